@@ -1,0 +1,53 @@
+"""The one place where time and chance enter. Everything else receives a `Clock` (or a `random.Random`) through its constructor, so that a
+simulator can replace both."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall-clock time in milliseconds since the Unix epoch: what record timestamps and file names use."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, from an arbitrary start: what time-outs and measurements use."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that moves only when told to, for tests."""
+
+    def __init__(self, now_ms: int = 1_600_000_000_000) -> None:
+        self._now_ms = float(now_ms)
+        self._monotonic = 1000.0
+
+    def now_ms(self) -> int:
+        return int(self._now_ms)
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, milliseconds: float) -> None:
+        self._now_ms += milliseconds
+        self._monotonic += milliseconds / 1000
+
+
+def system_random() -> random.Random:
+    """A random source seeded by the operating system; not for secrets."""
+    return random.Random()  # noqa: S311

@@ -1,0 +1,54 @@
+"""Names for the numbers and ids that travel through the broker.
+
+Ids of topics and clusters are 128-bit UUIDs written as 22 characters of URL-safe base64 without padding (KIP-78, KIP-516)."""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from typing import NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+BrokerId = NewType("BrokerId", int)
+
+NO_UUID = uuid.UUID(int=0)
+_RESERVED = {NO_UUID, uuid.UUID(int=1)}
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; as text `topic-0`, which is also the name of its directory."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_to_text(value: uuid.UUID) -> str:
+    """22 characters of URL-safe base64, as Kafka prints ids of topics and clusters."""
+    return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
+
+
+def uuid_from_text(text: str) -> uuid.UUID:
+    """The reverse of `uuid_to_text`; ValueError for anything that is not 16 bytes of base64."""
+    raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a 22-character id")
+    return uuid.UUID(bytes=raw)
+
+
+def random_uuid() -> uuid.UUID:
+    """A random id that Kafka accepts: not one of its reserved values and, as text, not starting with a dash (which tools would take for a flag)."""
+    while True:
+        candidate = uuid.uuid4()
+        if candidate not in _RESERVED and not uuid_to_text(candidate).startswith("-"):
+            return candidate
+
+
+def is_legal_topic_name(name: str) -> bool:
+    """True where Kafka would accept the name: 1 to 249 of [a-zA-Z0-9._-], but not `.` or `..`."""
+    return name not in (".", "..") and _LEGAL_TOPIC.match(name) is not None

@@ -1,0 +1,28 @@
+"""Every limit that is not a Kafka setting, by name. A queue, a buffer or a count without a limit is a defect."""
+
+from __future__ import annotations
+
+#: Bytes that the records of one compressed batch may take once decompressed; beyond it INVALID_RECORD (against decompression bombs).
+DECOMPRESSED_BATCH_MAX_BYTES = 128 * 1024 * 1024
+#: Decompression and the check of the records inside go in pieces of this size.
+DECOMPRESSION_PIECE_BYTES = 64 * 1024
+#: An uncompressed batch over this size, and every compressed one, is checked in the thread pool and not on the loop.
+INLINE_CHECK_MAX_BYTES = 64 * 1024
+#: Bytes that one read from a socket may bring; one buffer of this size serves all connections of a loop.
+READ_BUFFER_BYTES = 256 * 1024
+#: A request that does not fit the read buffer gets a buffer of its own, which grows by doubling from this size as its bytes arrive.
+REQUEST_BUFFER_FIRST_BYTES = 64 * 1024
+#: Bytes of answers that wait for a slow reader before the connection's requests are no longer read.
+UNSENT_ANSWER_BYTES = 1024 * 1024
+#: Elements of one array in a request; a count is also refused when the bytes that are left cannot hold that many.
+ARRAY_MAX_ELEMENTS = 1_000_000
+#: Tagged fields in one struct of a request.
+TAGGED_FIELDS_MAX = 1024
+#: Tasks that wait for a thread of the pool before requests that need one are refused.
+POOL_QUEUE_MAX = 10_000
+#: Open segment files kept by the cache of files, if the system's limit allows as many.
+OPEN_SEGMENTS_MAX = 4096
+#: Producers remembered by one partition.
+PRODUCERS_PER_PARTITION_MAX = 100_000
+#: Bytes of one node of the metadata tree (ZooKeeper's own limit).
+TREE_NODE_MAX_BYTES = 1024 * 1024
