@@ -42,7 +42,7 @@ def uuid_from_text(text: str) -> uuid.UUID:
 
 
 def random_uuid() -> uuid.UUID:
-    """A random id that Kafka accepts: not one of its reserved values and, as text, not starting with a dash (which tools would take for a flag)."""
+    """A random id that Kafka accepts: none of its reserved values, and as text without a leading dash (tools would take it for a flag)."""
     while True:
         candidate = uuid.uuid4()
         if candidate not in _RESERVED and not uuid_to_text(candidate).startswith("-"):
