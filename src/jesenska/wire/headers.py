@@ -1,0 +1,77 @@
+"""Headers of requests and responses.
+
+    request v1:   api_key INT16, api_version INT16, correlation_id INT32, client_id NULLABLE_STRING
+    request v2:   the same (client_id keeps its two-byte length), then tagged fields
+    response v0:  correlation_id INT32
+    response v1:  correlation_id INT32, then tagged fields
+
+In front of either stands the frame's length, INT32, which counts neither itself nor anything before it. Which version a message has follows from
+its own (`registry.Api`). ControlledShutdown 0 alone has request header v0, without client_id.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from jesenska.wire.codec import MalformedMessageError, read_uvarint, skip_tags
+
+FIXED = struct.Struct(">hhi")
+_LENGTH = struct.Struct(">h")
+_FRAME = struct.Struct(">ii")
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def read_client_id(view: memoryview, position: int, limit: int) -> tuple[str | None, int]:
+    """The client id at `position` and the position behind it."""
+    if position + 2 > limit:
+        raise MalformedMessageError("a request ends inside its header")
+    (size,) = _LENGTH.unpack_from(view, position)
+    position += 2
+    if size < 0:
+        if size != -1:
+            raise MalformedMessageError(f"client_id has the length {size}")
+        return None, position
+    if position + size > limit:
+        raise MalformedMessageError("client_id ends outside the request")
+    try:
+        return str(view[position : position + size], "utf-8"), position + size
+    except UnicodeDecodeError as error:
+        raise MalformedMessageError("client_id is not UTF-8") from error
+
+
+def skip_header_tags(view: memoryview, position: int, limit: int) -> int:
+    """The position behind the tagged fields of a flexible header."""
+    if position < limit and view[position] == 0:
+        return position + 1
+    return skip_tags(view, position, limit)
+
+
+def request_head(api_key: int, api_version: int, correlation_id: int, client_id: str | None, header_version: int) -> bytearray:
+    """A request's header, without the frame's length."""
+    out = bytearray(FIXED.pack(api_key, api_version, correlation_id))
+    if client_id is None:
+        out += b"\xff\xff"
+    else:
+        encoded = client_id.encode()
+        out += _LENGTH.pack(len(encoded)) + encoded
+    if header_version >= 2:
+        out.append(0)
+    return out
+
+
+def read_response_head(view: memoryview, header_version: int) -> tuple[int, int]:
+    """The correlation id and the position of the body."""
+    if len(view) < 4:
+        raise MalformedMessageError("a response ends inside its header")
+    correlation_id = int.from_bytes(view[:4], "big", signed=True)
+    return correlation_id, skip_header_tags(view, 4, len(view)) if header_version else 4
+
+
+__all__ = ["FIXED", "RequestHeader", "read_client_id", "read_response_head", "read_uvarint", "request_head", "skip_header_tags"]
