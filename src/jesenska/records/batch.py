@@ -1,0 +1,102 @@
+"""Batches in a buffer: from header to header, offsets and times stamped in place, the CRC verified. The header is drawn in header.py.
+
+Recovery after a crash: `iter_headers` stops before a part of a batch at the end and raises at nonsense, `verify_crc` tells whether the bytes of
+a whole batch are those that were written. Left out: what is inside a batch (check.py, decode.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from jesenska.base.errors import CorruptMessageError
+from jesenska.records import codec
+from jesenska.records.header import (
+    ATTRIBUTES_OFFSET,
+    FRAME_SIZE,
+    HEADER,
+    HEADER_SIZE,
+    LEADER_EPOCH_OFFSET,
+    LENGTH_OVERHEAD,
+    MAGIC_V2,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    SMALLEST_LENGTH,
+    Attributes,
+    BatchHeader,
+    Buffer,
+    Codec,
+    TimestampType,
+    read_header,
+    refuse_other_magic,
+)
+
+__all__ = [
+    "HEADER_SIZE",
+    "LENGTH_OVERHEAD",
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "Attributes",
+    "BatchHeader",
+    "Buffer",
+    "Codec",
+    "TimestampType",
+    "iter_headers",
+    "read_header",
+    "stamp_append_time",
+    "stamp_offsets",
+    "verify_crc",
+]
+
+_FRAME = Struct(">qiib")
+_OFFSET = Struct(">q")
+_EPOCH = Struct(">i")
+
+
+def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch from `position` on; a part of a batch at the end is left alone (a fetch may cut one).
+
+    CorruptMessageError where the length or the magic is impossible. Neither CRC nor records are looked at."""
+    end = len(buffer)
+    while end - position >= FRAME_SIZE:
+        _, batch_length, _, magic = _FRAME.unpack_from(buffer, position)
+        if batch_length < SMALLEST_LENGTH:
+            raise CorruptMessageError(f"batch length {batch_length} at position {position} is less than any batch has")
+        if magic != MAGIC_V2:
+            refuse_other_magic(magic)
+        if batch_length + LENGTH_OVERHEAD < HEADER_SIZE:
+            raise CorruptMessageError(f"batch length {batch_length} at position {position} is less than a header has")
+        if batch_length + LENGTH_OVERHEAD > end - position:
+            return
+        yield position, BatchHeader._make(HEADER.unpack_from(buffer, position))
+        position += batch_length + LENGTH_OVERHEAD
+
+
+def stamp_offsets(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Writes base offset and leader epoch into the header at `position`. Neither is under the CRC, so no byte of the records is read."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _EPOCH.pack_into(buffer, position + LEADER_EPOCH_OFFSET, leader_epoch)
+
+
+def stamp_append_time(buffer: bytearray | memoryview, position: int, now_ms: int) -> BatchHeader:
+    """Makes `now_ms` the time of every record of the batch at `position` (log append time) and writes the CRC that follows; gives the header as
+    it then is. The CRC covers the records, so this reads the whole batch once."""
+    return codec.set_max_timestamp(buffer, position, read_header(buffer, position), now_ms, True)
+
+
+def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = None) -> None:
+    """CorruptMessageError unless the whole batch at `position` is in the buffer and has the CRC that its header says."""
+    if header is None:
+        header = read_header(buffer, position)
+    end = position + header.size_bytes
+    if header.size_bytes < HEADER_SIZE or end > len(buffer):
+        raise CorruptMessageError(f"the batch at position {position} claims {header.size_bytes} bytes, {len(buffer) - position} are there")
+    crc = codec.crc32c(buffer, position + ATTRIBUTES_OFFSET, end)
+    if crc != header.crc:
+        raise CorruptMessageError(f"the batch with base offset {header.base_offset} has CRC {crc:#010x}, its header says {header.crc:#010x}")

@@ -1,0 +1,89 @@
+"""What the leader checks before it appends a client's batch, in Kafka's order and with Kafka's error codes (asked of Apache Kafka 4.3.1):
+
+    frame      nothing whole, a second batch, a message set, base offset not 0      INVALID_RECORD
+               impossible length or magic                                           CORRUPT_MESSAGE
+               zstd in a Produce below version 7                                    UNSUPPORTED_COMPRESSION_TYPE
+    size       over max.message.bytes                                               MESSAGE_TOO_LARGE
+    CRC                                                                             CORRUPT_MESSAGE
+    header     count, last offset delta, control bit, base sequence                 INVALID_RECORD
+    records    not what the header and their own lengths say                        INVALID_RECORD
+               no key on a compacted topic                                          INVALID_RECORD, names the records
+               time out of the topic's limits, or log append time set by a client   INVALID_TIMESTAMP, names the records
+
+Bytes after the batch that are too few for another one are no error and are not to be appended: take `size_bytes` of the header.
+
+Where Kafka is careless this is strict, and answers INVALID_RECORD: offset deltas that are not 0, 1, 2 … (Kafka takes them uncompressed and
+fails with UNKNOWN_SERVER_ERROR compressed), negative lengths other than -1 (Kafka takes them for null), a record in a compressed batch whose
+length field is wrong, an unknown codec and an unreadable compressed stream (UNKNOWN_SERVER_ERROR in Kafka).
+
+A create-time batch whose header lies about its largest timestamp, or claims log append time, is put right in place, with a new CRC; the header
+that is returned is the one that then stands there. Left out: sequence numbers, transactions and authorisation, which need state, and message
+sets.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES, INLINE_CHECK_MAX_BYTES
+from jesenska.records import codec
+from jesenska.records.compression import decompress_pieces
+from jesenska.records.header import HEADER_SIZE, BatchHeader, Codec
+
+NEWEST_PRODUCE_VERSION = 13
+_INT64_MIN = -(1 << 63)
+_INT64_MAX = (1 << 63) - 1
+
+
+class CheckRules(NamedTuple):
+    """What a topic allows. Times are absolute: the caller takes message.timestamp.before.max.ms and after.max.ms from its clock
+    (`_replace` is cheap). A record without a timestamp (-1) is always in time; under log append time no record's time is looked at."""
+
+    max_message_bytes: int = 1048588
+    key_required: bool = False
+    log_append_time: bool = False
+    earliest_timestamp_ms: int = _INT64_MIN
+    latest_timestamp_ms: int = _INT64_MAX
+    decompressed_max_bytes: int = DECOMPRESSED_BATCH_MAX_BYTES
+
+
+def check_batches(buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION) -> list[BatchHeader]:
+    """The headers of the batches to append, which is always one: Kafka allows one per partition and request. Errors as above. The buffer
+    must be writable for a batch that has to be put right."""
+    header = codec.check_batch(
+        buffer,
+        produce_version,
+        rules.max_message_bytes,
+        rules.key_required,
+        rules.log_append_time,
+        rules.earliest_timestamp_ms,
+        rules.latest_timestamp_ms,
+    )
+    if header.attributes & 7:
+        header = _check_compressed(buffer, header, rules)
+    return [header]
+
+
+def _check_compressed(buffer: bytearray | memoryview, header: BatchHeader, rules: CheckRules) -> BatchHeader:
+    walker = codec.Walker(
+        header.record_count,
+        header.base_timestamp,
+        rules.key_required,
+        not rules.log_append_time,
+        header.has_log_append_time,
+        rules.earliest_timestamp_ms,
+        rules.latest_timestamp_ms,
+    )
+    feed = walker.feed
+    with memoryview(buffer) as view:
+        for piece in decompress_pieces(Codec(header.attributes & 7), view[HEADER_SIZE : header.size_bytes], rules.decompressed_max_bytes):
+            feed(piece)
+    max_timestamp = walker.finish()
+    if rules.log_append_time:
+        return header
+    return codec.set_max_timestamp(buffer, 0, header, max_timestamp, False)
+
+
+def needs_pool(header: BatchHeader) -> bool:
+    """Whether the check of this batch takes too long for the event loop: it is compressed, or large."""
+    return header.attributes & 7 != 0 or header.batch_length > INLINE_CHECK_MAX_BYTES

@@ -1,0 +1,40 @@
+"""Chooses the record codec: the compiled module where it was built, else its pure twin. JESENSKA_PURE=1 in the environment forces the twin."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+COMPILED: bool = False
+
+if TYPE_CHECKING:
+    from jesenska.records import _precords as records
+else:
+    from jesenska.records import _precords as records
+
+    if os.environ.get("JESENSKA_PURE", "") in ("", "0"):
+        try:
+            from jesenska.records import _crecords as records
+
+            COMPILED = True
+        except ImportError:
+            pass
+
+Walker = records.Walker
+append_record = records.append_record
+check_batch = records.check_batch
+crc32c = records.crc32c
+decode_records = records.decode_records
+encode_records = records.encode_records
+set_max_timestamp = records.set_max_timestamp
+
+__all__ = [
+    "COMPILED",
+    "Walker",
+    "append_record",
+    "check_batch",
+    "crc32c",
+    "decode_records",
+    "encode_records",
+    "set_max_timestamp",
+]

@@ -1,0 +1,270 @@
+"""The four codecs of a batch, written as Kafka's Java client writes them and read in bounded pieces.
+
+    gzip    one member; several in a row are read, what follows the last one is passed over
+    snappy  written in xerial's framing, read in it and raw:
+                82 53 4e 41 50 50 59 00 | version int32 = 1 | compatible int32 = 1 | { length int32 | raw snappy block }*
+    lz4     one frame: blocks of 64 KB, independent, no content checksum, no content size. A frame of linked blocks is refused: Kafka's own
+            clients cannot read one. What follows the frame is passed over
+    zstd    one or more frames
+
+A stream comes from anyone, so nothing is allocated because a stream claims it. Output goes in pieces of DECOMPRESSION_PIECE_BYTES and is not
+kept. The exception is a raw snappy block, which has no smaller unit: its claimed length is believed only up to what so many bytes can hold at
+best (snappy's densest element makes 64 bytes of 3). zstd's window is limited to what Kafka's own writers use at most (128 MiB) and is touched
+by the library only as far as output comes; every lz4 block is at most 4 MiB by format.
+
+A stream that is cut short or is nonsense raises InvalidRecordError. Apache Kafka 4.3.1 answers UNKNOWN_SERVER_ERROR there (measured), the
+sign of an error it did not foresee; it is not retriable either, so a client acts alike on both. One difference: lz4's content checksum,
+where a frame has one, is verified here and not in Kafka.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from struct import Struct
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from jesenska.base.errors import InvalidRecordError
+from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES, DECOMPRESSION_PIECE_BYTES
+from jesenska.records.header import Buffer, Codec
+
+#: Compressed bytes handed to a decompressor at once; what it does not take yet is copied each time, so this is small.
+_INPUT_PIECE_BYTES = 16 * 1024
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_SNAPPY_BEST_RATIO = 22
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_HEADER_SIZE_MIN = 7
+_LZ4_VERSION_MASK = 0xC0
+_LZ4_VERSION = 0x40
+_LZ4_INDEPENDENT = 0x20
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_SKIPPABLE_MAGIC = 0x184D2A50
+_ZSTD_WINDOW_MAX_BYTES = 1 << 27
+_ZSTD_BLOCK_MAX_BYTES = 128 * 1024
+_U32_BE = Struct(">I")
+_U32_LE = Struct("<I")
+_GZIP_MEMBER_START = b"\x1f\x8b"
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """The bytes of `data` compressed; `level` as the codec's own scale has it, None for the default of Kafka's clients. The interpreter
+    lock is free meanwhile."""
+    if codec == Codec.GZIP:
+        packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+        return packer.compress(data) + packer.flush()
+    if codec == Codec.SNAPPY:
+        return _compress_xerial(data)
+    if codec == Codec.LZ4:
+        packed: bytes = lz4.frame.compress(
+            data,
+            compression_level=0 if level is None else level,
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            content_checksum=False,
+            store_size=False,
+        )
+        return packed
+    if codec == Codec.ZSTD:
+        return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+    return bytes(data)
+
+
+def decompress_pieces(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> Iterator[Buffer]:
+    """The decompressed bytes of `buffer` in pieces of at most DECOMPRESSION_PIECE_BYTES. Each is valid until the next one is asked for.
+
+    InvalidRecordError past `limit` bytes in all, and for a stream that is cut short or nonsense."""
+    total = 0
+    try:
+        for piece in _STREAMS[codec](memoryview(buffer).cast("B"), limit):
+            total += len(piece)
+            if total > limit:
+                raise InvalidRecordError(f"the batch takes more than {limit} bytes once decompressed")
+            yield piece
+    except (zlib.error, cramjam.DecompressionError, zstandard.ZstdError, RuntimeError, EOFError) as error:
+        raise InvalidRecordError(f"the {codec.name.lower()} stream of the batch cannot be read: {error}") from error
+
+
+def decompress(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> bytearray:
+    """All decompressed bytes at once; errors as in `decompress_pieces`."""
+    whole = bytearray()
+    for piece in decompress_pieces(codec, buffer, limit):
+        whole += piece
+    return whole
+
+
+def _cut_short(codec: str) -> InvalidRecordError:
+    return InvalidRecordError(f"the {codec} stream of the batch is cut short")
+
+
+def _slices(data: memoryview, size: int) -> Iterator[memoryview]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+def _plain(data: memoryview, limit: int) -> Iterator[Buffer]:
+    yield from _slices(data, DECOMPRESSION_PIECE_BYTES)
+
+
+def _gunzip(data: memoryview, limit: int) -> Iterator[Buffer]:
+    position = 0
+    while True:
+        member = zlib.decompressobj(31)
+        while not member.eof:
+            given = data[position : position + _INPUT_PIECE_BYTES]
+            if not given:
+                raise _cut_short("gzip")
+            position += len(given)
+            piece = member.decompress(given, DECOMPRESSION_PIECE_BYTES)
+            while True:
+                if piece:
+                    yield piece
+                if member.eof or not (member.unconsumed_tail or len(piece) == DECOMPRESSION_PIECE_BYTES):
+                    break
+                piece = member.decompress(member.unconsumed_tail, DECOMPRESSION_PIECE_BYTES)
+        position -= len(member.unused_data)
+        if data[position : position + 2] != _GZIP_MEMBER_START:
+            return
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    whole = bytearray(_XERIAL_HEADER)
+    for block in _slices(memoryview(data).cast("B"), _XERIAL_BLOCK_BYTES):
+        packed = cramjam.snappy.compress_raw(block)
+        whole += _U32_BE.pack(len(packed))
+        whole += memoryview(packed)
+    return bytes(whole)
+
+
+def _unsnap(data: memoryview, limit: int) -> Iterator[Buffer]:
+    if data[:8] != _XERIAL_MAGIC:
+        yield from _unsnap_block(data, limit)
+        return
+    if len(data) < len(_XERIAL_HEADER):
+        raise _cut_short("snappy")
+    position = len(_XERIAL_HEADER)
+    left = limit
+    while position < len(data):
+        if len(data) - position < 4:
+            raise _cut_short("snappy")
+        if data[position : position + 8] == _XERIAL_MAGIC:  # two streams in a row
+            position += len(_XERIAL_HEADER)
+            continue
+        length = _U32_BE.unpack_from(data, position)[0]
+        position += 4
+        if length > len(data) - position:
+            raise _cut_short("snappy")
+        for piece in _unsnap_block(data[position : position + length], left):
+            left -= len(piece)
+            yield piece
+        position += length
+
+
+def _unsnap_block(block: memoryview, limit: int) -> Iterator[Buffer]:
+    length = shift = 0
+    for byte in block[:5]:
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    else:
+        raise InvalidRecordError("the snappy stream of the batch does not begin with a length")
+    if length > limit:
+        raise InvalidRecordError(f"a snappy block claims {length} bytes, more than the {limit} that a batch may take once decompressed")
+    if length > _SNAPPY_BEST_RATIO * len(block):
+        raise InvalidRecordError(f"a snappy block of {len(block)} bytes claims {length}, more than it can hold")
+    whole = bytearray(length)
+    if length or len(block) > 1:
+        written = cramjam.snappy.decompress_raw_into(block, whole)
+        if written != length:
+            raise _cut_short("snappy")
+    yield from _slices(memoryview(whole), DECOMPRESSION_PIECE_BYTES)
+
+
+def _unlz4(data: memoryview, limit: int) -> Iterator[Buffer]:
+    if len(data) < _LZ4_HEADER_SIZE_MIN:
+        raise _cut_short("lz4")
+    flags = data[4]
+    if data[:4] != _LZ4_MAGIC or flags & _LZ4_VERSION_MASK != _LZ4_VERSION:
+        raise InvalidRecordError("the lz4 stream of the batch does not begin with a frame")
+    if not flags & _LZ4_INDEPENDENT:
+        raise InvalidRecordError("the lz4 frame of the batch has linked blocks, which Kafka clients cannot read")
+    frame = lz4.frame.LZ4FrameDecompressor()
+    position = 0
+    while not frame.eof:
+        given: Buffer = b""
+        if frame.needs_input:
+            given = data[position : position + _INPUT_PIECE_BYTES]
+            if not given:
+                raise _cut_short("lz4")
+            position += len(given)
+        piece = frame.decompress(given, DECOMPRESSION_PIECE_BYTES)
+        if piece:
+            yield piece
+
+
+def _unzstd(data: memoryview, limit: int) -> Iterator[Buffer]:
+    _check_zstd_frames(data)
+    unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX_BYTES)
+    piece = bytearray(min(DECOMPRESSION_PIECE_BYTES, max(1024, 8 * len(data))))
+    view = memoryview(piece)
+    with unpacker.stream_reader(data, read_size=_INPUT_PIECE_BYTES, read_across_frames=True) as reader:
+        while count := reader.readinto(piece):
+            yield view[:count]
+
+
+def _check_zstd_frames(data: memoryview) -> None:
+    """Goes from block to block without decompressing: the streaming reader does not say whether its last frame was whole."""
+    position = 0
+    end = len(data)
+
+    def number(size: int) -> int:
+        nonlocal position
+        if end - position < size:
+            raise _cut_short("zstd")
+        value = int.from_bytes(data[position : position + size], "little")
+        position += size
+        return value
+
+    def skip(size: int) -> None:
+        nonlocal position
+        if end - position < size:
+            raise _cut_short("zstd")
+        position += size
+
+    while position < end:
+        magic = number(4)
+        if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE_MAGIC:
+            skip(number(4))
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise InvalidRecordError("the zstd stream of the batch does not begin with a frame")
+        descriptor = number(1)
+        single_segment = descriptor & 0x20
+        content_size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
+        if not single_segment:
+            skip(1)
+        skip((0, 1, 2, 4)[descriptor & 3] + content_size_bytes)
+        last = 0
+        while not last:
+            block = number(3)
+            last = block & 1
+            size = block >> 3
+            if size > _ZSTD_BLOCK_MAX_BYTES:
+                raise InvalidRecordError(f"a zstd block of {size} bytes is more than the format allows")
+            skip(1 if block >> 1 & 3 == 1 else size)
+        if descriptor & 0x04:
+            skip(4)
+
+
+_STREAMS: dict[Codec, Callable[[memoryview, int], Iterator[Buffer]]] = {
+    Codec.NONE: _plain,
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnap,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}

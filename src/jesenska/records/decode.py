@@ -1,0 +1,98 @@
+"""Batches taken apart into records, and control records read. Layouts in header.py and record.py.
+
+A control record marks the end of a transaction; its key and value say which:
+
+    key    version int16 = 0 | type int16: 0 abort, 1 commit
+    value  version int16 = 0 | coordinator_epoch int32
+
+Consumers never see one, yet each takes an offset. Left out: which transactions were aborted (the fetch answer says so, the client filters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from jesenska.base.errors import InvalidRecordError
+from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
+from jesenska.records import codec as records_codec
+from jesenska.records.batch import iter_headers, read_header, verify_crc
+from jesenska.records.compression import decompress
+from jesenska.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
+from jesenska.records.record import Record
+
+_MARKER_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+
+
+class ControlType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+    UNKNOWN = -1
+
+
+class ControlMarker(NamedTuple):
+    """The end of a transaction as a control record tells it."""
+
+    type: ControlType
+    coordinator_epoch: int
+
+
+def records_of(buffer: Buffer, position: int, header: BatchHeader, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> bytearray | memoryview:
+    """The bytes of the batch's records, decompressed where they are compressed. InvalidRecordError as in `decompress`."""
+    body = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
+    number = header.attributes & 7
+    if not number:
+        return body
+    if number > Codec.ZSTD:
+        raise InvalidRecordError(f"no codec has the number {number}")
+    if not header.record_count:
+        return memoryview(b"")
+    return decompress(Codec(number), body, limit)
+
+
+def decode_batch(buffer: Buffer, position: int = 0, verify: bool = True, header: BatchHeader | None = None) -> list[Record]:
+    """All records of the batch at `position`, control records too. CorruptMessageError for a wrong CRC (unless `verify` is off) or an
+    impossible header, InvalidRecordError for records that cannot be read."""
+    if header is None:
+        header = read_header(buffer, position)
+    if verify:
+        verify_crc(buffer, position, header)
+    return records_codec.decode_records(
+        records_of(buffer, position, header),
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.timestamp_type,
+    )
+
+
+def decode_batches(buffer: Buffer, verify: bool = True, start_offset: int = 0) -> Iterator[Record]:
+    """The records from `start_offset` on that a consumer sees in an answer to Fetch: no control records, and a part of a batch at the end is
+    left alone. Errors as in `decode_batch`."""
+    for position, header in iter_headers(buffer):
+        if header.is_control or header.last_offset < start_offset:
+            continue
+        records = decode_batch(buffer, position, verify, header)
+        if header.base_offset < start_offset:
+            records = [record for record in records if record.offset >= start_offset]
+        yield from records
+
+
+def control_marker(record: Record) -> ControlMarker:
+    """What a record of a control batch says. A key of a later version is read as far as it is known; InvalidRecordError if it is too short."""
+    key = record.key
+    if key is None or len(key) < _MARKER_KEY.size:
+        raise InvalidRecordError(f"the control record at offset {record.offset} has no key that says what it marks")
+    kind = _MARKER_KEY.unpack_from(key)[1]
+    value = record.value
+    epoch = _MARKER_VALUE.unpack_from(value)[1] if value is not None and len(value) >= _MARKER_VALUE.size else -1
+    return ControlMarker(ControlType(kind) if kind in (0, 1) else ControlType.UNKNOWN, epoch)
+
+
+def marker_record(marker: ControlMarker, timestamp_ms: int) -> tuple[int, bytes, bytes, tuple[()]]:
+    """The record to encode (with `is_control`) for the end of a transaction."""
+    return timestamp_ms, _MARKER_KEY.pack(0, marker.type), _MARKER_VALUE.pack(0, marker.coordinator_epoch), ()

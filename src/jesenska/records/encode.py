@@ -1,0 +1,240 @@
+"""Batches made from records: whole (`encode_batch`) or record by record up to a size (`BatchWriter`). Layouts in header.py and record.py.
+
+The base timestamp is the first record's. Records without a timestamp carry -1. Left out: how many records make a batch and how long they wait,
+which is the producer's decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jesenska.records import codec as records_codec
+from jesenska.records.compression import compress
+from jesenska.records.header import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC_V2,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Attributes,
+    Buffer,
+    Codec,
+)
+from jesenska.records.record import Headers, Record, RecordInput
+
+_EMPTY_HEADER = bytes(HEADER_SIZE)
+#: More than the fields around key and value of a record without headers take.
+_RECORD_OVERHEAD_BYTES = 26
+#: More than the lengths of one record header take.
+_RECORD_HEADER_OVERHEAD_BYTES = 10
+
+
+def attributes_of(codec: Codec, is_transactional: bool, is_control: bool, log_append_time: bool) -> int:
+    """The attributes field for these properties."""
+    attributes = int(codec)
+    if log_append_time:
+        attributes |= Attributes.LOG_APPEND_TIME
+    if is_transactional:
+        attributes |= Attributes.TRANSACTIONAL
+    if is_control:
+        attributes |= Attributes.CONTROL
+    return int(attributes)
+
+
+def seal_batch(
+    batch: bytearray,
+    attributes: int,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    *,
+    level: int | None = None,
+    base_offset: int = 0,
+    last_offset_delta: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytearray:
+    """Compresses the records that follow the 61 bytes left free in `batch` and writes the header with its CRC; gives the finished batch,
+    `batch` itself where nothing was compressed."""
+    codec = Codec(attributes & Attributes.CODEC_MASK)
+    if codec:
+        with memoryview(batch) as view:
+            packed = compress(codec, view[HEADER_SIZE:], level)
+        batch = bytearray(_EMPTY_HEADER)
+        batch += packed
+    delta = record_count - 1 if last_offset_delta is None else last_offset_delta
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_OVERHEAD,
+        leader_epoch,
+        MAGIC_V2,
+        0,
+        attributes,
+        delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    batch[CRC_OFFSET:ATTRIBUTES_OFFSET] = records_codec.crc32c(batch, ATTRIBUTES_OFFSET, len(batch)).to_bytes(4, "big")
+    return batch
+
+
+def encode_batch(
+    records: Iterable[RecordInput] | Iterable[Record],
+    codec: Codec = Codec.NONE,
+    *,
+    level: int | None = None,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytearray:
+    """One batch of these records (timestamp in ms, key, value, headers; or `Record`, whose offset is not looked at), offsets in a row from
+    `base_offset`. ValueError for no records: a batch without any exists only where compaction emptied one."""
+    items = [item[1:2] + item[3:] if isinstance(item, Record) else item for item in records]
+    if not items:
+        raise ValueError("a batch needs at least one record")
+    base_timestamp = items[0][0]
+    batch = bytearray(_EMPTY_HEADER)
+    count, max_timestamp = records_codec.encode_records(batch, items, base_timestamp)
+    return seal_batch(
+        batch,
+        attributes_of(codec, is_transactional, is_control, False),
+        count,
+        base_timestamp,
+        max_timestamp,
+        level=level,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+def reencode_batch(
+    records: Iterable[Record],
+    base_offset: int,
+    last_offset_delta: int,
+    attributes: int,
+    max_timestamp: int | None = None,
+    *,
+    level: int | None = None,
+    base_timestamp: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytearray:
+    """One batch of records that keep their offsets, gaps and all, as compaction and repair need it; `attributes` as in the header. Without
+    records the batch is empty, with header only: so the log keeps a producer's last sequence number."""
+    batch = bytearray(_EMPTY_HEADER)
+    largest = NO_TIMESTAMP
+    count = 0
+    for record in records:
+        if base_timestamp is None:
+            base_timestamp = record.timestamp_ms
+        delta = record.offset - base_offset
+        records_codec.append_record(batch, delta, record.timestamp_ms - base_timestamp, record.key, record.value, record.headers)
+        largest = max(largest, record.timestamp_ms)
+        count += 1
+    return seal_batch(
+        batch,
+        attributes if count else attributes & ~Attributes.CODEC_MASK,
+        count,
+        NO_TIMESTAMP if base_timestamp is None else base_timestamp,
+        largest if max_timestamp is None else max_timestamp,
+        level=level,
+        base_offset=base_offset,
+        last_offset_delta=last_offset_delta,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+class BatchWriter:
+    """A producer's batch in the making: `append` until it says that the batch is full, then `finish`.
+
+    `max_bytes` bounds the finished batch as long as compression gains nothing; a single record larger than that still makes a batch of its
+    own, which the broker then judges."""
+
+    __slots__ = ("_batch", "base_timestamp", "codec", "level", "max_bytes", "max_timestamp", "record_count")
+
+    def __init__(self, max_bytes: int, codec: Codec = Codec.NONE, level: int | None = None) -> None:
+        self.max_bytes = max_bytes
+        self.codec = codec
+        self.level = level
+        self.record_count = 0
+        self.base_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self._batch = bytearray(_EMPTY_HEADER)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the batch takes now, before compression."""
+        return len(self._batch)
+
+    def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int | None:
+        """The record's offset delta in this batch, or None if the batch has no room for it."""
+        count = self.record_count
+        if count == 0:
+            self.base_timestamp = timestamp_ms
+        elif len(self._batch) + estimated_size(key, value, headers) > self.max_bytes:
+            return None
+        records_codec.append_record(self._batch, count, timestamp_ms - self.base_timestamp, key, value, headers)
+        if timestamp_ms > self.max_timestamp:
+            self.max_timestamp = timestamp_ms
+        self.record_count = count + 1
+        return count
+
+    def finish(
+        self,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        is_transactional: bool = False,
+    ) -> bytearray:
+        """The finished batch; the writer is spent. ValueError if nothing was appended."""
+        if not self.record_count:
+            raise ValueError("a batch needs at least one record")
+        return seal_batch(
+            self._batch,
+            attributes_of(self.codec, is_transactional, False, False),
+            self.record_count,
+            self.base_timestamp,
+            self.max_timestamp,
+            level=self.level,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+
+
+def estimated_size(key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
+    """At least the bytes that this record takes in a batch, uncompressed."""
+    size = _RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, data in headers:
+        size += _RECORD_HEADER_OVERHEAD_BYTES + 3 * len(name) + (0 if data is None else len(data))
+    return size

@@ -1,0 +1,155 @@
+"""What can be wrong with a batch, and the exception for each: one table for the compiled module and its pure twin, so that both answer alike.
+
+Two kinds, as in Kafka's own broker. A *structural* fault means that the bytes are not what the header says; the rest cannot be trusted, the
+check ends there. A *rejected record* is well formed and breaks a rule of the topic; the check goes on, so that the answer to Produce v8 and
+later can name each of them (KIP-467), and the batch is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple, NoReturn
+
+from jesenska.base.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+)
+
+#: Rejected records that one answer names; the others of that batch fail with it all the same.
+REJECTED_RECORDS_NAMED_MAX = 100
+
+
+class Fault(IntEnum):
+    """Structural faults: first those of single records, then those of the batch. The numbers are shared with the compiled module."""
+
+    NONE = 0
+    NUMBER_TOO_LONG = 1
+    LENGTH_NEGATIVE = 2
+    FIELD_PASSES_END = 3
+    BYTES_LEFT_IN_RECORD = 4
+    FIELD_LENGTH_NEGATIVE = 5
+    HEADER_COUNT = 6
+    OFFSET_DELTA = 7
+    BYTES_LEFT_IN_BATCH = 8
+    ENDS_TOO_SOON = 9
+    NO_BATCH = 20
+    BATCH_LENGTH = 21
+    MAGIC = 22
+    MESSAGE_SET = 23
+    MESSAGE_SET_UNSUPPORTED = 24
+    ZSTD_TOO_EARLY = 25
+    SECOND_BATCH = 26
+    BASE_OFFSET = 27
+    TOO_LARGE = 28
+    CRC = 29
+    RECORD_COUNT = 30
+    OFFSET_RANGE = 31
+    CODEC = 32
+    CONTROL = 33
+    SEQUENCE = 34
+
+
+class Rejection(IntEnum):
+    """Why a well-formed record is refused. The numbers are shared with the compiled module."""
+
+    KEY_MISSING = 1
+    TIMESTAMP_OUT_OF_RANGE = 2
+    TIMESTAMP_TYPE = 3
+
+
+_RECORD_FAULTS = {
+    Fault.NUMBER_TOO_LONG: "a number in it takes more bytes than its type allows",
+    Fault.LENGTH_NEGATIVE: "its length is negative",
+    Fault.FIELD_PASSES_END: "a field reaches past the end of the record",
+    Fault.BYTES_LEFT_IN_RECORD: "its fields end before its length does",
+    Fault.FIELD_LENGTH_NEGATIVE: "a field has a negative length that does not mean null",
+    Fault.HEADER_COUNT: "the count of its headers is negative or more than its bytes can hold",
+    Fault.OFFSET_DELTA: "its offset delta is not its place in the batch",
+    Fault.BYTES_LEFT_IN_BATCH: "the batch goes on after the records that its header counts",
+    Fault.ENDS_TOO_SOON: "the batch ends before the records that its header counts",
+}
+
+_BATCH_FAULTS: dict[Fault, tuple[type[KafkaError], str]] = {
+    Fault.NO_BATCH: (InvalidRecordError, "there is no whole batch for this partition"),
+    Fault.BATCH_LENGTH: (CorruptMessageError, "the batch length is less than a batch can have"),
+    Fault.MAGIC: (CorruptMessageError, "no record format has the magic of this batch"),
+    Fault.MESSAGE_SET: (InvalidRecordError, "from Produce version 3 on only batches of magic 2 are allowed, this is a message set"),
+    Fault.MESSAGE_SET_UNSUPPORTED: (UnsupportedForMessageFormatError, "message sets (magic 0 and 1) are not taken yet, batches (magic 2) are"),
+    Fault.ZSTD_TOO_EARLY: (UnsupportedCompressionTypeError, "zstd needs Produce version 7 or later"),
+    Fault.SECOND_BATCH: (InvalidRecordError, "a produce request may hold only one single record batch for each partition"),
+    Fault.BASE_OFFSET: (InvalidRecordError, "the base offset of a batch from a client must be 0"),
+    Fault.TOO_LARGE: (MessageTooLargeError, "the batch is larger than max.message.bytes allows"),
+    Fault.CRC: (CorruptMessageError, "the CRC in the header is not that of the bytes"),
+    Fault.RECORD_COUNT: (InvalidRecordError, "the count of records in the header is not positive"),
+    Fault.OFFSET_RANGE: (InvalidRecordError, "the last offset delta in the header is not the count of records less one"),
+    Fault.CODEC: (InvalidRecordError, "no codec has the number in the attributes"),
+    Fault.CONTROL: (InvalidRecordError, "clients are not allowed to write control records"),
+    Fault.SEQUENCE: (InvalidRecordError, "a batch with a producer id has no valid base sequence"),
+}
+
+_REJECTIONS = {
+    Rejection.KEY_MISSING: "Compacted topic cannot accept message without key",
+    Rejection.TIMESTAMP_OUT_OF_RANGE: "Timestamp is out of the range of message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+    Rejection.TIMESTAMP_TYPE: "Producer should not set the timestamp type to LogAppendTime",
+}
+
+
+class RecordError(NamedTuple):
+    """One rejected record: its place in the batch (from 0) and the reason."""
+
+    batch_index: int
+    message: str
+
+
+class RecordErrors(KafkaError):
+    """What the exceptions about single records have in common: `record_errors`, for the answer to Produce v8 and later."""
+
+    record_errors: tuple[RecordError, ...] = ()
+
+    @property
+    def batch_index(self) -> int:
+        """Place in the batch of the first rejected record."""
+        return self.record_errors[0].batch_index
+
+
+class RejectedRecordsError(RecordErrors, InvalidRecordError):
+    """INVALID_RECORD that names records."""
+
+    code = InvalidRecordError.code
+
+
+class RejectedTimestampsError(RecordErrors, InvalidTimestampError):
+    """INVALID_TIMESTAMP that names records."""
+
+    code = InvalidTimestampError.code
+
+
+def raise_fault(fault: int, index: int = 0) -> NoReturn:
+    """Raises for a structural fault; `index` is the place in the batch of the record where it was met."""
+    kind = Fault(fault)
+    text = _RECORD_FAULTS.get(kind)
+    if text is not None:
+        raise InvalidRecordError(f"record {index} of the batch: {text}")
+    error, text = _BATCH_FAULTS[kind]
+    raise error(text)
+
+
+def raise_rejections(rejections: Sequence[tuple[int, int]], total: int) -> NoReturn:
+    """Raises for rejected records: pairs of index and `Rejection`, the first ones of `total`. INVALID_TIMESTAMP if any of them is about
+    times, as in Kafka."""
+    errors = tuple(RecordError(index, _REJECTIONS[Rejection(kind)]) for index, kind in rejections)
+    shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
+    message = f"{total} records of the batch were rejected, the first ones: {shown}"
+    refusal: RecordErrors
+    if any(kind != Rejection.KEY_MISSING for _, kind in rejections):
+        refusal = RejectedTimestampsError(message)
+    else:
+        refusal = RejectedRecordsError(message)
+    refusal.record_errors = errors
+    raise refusal

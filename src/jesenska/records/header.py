@@ -1,0 +1,185 @@
+"""The header of a record batch (format v2), in front of all its records:
+
+    offset  bytes  field
+         0      8  base_offset              first offset of the batch              not under the CRC: the broker assigns it
+         8      4  batch_length             bytes that follow this field           not under the CRC
+        12      4  partition_leader_epoch   -1 from clients, the leader sets it    not under the CRC
+        16      1  magic                    2                                      not under the CRC
+        17      4  crc                      CRC32C of everything from byte 21 to the end of the batch
+        21      2  attributes               see below
+        23      4  last_offset_delta        offset of the last record less base_offset (stays when compaction takes that record)
+        27      8  base_timestamp           ms; the records hold differences to it; -1 none
+        35      8  max_timestamp            ms; under log append time this is the time of every record
+        43      8  producer_id              -1: not idempotent
+        51      2  producer_epoch
+        53      4  base_sequence            sequence number of the first record; goes from 2147483647 to 0
+        57      4  record_count
+        61         records, compressed as a whole if attributes say so (record.py draws a record)
+
+    attributes   bits 0-2  codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
+                 bit  3    times are log append times (0: create times)
+                 bit  4    the batch belongs to a transaction
+                 bit  5    control batch: holds transaction markers and is not shown to consumers
+                 bit  6    base_timestamp is the delete horizon of compaction (KIP-534)
+
+All numbers big-endian. The byte `magic` stands at offset 16 in every format, so it says which one follows: message sets (v0 and v1) share the
+first 12 bytes, then have crc (4) and magic. They come later; until then whoever meets them here gets UNSUPPORTED_FOR_MESSAGE_FORMAT.
+
+After a crash a log may end in a part of a batch or in nonsense: batch.py goes from header to header and verifies CRCs. Left out: what is inside
+(check.py, record.py).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from struct import Struct
+from typing import NamedTuple, TypeAlias
+
+from jesenska.base.errors import CorruptMessageError, UnsupportedForMessageFormatError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+BASE_OFFSET = 0
+BATCH_LENGTH_OFFSET = 8
+LEADER_EPOCH_OFFSET = 12
+MAGIC_OFFSET = 16
+CRC_OFFSET = 17
+ATTRIBUTES_OFFSET = 21
+LAST_OFFSET_DELTA_OFFSET = 23
+BASE_TIMESTAMP_OFFSET = 27
+MAX_TIMESTAMP_OFFSET = 35
+PRODUCER_ID_OFFSET = 43
+PRODUCER_EPOCH_OFFSET = 51
+BASE_SEQUENCE_OFFSET = 53
+RECORD_COUNT_OFFSET = 57
+#: Bytes of the header; the records begin here.
+HEADER_SIZE = 61
+#: base_offset and batch_length: what `batch_length` does not count.
+LENGTH_OVERHEAD = 12
+#: The bytes that must be there before anything can be said about a batch, up to and with the magic.
+FRAME_SIZE = 17
+#: The smallest value of the length field in any format (an empty message of v0).
+SMALLEST_LENGTH = 14
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+MAGIC_V2 = 2
+
+HEADER = Struct(">qiibIhiqqqhii")
+_SEQUENCES = 1 << 31
+
+
+class Codec(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class Attributes(IntFlag):
+    CODEC_MASK = 0x07
+    LOG_APPEND_TIME = 0x08
+    TRANSACTIONAL = 0x10
+    CONTROL = 0x20
+    DELETE_HORIZON = 0x40
+
+
+class TimestampType(IntEnum):
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """One batch's header, fields in the order of the bytes."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header and records."""
+        return LENGTH_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """ValueError for the three numbers that no codec has; `check_batches` lets none of them in."""
+        return Codec(self.attributes & 0x07)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.attributes & 0x07 != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & 0x10 != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & 0x20 != 0
+
+    @property
+    def has_log_append_time(self) -> bool:
+        return self.attributes & 0x08 != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.attributes & 0x40 != 0
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & 0x08 else TimestampType.CREATE_TIME
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record; after 2147483647 comes 0. -1 where the batch has none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`, unchecked but for its magic. CorruptMessageError where fewer than 61 bytes are left or no format has this
+    magic; UnsupportedForMessageFormatError for a message set."""
+    if len(buffer) - position < HEADER_SIZE:
+        if len(buffer) - position >= FRAME_SIZE:
+            refuse_other_magic(buffer[position + MAGIC_OFFSET])
+        raise CorruptMessageError(f"a batch header takes {HEADER_SIZE} bytes, {max(0, len(buffer) - position)} are left")
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC_V2:
+        refuse_other_magic(header.magic)
+    return header
+
+
+def refuse_other_magic(magic: int) -> None:
+    """Raises for every magic but 2."""
+    if magic in (0, 1):
+        raise UnsupportedForMessageFormatError(f"message sets (magic {magic}) are not read yet; batches (magic 2) are")
+    if magic != MAGIC_V2:
+        raise CorruptMessageError(f"no record format has the magic {magic}")
