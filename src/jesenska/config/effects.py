@@ -1,0 +1,74 @@
+"""Why a setting has no effect, or not yet: the reasons by name, each half a sentence, and the short form in which the tables write a row.
+
+A setting that comes to work changes its row here and nowhere else: `kafka-configs --describe`, the warning at the start and the README's list
+all read the table."""
+
+from __future__ import annotations
+
+from jesenska.config.table import Check, Dynamic, Effect, Importance, Setting, Type, Value
+
+Reason = tuple[Effect, str]
+
+WORKS: Reason = (Effect.WORKS, "")
+
+
+def _stored(reason: str) -> Reason:
+    return (Effect.STORED, reason)
+
+
+def _meaningless(reason: str) -> Reason:
+    return (Effect.MEANINGLESS, reason)
+
+
+CLEANER = _stored("compaction is not built yet; a compacted topic deletes nothing")
+CLEANUP = _stored("compaction is not built yet; a topic with `compact` in its policy deletes nothing")
+RECOMPRESS = _stored("the broker does not recompress yet; batches stay as the producer made them")
+FORMATS = _stored("message formats v0 and v1 are not built yet; every batch is v2")
+TIERED = _stored("remote storage is not built yet; segments stay on local disk")
+REPLICAS = _stored("replication between brokers is not built yet")
+PEERS = _stored("connections to other brokers are not built yet")
+QUOTAS = _stored("quotas are not built yet")
+METRICS = _stored("metrics are not published yet")
+SESSIONS = _stored("fetch sessions are not built yet; every fetch is a full one")
+GROUPS = _stored("consumer groups are not built yet")
+TRANSACTIONS = _stored("transactions are not built yet")
+SECURITY = _stored("TLS and SASL are not built yet; a listener that asks for them stops the start")
+AUTHORIZER = _stored("an authorizer is not built yet; a value stops the start")
+ZOOKEEPER = _stored("a ZooKeeper ensemble cannot be used yet; metadata live in the embedded tree")
+STORED_DIRS = _stored("every directory in log.dirs gets new partitions")
+STORED_PLANE = _stored("the controller's requests have no listener of their own yet")
+SHARE = _stored("share groups are not built yet")
+STREAMS = _stored("streams groups are not built yet")
+CLIENT_GROUPS = _stored("the client does not join groups yet")
+
+ONE_LOOP = _meaningless("one event loop serves all connections; there are no such threads or queues")
+NO_PURGATORY = _meaningless("an answered request leaves the waiting list at once; there is nothing to sweep")
+KRAFT = _meaningless("there is no KRaft quorum; metadata live in the embedded tree")
+VOTERS = _meaningless("there is no KRaft quorum; one node is taken, several stop the start")
+PLUGINS = _meaningless("a class of Java cannot be loaded")
+JAVA_CLASS = _meaningless("a class of Java cannot be loaded; values and keys are bytes")
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
+
+BOOLEAN, STRING, INT, SHORT, LONG = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG
+DOUBLE, LIST, CLASS, PASSWORD = Type.DOUBLE, Type.LIST, Type.CLASS, Type.PASSWORD
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+PER_BROKER, CLUSTER_WIDE = Dynamic.PER_BROKER, Dynamic.CLUSTER_WIDE
+
+
+def row(
+    name: str,
+    kind: Type,
+    default: Value,
+    importance: Importance,
+    check: Check | None = None,
+    *,
+    doc: str,
+    dynamic: Dynamic = Dynamic.READ_ONLY,
+    effect: Reason = WORKS,
+    release: str = "1.0",
+) -> Setting:
+    """A row of a table; `release` is the release whose default it is."""
+    return Setting(name, kind, default, importance, doc, check, dynamic, effect[0], effect[1], release)
