@@ -1,0 +1,913 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The compiled record codec: the twin of `_precords.py`, function by function; the docstrings there hold here too. What a record looks like is
+drawn in record.py.
+
+Everything that reads bytes from outside goes through `read_number`, `read_field` or the states of `walk`, each of which compares with the end
+before it reads; nothing here trusts a length, a count or an Arrow offset. Loops over records make no Python object unless the caller asked for
+records, and leave the interpreter lock free where a batch is large enough for another thread to gain by it.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from jesenska.records.faults import raise_fault, raise_rejections
+from jesenska.records.header import BatchHeader
+from jesenska.records.header import TimestampType
+from jesenska.records.record import Record
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(object type, Py_ssize_t items)
+
+cdef extern from "crc32c.h" nogil:
+    void jesenska_crc_prepare()
+    uint32_t jesenska_crc32c(const uint8_t *data, size_t size)
+    uint32_t jesenska_crc32c_by_tables(const uint8_t *data, size_t size)
+
+jesenska_crc_prepare()
+
+DEF NAMED_MAX = 100
+# A batch from this size on is worth letting other threads run meanwhile.
+DEF UNLOCK_BYTES = 16384
+DEF HEADER_BYTES = 61
+DEF FRAME_BYTES = 17
+DEF INT32_MAX_ = 2147483647
+
+cdef enum:
+    F_NONE = 0
+    F_NUMBER_TOO_LONG = 1
+    F_LENGTH_NEGATIVE = 2
+    F_FIELD_PASSES_END = 3
+    F_BYTES_LEFT_IN_RECORD = 4
+    F_FIELD_LENGTH_NEGATIVE = 5
+    F_HEADER_COUNT = 6
+    F_OFFSET_DELTA = 7
+    F_BYTES_LEFT_IN_BATCH = 8
+    F_ENDS_TOO_SOON = 9
+    F_NO_BATCH = 20
+    F_BATCH_LENGTH = 21
+    F_MAGIC = 22
+    F_MESSAGE_SET = 23
+    F_MESSAGE_SET_UNSUPPORTED = 24
+    F_ZSTD_TOO_EARLY = 25
+    F_SECOND_BATCH = 26
+    F_BASE_OFFSET = 27
+    F_TOO_LARGE = 28
+    F_CRC = 29
+    F_RECORD_COUNT = 30
+    F_OFFSET_RANGE = 31
+    F_CODEC = 32
+    F_CONTROL = 33
+    F_SEQUENCE = 34
+
+cdef enum:
+    R_KEY_MISSING = 1
+    R_TIMESTAMP_OUT_OF_RANGE = 2
+    R_TIMESTAMP_TYPE = 3
+
+cdef enum:
+    S_LENGTH
+    S_ATTRIBUTES
+    S_TIMESTAMP
+    S_OFFSET
+    S_KEY_LENGTH
+    S_KEY
+    S_VALUE_LENGTH
+    S_VALUE
+    S_HEADERS
+    S_NAME_LENGTH
+    S_NAME
+    S_DATA_LENGTH
+    S_DATA
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------------------------
+
+cdef inline uint64_t big_endian(const uint8_t *data, int size) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef int index
+    for index in range(size):
+        value = value << 8 | data[index]
+    return value
+
+
+cdef inline void put_big_endian(uint8_t *data, uint64_t value, int size) noexcept nogil:
+    cdef int index
+    for index in range(size):
+        data[size - 1 - index] = <uint8_t>(value & 0xFF)
+        value >>= 8
+
+
+cdef inline int64_t zigzag(uint64_t number) noexcept nogil:
+    return <int64_t>((number >> 1) ^ (~(number & 1) + 1))
+
+
+cdef inline int number_size(uint64_t zigzagged) noexcept nogil:
+    cdef int size = 1
+    while zigzagged > 0x7F:
+        zigzagged >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint64_t to_zigzag(int64_t number) noexcept nogil:
+    return (<uint64_t>number << 1) ^ (~(<uint64_t>number >> 63) + 1)
+
+
+cdef inline uint8_t *put_number(uint8_t *data, uint64_t zigzagged) noexcept nogil:
+    while zigzagged > 0x7F:
+        data[0] = <uint8_t>(zigzagged & 0x7F | 0x80)
+        data += 1
+        zigzagged >>= 7
+    data[0] = <uint8_t>zigzagged
+    return data + 1
+
+
+cdef inline int read_number(const uint8_t **cursor, const uint8_t *end, int bits, int64_t *number) noexcept nogil:
+    cdef const uint8_t *data = cursor[0]
+    cdef uint64_t value = 0
+    cdef uint8_t byte
+    cdef int shift = 0
+    cdef int limit = 70 if bits == 64 else 35
+    while True:
+        if data >= end:
+            return F_FIELD_PASSES_END
+        byte = data[0]
+        data += 1
+        value |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= limit:
+            return F_NUMBER_TOO_LONG
+    cursor[0] = data
+    if bits == 32:
+        value &= 0xFFFFFFFFu
+    number[0] = zigzag(value)
+    return F_NONE
+
+
+cdef struct Field:
+    const uint8_t *data
+    int64_t size  # -1: null
+
+
+cdef inline int read_field(const uint8_t **cursor, const uint8_t *end, Field *field) noexcept nogil:
+    cdef int64_t size = 0
+    cdef int fault = read_number(cursor, end, 32, &size)
+    if fault:
+        return fault
+    field.size = size
+    field.data = cursor[0]
+    if size < 0:
+        return F_NONE if size == -1 else F_FIELD_LENGTH_NEGATIVE
+    if size > end - cursor[0]:
+        return F_FIELD_PASSES_END
+    cursor[0] += size
+    return F_NONE
+
+
+# --- one whole record ------------------------------------------------------------------------------------------------------------------
+
+cdef struct Whole:
+    int64_t timestamp_delta
+    int64_t offset_delta
+    Field key
+    Field value
+    int64_t header_count
+    const uint8_t *headers
+    const uint8_t *end
+
+
+cdef int read_record(const uint8_t **cursor, const uint8_t *limit, Whole *record) noexcept nogil:
+    """Reads a record that lies whole before `limit`, its headers too, and moves the cursor past it."""
+    cdef int fault
+    cdef int64_t length = 0
+    cdef int64_t index
+    cdef Field field
+    cdef const uint8_t *end
+    if cursor[0] >= limit:
+        return F_ENDS_TOO_SOON
+    fault = read_number(cursor, limit, 32, &length)
+    if fault:
+        return fault
+    if length < 0:
+        return F_LENGTH_NEGATIVE
+    if length > limit - cursor[0]:
+        return F_ENDS_TOO_SOON
+    if length == 0:
+        return F_FIELD_PASSES_END
+    end = cursor[0] + length
+    record.end = end
+    cursor[0] += 1
+    fault = read_number(cursor, end, 64, &record.timestamp_delta)
+    if fault:
+        return fault
+    fault = read_number(cursor, end, 32, &record.offset_delta)
+    if fault:
+        return fault
+    fault = read_field(cursor, end, &record.key)
+    if fault:
+        return fault
+    fault = read_field(cursor, end, &record.value)
+    if fault:
+        return fault
+    fault = read_number(cursor, end, 32, &record.header_count)
+    if fault:
+        return fault
+    if record.header_count < 0 or record.header_count > (end - cursor[0]) // 2:
+        return F_HEADER_COUNT
+    record.headers = cursor[0]
+    for index in range(record.header_count):
+        fault = read_field(cursor, end, &field)
+        if fault:
+            return fault
+        if field.size < 0:
+            return F_FIELD_LENGTH_NEGATIVE
+        fault = read_field(cursor, end, &field)
+        if fault:
+            return fault
+    if cursor[0] != end:
+        return F_BYTES_LEFT_IN_RECORD
+    return F_NONE
+
+
+# --- the walker ------------------------------------------------------------------------------------------------------------------------
+
+cdef struct Walk:
+    int state
+    int shift
+    bint no_key
+    bint key_required
+    bint check_times
+    bint append_time_bit
+    int32_t count
+    int32_t index
+    int32_t rejected
+    int64_t left
+    int64_t skip
+    int64_t headers_left
+    int64_t timestamp
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t earliest
+    int64_t latest
+    uint64_t number
+    int32_t indexes[NAMED_MAX]
+    int8_t kinds[NAMED_MAX]
+
+
+cdef void begin_walk(
+    Walk *walk, int32_t count, int64_t base_timestamp, bint key_required, bint check_times, bint append_time_bit, int64_t earliest, int64_t latest
+) noexcept nogil:
+    walk.state = S_LENGTH
+    walk.shift = 0
+    walk.no_key = False
+    walk.key_required = key_required
+    walk.check_times = check_times
+    walk.append_time_bit = append_time_bit
+    walk.count = count
+    walk.index = 0
+    walk.rejected = 0
+    walk.left = 0
+    walk.skip = 0
+    walk.headers_left = 0
+    walk.timestamp = 0
+    walk.base_timestamp = base_timestamp
+    walk.max_timestamp = -1
+    walk.earliest = earliest
+    walk.latest = latest
+    walk.number = 0
+
+
+cdef inline int end_record(Walk *walk, int64_t left) noexcept nogil:
+    cdef int rejection = 0
+    cdef int64_t timestamp = walk.timestamp
+    if left:
+        return F_BYTES_LEFT_IN_RECORD
+    if walk.key_required and walk.no_key:
+        rejection = R_KEY_MISSING
+    elif walk.check_times and timestamp != -1:
+        if timestamp < walk.earliest or timestamp > walk.latest:
+            rejection = R_TIMESTAMP_OUT_OF_RANGE
+    elif walk.append_time_bit:
+        rejection = R_TIMESTAMP_TYPE
+    if rejection:
+        if walk.rejected < NAMED_MAX:
+            walk.indexes[walk.rejected] = walk.index
+            walk.kinds[walk.rejected] = rejection
+        walk.rejected += 1
+    if timestamp > walk.max_timestamp:
+        walk.max_timestamp = timestamp
+    walk.index += 1
+    return F_NONE
+
+
+cdef int walk_piece(Walk *walk, const uint8_t *data, const uint8_t *end) noexcept nogil:
+    cdef int state = walk.state
+    cdef int shift = walk.shift
+    cdef int64_t left = walk.left
+    cdef uint64_t number = walk.number
+    cdef int64_t value, taken
+    cdef uint8_t byte
+    cdef int fault
+    while data < end:
+        if state == S_KEY or state == S_VALUE or state == S_NAME or state == S_DATA:
+            taken = end - data
+            if taken > walk.skip:
+                taken = walk.skip
+            data += taken
+            walk.skip -= taken
+            left -= taken
+            if walk.skip:
+                break
+            if state != S_DATA:
+                state += 1
+                continue
+            walk.headers_left -= 1
+            if walk.headers_left:
+                state = S_NAME_LENGTH
+                continue
+            fault = end_record(walk, left)
+            if fault:
+                return fault
+            state = S_LENGTH
+            continue
+        byte = data[0]
+        data += 1
+        if state == S_LENGTH:
+            if walk.index == walk.count:
+                return F_BYTES_LEFT_IN_BATCH
+        else:
+            if left == 0:
+                return F_FIELD_PASSES_END
+            left -= 1
+            if state == S_ATTRIBUTES:
+                state = S_TIMESTAMP
+                continue
+        number |= <uint64_t>(byte & 0x7F) << shift
+        if byte >= 0x80:
+            shift += 7
+            if shift >= (70 if state == S_TIMESTAMP else 35):
+                return F_NUMBER_TOO_LONG
+            continue
+        if state == S_TIMESTAMP:
+            walk.timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>zigzag(number))
+            state = S_OFFSET
+            number = 0
+            shift = 0
+            continue
+        value = zigzag(number & 0xFFFFFFFFu)
+        number = 0
+        shift = 0
+        if state == S_LENGTH:
+            if value < 0:
+                return F_LENGTH_NEGATIVE
+            left = value
+            state = S_ATTRIBUTES
+        elif state == S_OFFSET:
+            if value != walk.index:
+                return F_OFFSET_DELTA
+            state = S_KEY_LENGTH
+        elif state == S_HEADERS:
+            if value < 0 or value > left // 2:
+                return F_HEADER_COUNT
+            walk.headers_left = value
+            if value:
+                state = S_NAME_LENGTH
+                continue
+            fault = end_record(walk, left)
+            if fault:
+                return fault
+            state = S_LENGTH
+        else:
+            if value < -1 or (value < 0 and state == S_NAME_LENGTH):
+                return F_FIELD_LENGTH_NEGATIVE
+            if value > left:
+                return F_FIELD_PASSES_END
+            if state == S_KEY_LENGTH:
+                walk.no_key = value < 0
+            if value > 0:
+                walk.skip = value
+                state += 1
+            elif state != S_DATA_LENGTH:
+                state += 2
+            else:
+                walk.headers_left -= 1
+                if walk.headers_left:
+                    state = S_NAME_LENGTH
+                    continue
+                fault = end_record(walk, left)
+                if fault:
+                    return fault
+                state = S_LENGTH
+    walk.state = state
+    walk.shift = shift
+    walk.left = left
+    walk.number = number
+    return F_NONE
+
+
+cdef inline int walk_end(Walk *walk) noexcept nogil:
+    if walk.state != S_LENGTH or walk.shift or walk.index != walk.count:
+        return F_ENDS_TOO_SOON
+    return F_NONE
+
+
+cdef int refuse_rejected(Walk *walk) except -1:
+    cdef int named = walk.rejected if walk.rejected < NAMED_MAX else NAMED_MAX
+    cdef int index
+    raise_rejections([(walk.indexes[index], walk.kinds[index]) for index in range(named)], walk.rejected)
+
+
+cdef class Walker:
+    """Goes through the records of one batch, fed in pieces cut anywhere, and keeps nothing of them."""
+
+    cdef Walk walk
+
+    def __init__(
+        self, int32_t count, int64_t base_timestamp, bint key_required, bint check_times, bint append_time_bit, int64_t earliest, int64_t latest
+    ):
+        begin_walk(&self.walk, count, base_timestamp, key_required, check_times, append_time_bit, earliest, latest)
+
+    def feed(self, piece):
+        cdef Py_buffer view
+        cdef int fault
+        cdef const uint8_t *data
+        PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE)
+        try:
+            data = <const uint8_t *>view.buf
+            if view.len >= UNLOCK_BYTES:
+                with nogil:
+                    fault = walk_piece(&self.walk, data, data + view.len)
+            else:
+                fault = walk_piece(&self.walk, data, data + view.len)
+        finally:
+            PyBuffer_Release(&view)
+        if fault:
+            raise_fault(fault, self.walk.index)
+
+    def finish(self):
+        cdef int fault = walk_end(&self.walk)
+        if fault:
+            raise_fault(fault, self.walk.index)
+        if self.walk.rejected:
+            refuse_rejected(&self.walk)
+        return self.walk.max_timestamp
+
+
+# --- the check of a produced batch -------------------------------------------------------------------------------------------------------
+
+cdef struct Header:
+    int64_t base_offset
+    int32_t batch_length
+    int32_t leader_epoch
+    int8_t magic
+    uint32_t crc
+    int16_t attributes
+    int32_t last_offset_delta
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    int16_t producer_epoch
+    int32_t base_sequence
+    int32_t record_count
+
+
+cdef inline void load_header(Header *header, const uint8_t *data) noexcept nogil:
+    header.base_offset = <int64_t>big_endian(data, 8)
+    header.batch_length = <int32_t>big_endian(data + 8, 4)
+    header.leader_epoch = <int32_t>big_endian(data + 12, 4)
+    header.magic = <int8_t>data[16]
+    header.crc = <uint32_t>big_endian(data + 17, 4)
+    header.attributes = <int16_t>big_endian(data + 21, 2)
+    header.last_offset_delta = <int32_t>big_endian(data + 23, 4)
+    header.base_timestamp = <int64_t>big_endian(data + 27, 8)
+    header.max_timestamp = <int64_t>big_endian(data + 35, 8)
+    header.producer_id = <int64_t>big_endian(data + 43, 8)
+    header.producer_epoch = <int16_t>big_endian(data + 51, 2)
+    header.base_sequence = <int32_t>big_endian(data + 53, 4)
+    header.record_count = <int32_t>big_endian(data + 57, 4)
+
+
+cdef inline void set_item(object target, Py_ssize_t index, object item) noexcept:
+    Py_INCREF(item)
+    PyTuple_SET_ITEM(target, index, item)
+
+
+cdef object header_value(Header *header):
+    """A BatchHeader, made as tuple's own constructor makes it for a subclass."""
+    cdef object value = PyType_GenericAlloc(BatchHeader, 13)
+    set_item(value, 0, header.base_offset)
+    set_item(value, 1, header.batch_length)
+    set_item(value, 2, header.leader_epoch)
+    set_item(value, 3, header.magic)
+    set_item(value, 4, header.crc)
+    set_item(value, 5, header.attributes)
+    set_item(value, 6, header.last_offset_delta)
+    set_item(value, 7, header.base_timestamp)
+    set_item(value, 8, header.max_timestamp)
+    set_item(value, 9, header.producer_id)
+    set_item(value, 10, header.producer_epoch)
+    set_item(value, 11, header.base_sequence)
+    set_item(value, 12, header.record_count)
+    return value
+
+
+cdef inline int frame_fault(const uint8_t *data, int64_t *size) noexcept nogil:
+    cdef int32_t length = <int32_t>big_endian(data + 8, 4)
+    if length < 14:
+        return F_BATCH_LENGTH
+    if data[16] > 2:
+        return F_MAGIC
+    size[0] = <int64_t>length + 12
+    return F_NONE
+
+
+cdef int frame_and_header(
+    const uint8_t *data, int64_t available, int produce_version, int64_t max_message_bytes, Header *header
+) noexcept nogil:
+    cdef int64_t size = 0
+    cdef int64_t next_size = 0
+    cdef int fault
+    if available < FRAME_BYTES:
+        return F_NO_BATCH
+    fault = frame_fault(data, &size)
+    if fault:
+        return fault
+    if size > available:
+        return F_NO_BATCH
+    if data[16] < 2:
+        return F_MESSAGE_SET if produce_version >= 3 else F_MESSAGE_SET_UNSUPPORTED
+    if size < HEADER_BYTES:
+        return F_BATCH_LENGTH
+    load_header(header, data)
+    if produce_version < 7 and header.attributes & 7 == 4:
+        return F_ZSTD_TOO_EARLY
+    if available - size >= FRAME_BYTES:
+        fault = frame_fault(data + size, &next_size)
+        if fault:
+            return fault
+        if next_size <= available - size:
+            return F_SECOND_BATCH
+    if header.base_offset != 0:
+        return F_BASE_OFFSET
+    if size > max_message_bytes:
+        return F_TOO_LARGE
+    if jesenska_crc32c(data + 21, size - 21) != header.crc:
+        return F_CRC
+    if header.record_count <= 0:
+        return F_RECORD_COUNT
+    if header.last_offset_delta != header.record_count - 1:
+        return F_OFFSET_RANGE
+    if header.attributes & 7 > 4:
+        return F_CODEC
+    if header.attributes & 0x20:
+        return F_CONTROL
+    if header.producer_id > -1 and header.base_sequence < 0:
+        return F_SEQUENCE
+    return F_NONE
+
+
+cdef int check_all(
+    const uint8_t *data,
+    int64_t available,
+    int produce_version,
+    int64_t max_message_bytes,
+    bint key_required,
+    bint log_append_time,
+    int64_t earliest,
+    int64_t latest,
+    Header *header,
+    Walk *walk,
+) noexcept nogil:
+    cdef int fault = frame_and_header(data, available, produce_version, max_message_bytes, header)
+    if fault or header.attributes & 7:
+        return fault
+    begin_walk(
+        walk, header.record_count, header.base_timestamp, key_required, not log_append_time, header.attributes & 8 != 0, earliest, latest
+    )
+    fault = walk_piece(walk, data + HEADER_BYTES, data + 12 + header.batch_length)
+    if fault:
+        return fault
+    return walk_end(walk)
+
+
+cdef void write_max_timestamp(uint8_t *data, Header *header, int64_t max_timestamp, int16_t attributes) noexcept nogil:
+    header.max_timestamp = max_timestamp
+    header.attributes = attributes
+    put_big_endian(data + 21, <uint64_t>attributes, 2)
+    put_big_endian(data + 35, <uint64_t>max_timestamp, 8)
+    header.crc = jesenska_crc32c(data + 21, header.batch_length + 12 - 21)
+    put_big_endian(data + 17, header.crc, 4)
+
+
+def check_batch(
+    buffer,
+    int produce_version,
+    int64_t max_message_bytes,
+    bint key_required,
+    bint log_append_time,
+    int64_t earliest,
+    int64_t latest,
+):
+    """The one batch that `buffer` begins with, checked: frame, header, CRC and, unless it is compressed, its records."""
+    cdef Py_buffer view
+    cdef Header header
+    cdef Walk walk
+    cdef int fault
+    cdef int16_t attributes
+    cdef uint8_t *data
+    walk.index = 0
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        data = <uint8_t *>view.buf
+        if view.len >= UNLOCK_BYTES:
+            with nogil:
+                fault = check_all(
+                    data, view.len, produce_version, max_message_bytes, key_required, log_append_time, earliest, latest, &header, &walk
+                )
+        else:
+            fault = check_all(
+                data, view.len, produce_version, max_message_bytes, key_required, log_append_time, earliest, latest, &header, &walk
+            )
+        if not fault and not header.attributes & 7 and not walk.rejected and not log_append_time:
+            attributes = header.attributes & ~8
+            if attributes != header.attributes or walk.max_timestamp != header.max_timestamp:
+                if view.readonly:
+                    raise TypeError("the batch must be put right, and its buffer is read-only")
+                write_max_timestamp(data, &header, walk.max_timestamp, attributes)
+    finally:
+        PyBuffer_Release(&view)
+    if fault:
+        raise_fault(fault, walk.index)
+    if not header.attributes & 7 and walk.rejected:
+        refuse_rejected(&walk)
+    return header_value(&header)
+
+
+def set_max_timestamp(buffer, Py_ssize_t position, header, int64_t max_timestamp, bint append_time):
+    """Writes largest timestamp and timestamp type with the CRC that follows from them, if they are not there already."""
+    cdef Py_buffer view
+    cdef Header loaded
+    cdef int16_t attributes = header.attributes
+    cdef int16_t wanted = attributes | 8 if append_time else attributes & ~8
+    if attributes == wanted and header.max_timestamp == max_timestamp:
+        return header
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+    try:
+        if position < 0 or view.len - position < HEADER_BYTES:
+            raise ValueError("there is no batch header at this position")
+        load_header(&loaded, <uint8_t *>view.buf + position)
+        if loaded.batch_length < HEADER_BYTES - 12 or loaded.batch_length + <int64_t>12 > view.len - position:
+            raise ValueError("the batch at this position is not whole")
+        with nogil:
+            write_max_timestamp(<uint8_t *>view.buf + position, &loaded, max_timestamp, wanted)
+    finally:
+        PyBuffer_Release(&view)
+    return header_value(&loaded)
+
+
+def crc32c(buffer, Py_ssize_t start=0, end=None):
+    """CRC32C of `buffer[start:end]`."""
+    return _crc32c(buffer, start, end, False)
+
+
+def crc32c_by_tables(buffer, Py_ssize_t start=0, end=None):
+    """The same without the processor's instruction; for tests."""
+    return _crc32c(buffer, start, end, True)
+
+
+cdef object _crc32c(buffer, Py_ssize_t start, end, bint by_tables):
+    cdef Py_buffer view
+    cdef uint32_t crc
+    cdef Py_ssize_t stop
+    cdef const uint8_t *data
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        stop = view.len if end is None else end
+        if stop > view.len:
+            stop = view.len
+        if start < 0 or stop < 0:
+            raise ValueError("start and end count from the front")
+        if start > stop:
+            start = stop
+        data = <const uint8_t *>view.buf + start
+        if by_tables:
+            crc = jesenska_crc32c_by_tables(data, stop - start)
+        elif stop - start >= UNLOCK_BYTES:
+            with nogil:
+                crc = jesenska_crc32c(data, stop - start)
+        else:
+            crc = jesenska_crc32c(data, stop - start)
+    finally:
+        PyBuffer_Release(&view)
+    return crc
+
+
+# --- encode ------------------------------------------------------------------------------------------------------------------------------
+
+cdef int put_bytes(bytearray target, const uint8_t *data, Py_ssize_t size) except -1:
+    """A length and as many bytes, at the end."""
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(target)
+    cdef uint8_t *cursor
+    PyByteArray_Resize(target, before + number_size(to_zigzag(size)) + size)
+    cursor = put_number(<uint8_t *>PyByteArray_AS_STRING(target) + before, to_zigzag(size))
+    memcpy(cursor, data, size)
+    return 0
+
+
+cdef bytearray encode_headers(headers):
+    """The headers of a record, without their count."""
+    cdef bytearray encoded = bytearray()
+    cdef bytes name_bytes, data_bytes
+    for name, data in headers:
+        name_bytes = name.encode()
+        put_bytes(encoded, <const uint8_t *>PyBytes_AS_STRING(name_bytes), PyBytes_GET_SIZE(name_bytes))
+        if data is None:
+            encoded.append(1)
+        else:
+            data_bytes = bytes(data)
+            put_bytes(encoded, <const uint8_t *>PyBytes_AS_STRING(data_bytes), PyBytes_GET_SIZE(data_bytes))
+    return encoded
+
+
+cdef int append_fields(
+    bytearray target,
+    int32_t offset_delta,
+    int64_t timestamp_delta,
+    const uint8_t *key,
+    int64_t key_size,
+    const uint8_t *value,
+    int64_t value_size,
+    int32_t header_count,
+    const uint8_t *headers,
+    int64_t headers_size,
+) except -1:
+    cdef int64_t length = 1 + number_size(to_zigzag(timestamp_delta)) + number_size(to_zigzag(offset_delta))
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(target)
+    cdef uint8_t *cursor
+    length += number_size(to_zigzag(key_size)) + number_size(to_zigzag(value_size)) + number_size(to_zigzag(header_count)) + headers_size
+    if key_size > 0:
+        length += key_size
+    if value_size > 0:
+        length += value_size
+    if length > INT32_MAX_:
+        raise OverflowError("a record may take at most 2147483647 bytes")
+    PyByteArray_Resize(target, before + number_size(to_zigzag(length)) + length)
+    cursor = <uint8_t *>PyByteArray_AS_STRING(target) + before
+    cursor = put_number(cursor, to_zigzag(length))
+    cursor[0] = 0
+    cursor = put_number(cursor + 1, to_zigzag(timestamp_delta))
+    cursor = put_number(cursor, to_zigzag(offset_delta))
+    cursor = put_number(cursor, to_zigzag(key_size))
+    if key_size > 0:
+        memcpy(cursor, key, key_size)
+        cursor += key_size
+    cursor = put_number(cursor, to_zigzag(value_size))
+    if value_size > 0:
+        memcpy(cursor, value, value_size)
+        cursor += value_size
+    cursor = put_number(cursor, to_zigzag(header_count))
+    if headers_size > 0:
+        memcpy(cursor, headers, headers_size)
+    return 0
+
+
+cdef int append_one(bytearray target, int32_t offset_delta, int64_t timestamp_delta, key, value, headers) except -1:
+    cdef Py_buffer key_view, value_view
+    cdef bint key_held = False
+    cdef bint value_held = False
+    cdef const uint8_t *key_data = NULL
+    cdef const uint8_t *value_data = NULL
+    cdef int64_t key_size = -1
+    cdef int64_t value_size = -1
+    cdef bytearray encoded = None
+    cdef int32_t header_count = 0
+    if headers:
+        header_count = len(headers)
+        encoded = encode_headers(headers)
+    try:
+        if key is not None:
+            if PyBytes_CheckExact(key):
+                key_data = <const uint8_t *>PyBytes_AS_STRING(key)
+                key_size = PyBytes_GET_SIZE(key)
+            else:
+                PyObject_GetBuffer(key, &key_view, PyBUF_SIMPLE)
+                key_held = True
+                key_data = <const uint8_t *>key_view.buf
+                key_size = key_view.len
+        if value is not None:
+            if PyBytes_CheckExact(value):
+                value_data = <const uint8_t *>PyBytes_AS_STRING(value)
+                value_size = PyBytes_GET_SIZE(value)
+            else:
+                PyObject_GetBuffer(value, &value_view, PyBUF_SIMPLE)
+                value_held = True
+                value_data = <const uint8_t *>value_view.buf
+                value_size = value_view.len
+        append_fields(
+            target,
+            offset_delta,
+            timestamp_delta,
+            key_data,
+            key_size,
+            value_data,
+            value_size,
+            header_count,
+            <const uint8_t *>PyByteArray_AS_STRING(encoded) if encoded is not None else NULL,
+            PyByteArray_GET_SIZE(encoded) if encoded is not None else 0,
+        )
+    finally:
+        if key_held:
+            PyBuffer_Release(&key_view)
+        if value_held:
+            PyBuffer_Release(&value_view)
+    return 0
+
+
+def append_record(bytearray buffer not None, int32_t offset_delta, int64_t timestamp_delta, key, value, headers):
+    """Puts one record at the end of `buffer`."""
+    append_one(buffer, offset_delta, timestamp_delta, key, value, headers)
+
+
+def encode_records(bytearray buffer not None, records, int64_t base_timestamp):
+    """Puts records at the end of `buffer` with offset deltas from 0; gives their count and largest timestamp."""
+    cdef int32_t count = 0
+    cdef int64_t max_timestamp = -1
+    cdef int64_t timestamp
+    for item in records:
+        stamp, key, value, headers = item
+        timestamp = stamp
+        append_one(buffer, count, timestamp - base_timestamp, key, value, headers)
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        count += 1
+    return count, max_timestamp
+
+
+# --- decode ------------------------------------------------------------------------------------------------------------------------------
+
+cdef object bytes_or_none(Field *field):
+    if field.size < 0:
+        return None
+    return PyBytes_FromStringAndSize(<const char *>field.data, field.size)
+
+
+cdef object header_values(Whole *record):
+    cdef const uint8_t *cursor = record.headers
+    cdef Field field
+    cdef int64_t index
+    cdef list values = []
+    for index in range(record.header_count):
+        read_field(&cursor, record.end, &field)
+        name = PyUnicode_DecodeUTF8(<const char *>field.data, field.size, "replace")
+        read_field(&cursor, record.end, &field)
+        values.append((name, bytes_or_none(&field)))
+    return tuple(values)
+
+
+def decode_records(body, int32_t count, int64_t base_offset, int64_t base_timestamp, int64_t append_timestamp, timestamp_type):
+    """The records of a decompressed batch."""
+    cdef Py_buffer view
+    cdef const uint8_t *cursor
+    cdef const uint8_t *limit
+    cdef Whole record
+    cdef bint append_time = timestamp_type != 0
+    cdef int64_t timestamp
+    cdef int32_t index = 0
+    cdef int fault = F_NONE
+    cdef list records = []
+    cdef object value
+    cdef object kind = TimestampType(timestamp_type)
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        cursor = <const uint8_t *>view.buf
+        limit = cursor + view.len
+        while index < count:
+            fault = read_record(&cursor, limit, &record)
+            if fault:
+                break
+            timestamp = append_timestamp if append_time else <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
+            value = PyType_GenericAlloc(Record, 6)
+            set_item(value, 0, <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta))
+            set_item(value, 1, timestamp)
+            set_item(value, 2, kind)
+            set_item(value, 3, bytes_or_none(&record.key))
+            set_item(value, 4, bytes_or_none(&record.value))
+            set_item(value, 5, header_values(&record) if record.header_count else ())
+            records.append(value)
+            index += 1
+        if not fault and cursor != limit:
+            fault = F_BYTES_LEFT_IN_BATCH
+    finally:
+        PyBuffer_Release(&view)
+    if fault:
+        raise_fault(fault, index)
+    return records
