@@ -204,5 +204,9 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         doc="Whether a new certificate may name another subject."),
     row("ssl.allow.san.changes", BOOLEAN, False, LOW, effect=SECURITY, release="3.9",
         doc="Whether a new certificate may name other hosts."),
+    row("super.users", STRING, None, LOW, effect=AUTHORIZER,
+        doc="Users to whom the authorizer allows everything."),
+    row("allow.everyone.if.no.acl.found", BOOLEAN, False, LOW, effect=AUTHORIZER,
+        doc="Whether the authorizer allows what no rule mentions."),
 )
 # fmt: on

@@ -69,6 +69,7 @@ def row(
     dynamic: Dynamic = Dynamic.READ_ONLY,
     effect: Reason = WORKS,
     release: str = "1.0",
+    internal: bool = False,
 ) -> Setting:
     """A row of a table; `release` is the release whose default it is."""
-    return Setting(name, kind, default, importance, doc, check, dynamic, effect[0], effect[1], release)
+    return Setting(name, kind, default, importance, doc, check, dynamic, effect[0], effect[1], release, internal)

@@ -214,8 +214,8 @@ def release_number(text: str) -> tuple[int, ...] | None:
 class Setting:
     """One row of a table.
 
-    `default` is a typed value, or REQUIRED. `release` names the release whose default it is. `reason` says what an effect other than WORKS
-    means here, in half a sentence."""
+    `default` is a typed value. `internal` settings are listed only where they are set. `release` names the release whose default it is.
+    `reason` says what an effect other than WORKS means here, in half a sentence."""
 
     name: str
     type: Type
@@ -227,7 +227,7 @@ class Setting:
     effect: Effect = Effect.WORKS
     reason: str = ""
     release: str = "1.0"
-    required: bool = False
+    internal: bool = False
 
     @property
     def sensitive(self) -> bool:

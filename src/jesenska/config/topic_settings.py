@@ -98,7 +98,7 @@ TOPIC_SETTINGS = Table("topic", (
         doc="Age at which a segment is closed even if it is not full."),
     row("unclean.leader.election.enable", BOOLEAN, False, MEDIUM, effect=REPLICAS,
         doc="Whether a replica that fell behind may lead when none in sync is left, at the price of lost records."),
-    row("internal.segment.bytes", INT, None, MEDIUM, effect=KRAFT, release="4.3",
+    row("internal.segment.bytes", INT, None, MEDIUM, effect=KRAFT, internal=True, release="4.3",
         doc="Segment size without a lower limit, for tests."),
 ))
 # fmt: on

@@ -1,0 +1,383 @@
+"""The layers a setting's value comes from, put together: what is in force, and where it comes from as DescribeConfigs tells it.
+
+    strongest   1  topic's own                /config/topics/<topic>            changes while running
+                2  this broker's dynamic      /config/brokers/<id>              changes while running
+                3  every broker's dynamic     /config/brokers/<default>         changes while running
+                4  the broker's file          properties, environment, flags    fixed at the start
+    weakest     5  default                    the tables of this room
+
+Both configurations are values: a change makes a new one (`with_dynamic`), and whoever holds the old one goes on with what it had.
+
+Synonyms are listed by Kafka's rule: layer by layer, in each layer every name of the setting in order, and what stands before the setting's own
+name is dropped. So `log.retention.ms` lists nothing at all where only `log.retention.hours` is set, while `log.retention.minutes` lists the hours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from jesenska.base.errors import InvalidConfigError
+from jesenska.config.broker_settings import BROKER_SETTINGS, TIME_SYNONYMS, UNIT_MS, broker_setting, split_listener_prefix
+from jesenska.config.table import Dynamic, Effect, Setting, Value, value_text
+from jesenska.config.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
+
+
+class Source(IntEnum):
+    """Where a value comes from; the numbers are those of DescribeConfigs."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One place that gives a value to a setting. `value` is None where it must not be shown."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A setting as DescribeConfigs answers it. `kind` is the wire's number of the type, 0 where the setting is not known."""
+
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    sensitive: bool
+    kind: int
+    doc: str
+    synonyms: tuple[Synonym, ...]
+
+    @property
+    def is_default(self) -> bool:
+        """The flag of version 0, before sources were told."""
+        return self.source is Source.DEFAULT
+
+
+def documentation(setting: Setting) -> str:
+    """A setting's sentence, with what is to be known about its effect and its default."""
+    parts = [setting.doc]
+    if setting.effect is Effect.STORED:
+        parts.append(f"Stored, without effect yet: {setting.reason}.")
+    elif setting.effect is Effect.MEANINGLESS:
+        parts.append(f"Has no effect: {setting.reason}.")
+    parts.append(f"Default of {setting.release}: {value_text(setting.default) or 'none'}.")
+    return " ".join(parts)
+
+
+class _Typed:
+    """Reads of typed values by name, one method per kind, so that callers need no casts."""
+
+    __slots__ = ()
+
+    def value(self, name: str) -> Value:
+        raise NotImplementedError
+
+    def integer(self, name: str) -> int:
+        value = self.value(name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} has no whole number but {value!r}")
+        return value
+
+    def optional_integer(self, name: str) -> int | None:
+        return None if self.value(name) is None else self.integer(name)
+
+    def number(self, name: str) -> float:
+        value = self.value(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{name} has no number but {value!r}")
+        return float(value)
+
+    def boolean(self, name: str) -> bool:
+        value = self.value(name)
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is neither true nor false but {value!r}")
+        return value
+
+    def string(self, name: str) -> str | None:
+        value = self.value(name)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} has no text but {value!r}")
+        return value
+
+    def strings(self, name: str) -> tuple[str, ...]:
+        value = self.value(name)
+        if value is None:
+            return ()
+        if not isinstance(value, tuple):
+            raise TypeError(f"{name} has no list but {value!r}")
+        return value
+
+
+class BrokerConfig(_Typed):
+    """A broker's settings: what its file says, and what was changed while it ran.
+
+    The maps hold texts as they were given. Unknown names are kept (they are shown, hidden values and all, and handed to whoever asks).
+    InvalidConfigError where a value of the file is not valid; a dynamic value that is not valid is left out of force, as Kafka does, so that a
+    broker of another release cannot keep this one from starting: `refused` names it."""
+
+    __slots__ = ("_typed", "dynamic_broker", "dynamic_default", "refused", "static")
+
+    def __init__(
+        self,
+        static: Mapping[str, str] | None = None,
+        dynamic_default: Mapping[str, str] | None = None,
+        dynamic_broker: Mapping[str, str] | None = None,
+    ) -> None:
+        self.static: Mapping[str, str] = _with_both_ids(dict(static or {}))
+        self.dynamic_default: Mapping[str, str] = dict(dynamic_default or {})
+        self.dynamic_broker: Mapping[str, str] = dict(dynamic_broker or {})
+        self.refused: list[tuple[str, str]] = []
+        typed: dict[str, Value] = {}
+        for name, text in self.static.items():
+            setting = broker_setting(name)
+            if setting is not None:
+                typed[name] = setting.parse(text)
+        check_broker_values(typed)
+        for layer in (self.dynamic_default, self.dynamic_broker):
+            for name, text in layer.items():
+                setting = broker_setting(name)
+                if setting is None or setting.dynamic is Dynamic.READ_ONLY:
+                    continue
+                try:
+                    typed[name] = setting.parse(text)
+                except InvalidConfigError as error:
+                    self.refused.append((name, str(error)))
+        self._typed = typed
+
+    def with_dynamic(self, *, dynamic_default: Mapping[str, str] | None = None, dynamic_broker: Mapping[str, str] | None = None) -> BrokerConfig:
+        """The same file with other dynamic settings; a layer that is not given stays."""
+        return BrokerConfig(
+            self.static,
+            self.dynamic_default if dynamic_default is None else dynamic_default,
+            self.dynamic_broker if dynamic_broker is None else dynamic_broker,
+        )
+
+    def value(self, name: str) -> Value:
+        """The typed value in force; KeyError for a name that no table knows."""
+        if name in self._typed:
+            return self._typed[name]
+        listener, plain = split_listener_prefix(name)
+        if listener is not None:
+            return self.value(plain)
+        return BROKER_SETTINGS[name].default
+
+    def is_set(self, name: str) -> bool:
+        """True where any layer but the default gives a value."""
+        return name in self._typed
+
+    def milliseconds(self, name: str) -> int | None:
+        """A time that may also be given in minutes or hours, in milliseconds: the first of its names that is set, else the default."""
+        names = TIME_SYNONYMS.get(name, (name,))
+        for candidate in names:
+            value = self._typed.get(candidate)
+            if isinstance(value, int):
+                return value * UNIT_MS.get(candidate, 1) if value >= 0 else value
+        for candidate in names:
+            default = BROKER_SETTINGS[candidate].default
+            if isinstance(default, int):
+                return default * UNIT_MS.get(candidate, 1)
+        return None
+
+    def unused(self) -> list[Setting]:
+        """Settings given a value in the file that nothing acts on yet: one warning each."""
+        found = (broker_setting(name) for name in self.static)
+        return [setting for setting in found if setting is not None and setting.effect is Effect.STORED]
+
+    def describe(self, names: Iterable[str] | None = None) -> list[Described]:
+        """This broker's settings as DescribeConfigs tells them: all, or those named; a name that is neither known nor set is left out."""
+        if names is None:
+            listed = [setting.name for setting in BROKER_SETTINGS if not setting.internal or self._is_given(setting.name)]
+            known = set(listed)
+            for layer in (self.static, self.dynamic_default, self.dynamic_broker):
+                for name in layer:
+                    if name not in known:
+                        known.add(name)
+                        listed.append(name)
+        else:
+            listed = [name for name in names if name in BROKER_SETTINGS or self._is_given(name)]
+        return [self._described(name) for name in listed]
+
+    def describe_default(self, names: Iterable[str] | None = None) -> list[Described]:
+        """What is set for every broker, as DescribeConfigs tells it of the broker named by the empty string."""
+        listed = self.dynamic_default if names is None else [name for name in names if name in self.dynamic_default]
+        answers = []
+        for name in listed:
+            setting = broker_setting(name)
+            sensitive = setting is None or setting.sensitive
+            value = None if sensitive else self.dynamic_default[name]
+            answers.append(
+                Described(
+                    name, value, Source.DYNAMIC_DEFAULT_BROKER, _read_only(name), sensitive, int(setting.type) if setting else 0,
+                    documentation(setting) if setting else "", (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),),
+                )
+            )  # fmt: skip
+        return answers
+
+    def synonyms(self, name: str) -> tuple[Synonym, ...]:
+        """Every place that gives the setting a value, the strongest first (the rule is at the top of this file)."""
+        listener, plain = split_listener_prefix(name)
+        names = (name, *TIME_SYNONYMS.get(plain, (plain,))) if listener is not None else TIME_SYNONYMS.get(name, (name,))
+        found: list[Synonym] = []
+        layers = (
+            (self.dynamic_broker, Source.DYNAMIC_BROKER),
+            (self.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
+            (self.static, Source.STATIC_BROKER),
+        )
+        for layer, source in layers:
+            found += [Synonym(item, _shown(item, layer[item]), source) for item in names if item in layer]
+        for item in names:
+            setting = BROKER_SETTINGS.get(item)
+            if setting is not None and setting.default is not None:
+                found.append(Synonym(item, None if setting.sensitive else value_text(setting.default), Source.DEFAULT))
+        first = next((index for index, item in enumerate(found) if item.name == name), len(found))
+        return tuple(found[first:])
+
+    def _is_given(self, name: str) -> bool:
+        return name in self.static or name in self.dynamic_default or name in self.dynamic_broker
+
+    def _described(self, name: str) -> Described:
+        setting = broker_setting(name)
+        synonyms = self.synonyms(name)
+        source = synonyms[0].source if synonyms else Source.DEFAULT
+        sensitive = setting is None or setting.sensitive
+        value = None if sensitive else value_text(self.value(name))
+        kind = int(setting.type) if setting is not None else 0
+        return Described(name, value, source, _read_only(name), sensitive, kind, documentation(setting) if setting else "", synonyms)
+
+
+class TopicConfig(_Typed):
+    """A topic's settings: its own, over the broker's. A value of its own that is not valid is left out of force; `refused` names it."""
+
+    __slots__ = ("_typed", "broker", "overrides", "refused")
+
+    def __init__(self, overrides: Mapping[str, str], broker: BrokerConfig) -> None:
+        self.overrides: Mapping[str, str] = dict(overrides)
+        self.broker = broker
+        self.refused: list[tuple[str, str]] = []
+        typed: dict[str, Value] = {setting.name: _from_broker(setting, broker) for setting in TOPIC_SETTINGS}
+        for name, text in self.overrides.items():
+            setting = TOPIC_SETTINGS.get(name)
+            if setting is None:
+                continue
+            try:
+                typed[name] = setting.parse(text)
+            except InvalidConfigError as error:
+                self.refused.append((name, str(error)))
+        self._typed = typed
+
+    def with_broker(self, broker: BrokerConfig) -> TopicConfig:
+        """The same topic over other settings of the broker."""
+        return TopicConfig(self.overrides, broker)
+
+    def value(self, name: str) -> Value:
+        """The typed value in force; KeyError for a name that no topic has."""
+        return self._typed[name]
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How far in the past a producer's timestamp may lie: the newer setting where it is set, else the older one for both sides."""
+        return self._timestamp_limit("message.timestamp.before.max.ms")
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """How far in the future a producer's timestamp may lie."""
+        return self._timestamp_limit("message.timestamp.after.max.ms")
+
+    def unused(self) -> list[Setting]:
+        """Settings of the topic's own that nothing acts on yet; of `cleanup.policy` and `compression.type` only values that ask for it."""
+        found = TOPIC_SETTINGS.without_effect(self.overrides)
+        harmless = {"cleanup.policy": self.value("cleanup.policy") == ("delete",), "compression.type": self.value("compression.type") == "producer"}
+        return [setting for setting in found if not harmless.get(setting.name, False)]
+
+    def describe(self, names: Iterable[str] | None = None) -> list[Described]:
+        """The topic's settings as DescribeConfigs tells them: all, or those named; a name that is not known is left out."""
+        if names is None:
+            chosen = [setting for setting in TOPIC_SETTINGS if not setting.internal or setting.name in self.overrides]
+        else:
+            chosen = [TOPIC_SETTINGS[name] for name in names if name in TOPIC_SETTINGS]
+        return [self._described(setting) for setting in chosen]
+
+    def _timestamp_limit(self, name: str) -> int:
+        default = TOPIC_SETTINGS.default(name)
+        limit = self.integer(name)
+        return limit if limit != default else self.integer("message.timestamp.difference.max.ms")
+
+    def _described(self, setting: Setting) -> Described:
+        name = setting.name
+        value = value_text(self.value(name))
+        broker_name = BROKER_SYNONYMS.get(name, ("",))[0]
+        synonyms = self.broker.synonyms(broker_name) if broker_name else ()
+        if name in self.overrides:
+            synonyms = (Synonym(name, value, Source.TOPIC), *synonyms)
+        source = synonyms[0].source if synonyms else Source.DEFAULT
+        return Described(name, value, source, False, False, int(setting.type), documentation(setting), synonyms)
+
+
+def check_broker_values(typed: Mapping[str, Value]) -> None:
+    """Rules between settings, as Kafka has them; InvalidConfigError with its sentence."""
+    both = typed.get("broker.id"), typed.get("node.id")
+    if both[0] is not None and both[1] is not None and both[0] != both[1]:
+        raise InvalidConfigError(f"broker.id is {both[0]} and node.id is {both[1]}; give one of them, or both the same number.")
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        if typed.get(name) == 0:
+            raise InvalidConfigError(f"requirement failed: {name} must be unlimited (-1) or, greater than or equal to 1")
+    for name in ("log.roll.ms", "log.roll.hours"):
+        value = typed.get(name)
+        if isinstance(value, int) and value < 1:
+            raise InvalidConfigError(f"requirement failed: {name} must be greater than or equal to 1")
+    jitter = typed.get("log.roll.jitter.ms")
+    if isinstance(jitter, int) and jitter < 0:
+        raise InvalidConfigError("requirement failed: log.roll.jitter.ms must be greater than or equal to 0")
+    for text in _items(typed.get("max.connections.per.ip.overrides")):
+        host, colon, count = text.rpartition(":")
+        if not (host and colon and count.isascii() and count.isdigit()):
+            raise InvalidConfigError(f"Error parsing configuration property 'max.connections.per.ip.overrides': {text!r} is not host:count")
+
+
+def check_topic_values(config: TopicConfig) -> None:
+    """Rules between a topic's settings, as Kafka has them; InvalidConfigError with its sentence."""
+    least, most = config.integer("min.compaction.lag.ms"), config.integer("max.compaction.lag.ms")
+    if least > most:
+        raise InvalidConfigError(f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})")
+    if config.boolean("remote.storage.enable"):
+        raise InvalidConfigError("Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage.")
+
+
+def _items(value: Value) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else []
+
+
+def _from_broker(setting: Setting, broker: BrokerConfig) -> Value:
+    names = BROKER_SYNONYMS.get(setting.name)
+    if names is None:
+        return setting.default
+    if len(names) > 1:
+        value = broker.milliseconds(names[0])
+        return setting.default if value is None else value
+    return broker.value(names[0])
+
+
+def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
+    """`broker.id` and `node.id` are one setting: a file that gives either gives both."""
+    for given, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
+        if given in static and other not in static:
+            static[other] = static[given]
+    return static
+
+
+def _read_only(name: str) -> bool:
+    setting = BROKER_SETTINGS.get(name)
+    return setting is None or setting.dynamic is Dynamic.READ_ONLY
+
+
+def _shown(name: str, text: str) -> str | None:
+    setting = broker_setting(name)
+    return None if setting is None or setting.sensitive else text

@@ -1,0 +1,132 @@
+"""What stops the start: settings that ask for safety or placement which is not built yet. Going on without them would give a broker that looks
+like the one that was asked for and is not: plaintext in place of a secured listener, everyone allowed where rules were meant, records in other
+places than they were meant to be.
+
+Each rule gives one sentence: the setting, what it would take, and what to do. Settings that are merely without effect are warned about instead
+(`BrokerConfig.unused`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from jesenska.base.errors import InvalidConfigError
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.listeners import security_protocols
+
+
+class StartRefused(Exception):
+    """The start must stop; the text is one sentence for the operator. `setting` is the setting that asks for too much."""
+
+    def __init__(self, setting: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.setting = setting
+
+
+def refuse_unsafe(config: BrokerConfig) -> None:
+    """StartRefused for the first setting that asks for what is not built; returns where there is none."""
+    for refusal in refusals(config):
+        raise refusal
+
+
+def refusals(config: BrokerConfig) -> Iterator[StartRefused]:
+    """Every reason for which this configuration cannot be served as it was meant."""
+    for rule in _RULES:
+        yield from rule(config)
+
+
+def _zookeeper(config: BrokerConfig) -> Iterator[StartRefused]:
+    if config.string("zookeeper.connect"):
+        yield StartRefused(
+            "zookeeper.connect",
+            "zookeeper.connect asks for a ZooKeeper ensemble, which jesenska cannot join yet: leave the setting out to keep the metadata in the broker.",
+        )
+    for name in ("zookeeper.set.acl", "zookeeper.metadata.migration.enable"):
+        if config.boolean(name):
+            yield StartRefused(name, f"{name}=true needs a ZooKeeper ensemble, which jesenska cannot join yet: leave the setting out.")
+
+
+def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
+    """Reads only names and protocols, so that a secured listener is named even where its address is broken as well."""
+    try:
+        protocols = security_protocols(config)
+    except InvalidConfigError as error:
+        yield StartRefused("listener.security.protocol.map", str(error))
+        return
+    for setting in ("listeners", "advertised.listeners"):
+        for entry in (config.string(setting) or "").split(","):
+            name = entry.strip().partition("://")[0].upper()
+            if not name:
+                continue
+            protocol = protocols.get(name)
+            if protocol is None:
+                yield StartRefused(
+                    setting, f"No security protocol is known for listener {name} in {setting}: add {name}:PLAINTEXT to listener.security.protocol.map."
+                )
+            elif protocol != "PLAINTEXT":
+                yield StartRefused(
+                    setting,
+                    f"Listener {name} in {setting} asks for {protocol}, which jesenska does not serve yet: use a PLAINTEXT listener on a network that "
+                    "you trust, or put a TLS proxy in front of one.",
+                )
+
+
+def _between_brokers(config: BrokerConfig) -> Iterator[StartRefused]:
+    protocol = config.string("security.inter.broker.protocol")
+    if protocol != "PLAINTEXT":
+        yield StartRefused(
+            "security.inter.broker.protocol",
+            f"security.inter.broker.protocol={protocol} is not built yet: set it to PLAINTEXT, or leave it out, on a network that you trust.",
+        )
+
+
+def _authorizer(config: BrokerConfig) -> Iterator[StartRefused]:
+    if config.string("authorizer.class.name"):
+        yield StartRefused(
+            "authorizer.class.name",
+            "authorizer.class.name asks for rules on who may do what, which jesenska does not enforce yet: leave the setting out to allow everyone.",
+        )
+
+
+def _policies(config: BrokerConfig) -> Iterator[StartRefused]:
+    for name in ("create.topic.policy.class.name", "alter.config.policy.class.name"):
+        if config.string(name):
+            yield StartRefused(name, f"{name} names a class of Java, which jesenska cannot load, so its rules would be skipped: leave the setting out.")
+    if config.strings("config.providers"):
+        yield StartRefused("config.providers", "config.providers names classes of Java, which jesenska cannot load: write the values themselves into the file.")
+
+
+def _roles(config: BrokerConfig) -> Iterator[StartRefused]:
+    roles = config.strings("process.roles")
+    if not roles:
+        return
+    if "broker" not in roles:
+        yield StartRefused("process.roles", "process.roles=controller asks for a controller without a broker: write process.roles=broker,controller.")
+    for name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
+        voters = [item for item in config.strings(name) if item]
+        if len(voters) > 1:
+            yield StartRefused(
+                name, f"{name} names {len(voters)} controllers, and jesenska keeps the metadata of one node itself: name this node alone, or leave it out."
+            )
+        elif name.endswith("voters") and voters and voters[0].partition("@")[0].strip() != str(config.integer("node.id")):
+            yield StartRefused(name, f"{name} names controller {voters[0]}, which is not this node: name this node alone, or leave the setting out.")
+
+
+def _placement(config: BrokerConfig) -> Iterator[StartRefused]:
+    if config.boolean("remote.log.storage.system.enable"):
+        yield StartRefused(
+            "remote.log.storage.system.enable",
+            "remote.log.storage.system.enable=true asks for segments in remote storage, which is not built yet: leave the setting out.",
+        )
+    if config.strings("cordoned.log.dirs"):
+        yield StartRefused("cordoned.log.dirs", "cordoned.log.dirs keeps new partitions out of directories, which is not built yet: leave the setting out.")
+
+
+_RULES: tuple[Callable[[BrokerConfig], Iterator[StartRefused]], ...] = (
+    _zookeeper,
+    _listener_protocols,
+    _between_brokers,
+    _authorizer,
+    _policies,
+    _roles,
+    _placement,
+)

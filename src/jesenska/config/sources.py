@@ -1,0 +1,99 @@
+"""The settings a broker starts with, put together from where people write them:
+
+    strongest   --override name=value          the command line
+                KAFKA_NAME=value               the environment, as containers set it
+    weakest     name=value                     the file
+
+A variable's name becomes a setting's as the Docker images do it: `KAFKA_LOG_DIRS` is `log.dirs`, `__` stands for `_` and `___` for `-`.
+(`KAFKA_CFG_` is taken as well, which another image uses.) Variables that belong to start scripts, and those that Kubernetes sets for a
+service named kafka, are left alone.
+
+Nothing is printed here: what deserves a word comes back as data. A name that no table knows is kept when it stands in the file or a flag, for
+Kafka shows such names too; from the environment it is only reported, since such a variable may belong to another program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from jesenska.config.broker_settings import BROKER_SETTINGS, LISTENER_PREFIX, broker_setting
+from jesenska.config.properties import parse_properties
+from jesenska.config.table import Unknown
+
+_PREFIX = "KAFKA_"
+_LAUNCHERS = re.compile(
+    r"KAFKA_(HOME|VERSION|SCALA_VERSION|DEBUG|DEBUG_.*|USER|GROUP|BASE_DIR|CONF_FILE|MODE|CLUSTER_ID|KRAFT_CLUSTER_ID|BOOTSTRAP_SERVERS?|CREATE_TOPICS|"
+    r"JMX_.*|LOG4J.*|TOOLS_LOG4J.*|.*_OPTS|OPTS|GC_.*|HEAP.*|CERTIFICATE_PASSWORD|CLIENT_.*|ZOOKEEPER_PROTOCOL|ZOOKEEPER_USER|ZOOKEEPER_PASSWORD)\Z"
+)
+_KUBERNETES = re.compile(r"KAFKA_(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_.*)?)\Z")
+_URL = re.compile(r"(tcp|udp|sctp)://")
+
+
+class Origin(Enum):
+    """Where a setting was written."""
+
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    OVERRIDE = "override"
+
+
+class OverrideError(ValueError):
+    """An `--override` that is not name=value; the text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Settings as texts, where each was written, and the names that no table knows."""
+
+    settings: dict[str, str]
+    origins: dict[str, Origin]
+    unknown: tuple[Unknown, ...]
+
+
+def gather(file: bytes | str | None = None, environment: Mapping[str, str] | None = None, overrides: Sequence[str] = ()) -> Gathered:
+    """The settings of a file's content, an environment and `name=value` flags; PropertiesError or OverrideError where one cannot be read."""
+    settings: dict[str, str] = {}
+    origins: dict[str, Origin] = {}
+    unknown: list[Unknown] = []
+
+    def put(name: str, value: str, origin: Origin) -> None:
+        settings[name] = value
+        origins[name] = origin
+
+    for name, value in parse_properties(file or "").items():
+        put(name, value, Origin.FILE)
+    for variable, value in sorted((environment or {}).items()):
+        mapped = setting_of_variable(variable, value)
+        if mapped is None:
+            continue
+        if broker_setting(mapped) is None and not mapped.startswith(LISTENER_PREFIX):
+            unknown.append(Unknown(variable, _variable_of(BROKER_SETTINGS.nearest(mapped))))
+        else:
+            put(mapped, value, Origin.ENVIRONMENT)
+    for flag in overrides:
+        name, equals, value = flag.partition("=")
+        if not equals or not name.strip():
+            raise OverrideError(f"--override takes name=value, and {flag!r} is not: write it as in --override log.dirs=data.")
+        put(name.strip(), value.strip(), Origin.OVERRIDE)
+    named = [name for name in settings if broker_setting(name) is None]
+    return Gathered(settings, origins, (*BROKER_SETTINGS.unknown(named), *unknown))
+
+
+def setting_of_variable(variable: str, value: str) -> str | None:
+    """The setting that an environment variable stands for; None for one that is none of ours."""
+    if not variable.startswith(_PREFIX) or _LAUNCHERS.match(variable) or _KUBERNETES.match(variable):
+        return None
+    if variable.endswith("PORT") and _URL.match(value):
+        return None
+    rest = variable.removeprefix("KAFKA_CFG_") if variable.startswith("KAFKA_CFG_") else variable.removeprefix(_PREFIX)
+    if not rest:
+        return None
+    return re.sub("_+", lambda run: {1: ".", 2: "_", 3: "-"}.get(len(run[0]), run[0]), rest).lower()
+
+
+def _variable_of(name: str | None) -> str | None:
+    if name is None:
+        return None
+    return _PREFIX + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
