@@ -1,0 +1,62 @@
+"""What this broker knows of the cluster, in memory: topics, partitions, brokers. Requests read it without touching the tree; whoever changes the
+tree changes the view after the commit (`broker.topics`)."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from jesenska.log.log_config import LogConfig
+from jesenska.records.check import CheckRules
+from jesenska.replication.partition import Partition
+
+#: Topics that Kafka itself writes; clients may read them, not write them.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic with its partitions in order, and the settings that differ from the broker's defaults."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: list[Partition]
+    overrides: dict[str, str]
+    log_config: LogConfig
+    #: Limits of record timestamps: how far before and after the broker's time they may lie, ms.
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    min_in_sync_replicas: int
+    is_internal: bool = False
+    #: The check of records without timestamp limits, made once; None where limits are set and depend on the time.
+    fixed_rules: CheckRules | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A registered broker: for each listener's name the host and port that clients of that listener use."""
+
+    broker_id: int
+    endpoints: dict[str, tuple[str, int]]
+    rack: str | None
+
+
+@dataclass(slots=True)
+class ClusterView:
+    """All topics by name and by id, and the brokers."""
+
+    cluster_id: str
+    controller_id: int
+    topics: dict[str, Topic] = field(default_factory=dict)
+    by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
+    brokers: dict[int, BrokerNode] = field(default_factory=dict)
+
+    def add(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic
+        self.by_id[topic.topic_id] = topic
+
+    def remove(self, name: str) -> Topic | None:
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self.by_id.pop(topic.topic_id, None)
+        return topic

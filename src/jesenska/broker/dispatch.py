@@ -1,0 +1,328 @@
+"""From a frame to its handler and from the handler's answer to the socket.
+
+A handler is `handle(broker, request, context)`. What it returns says what happens:
+
+    a Message      the answer, sent at once
+    NO_ANSWER      nothing is sent (acks=0)
+    LATER          the handler keeps the context and calls `context.answer(message)` when it can; no task waits meanwhile
+    a coroutine    runs as a task; its result is the answer (for administration, never for produce and fetch)
+
+One connection has one request in work at a time, as in Kafka: further ones wait in its buffer, which keeps answers in order. The next request is
+taken when the last byte of the answer before it has left.
+
+Unknown keys, versions outside the announced range and malformed requests close the connection, which is how old clients find out what a broker
+knows; only ApiVersions answers UNSUPPORTED_VERSION, in version 0. Request bytes are views into the connection's buffer: a handler that answers
+LATER and still needs them calls `context.keep(view)` before it returns.
+
+Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last byte written. `Stages` adds
+them up per API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import socket
+import struct
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from jesenska.base.clock import Clock
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.net.connection import FramedConnection, ReadBuffer
+from jesenska.wire.codec import MalformedMessageError, decoder, encoder
+from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
+from jesenska.wire.registry import API_VERSIONS, APIS, Api
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+logger = logging.getLogger(__name__)
+
+
+class _Marker:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+NO_ANSWER: Final = _Marker("NO_ANSWER")
+LATER: Final = _Marker("LATER")
+
+Outcome = Message | _Marker | Coroutine[Any, Any, Message]
+Handler = Callable[["Broker", Any, "Context"], Outcome]
+
+
+class Served:
+    """A registered handler with the versions that it serves."""
+
+    __slots__ = ("api", "handler", "max_version", "min_version")
+
+    def __init__(self, api: Api, handler: Handler, min_version: int, max_version: int) -> None:
+        self.api, self.handler, self.min_version, self.max_version = api, handler, min_version, max_version
+
+
+#: What this broker serves, by key; filled by the handlers' files.
+SERVED: dict[int, Served] = {}
+
+
+def handles(request: type[Message], min_version: int, max_version: int) -> Callable[[Handler], Handler]:
+    """Registers the decorated function for these versions of the request."""
+
+    def register(handler: Handler) -> Handler:
+        api = APIS[request.api_key]
+        if not (api.min_version <= min_version <= max_version <= api.max_version):
+            raise ValueError(f"{api.name} {min_version}-{max_version} is not in the wire room ({api.min_version}-{api.max_version})")
+        SERVED[api.key] = Served(api, handler, min_version, max_version)
+        return handler
+
+    return register
+
+
+class Stages:
+    """Sums of the time that the requests of one API spent in each stage, in seconds."""
+
+    __slots__ = ("count", "local", "queue", "remote", "response_bytes", "send")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.queue = 0.0
+        self.local = 0.0
+        self.remote = 0.0
+        self.send = 0.0
+        self.response_bytes = 0
+
+
+class Context:
+    """One request in work: who asked, and how to answer."""
+
+    __slots__ = ("_read_at", "_ready_at", "api", "begun_at", "client_id", "connection", "correlation_id", "ended_at", "received_at", "version")
+
+    def __init__(self, connection: Connection, api: Api, version: int, correlation_id: int, client_id: str | None, received_at: float, begun_at: float) -> None:
+        self.connection = connection
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.received_at = received_at
+        self.begun_at = begun_at
+        self.ended_at = 0.0
+
+    def keep(self, view: memoryview) -> memoryview:
+        """The bytes of the request for as long as the handler wants them."""
+        return self.connection.framed.keep(view)
+
+    def answer(self, response: Message) -> None:
+        """Sends what a handler that returned LATER has to say."""
+        self.connection.answer_later(self, response)
+
+    def no_answer(self) -> None:
+        """Ends a request that returned LATER and needs no answer."""
+        self.connection.answer_later(self, None)
+
+    def close(self, reason: str) -> None:
+        """Closes the connection: how an error is told to a producer that wants no answers."""
+        self.connection.framed.close(reason)
+
+    @property
+    def gone(self) -> bool:
+        """True when the client has closed the connection."""
+        return self.connection.framed.closed
+
+
+_HEAD_V0 = struct.Struct(">ii")
+_HEAD_V1 = struct.Struct(">iib")
+
+
+class Connection:
+    """A client's connection: frames in, answers out, one request in work at a time."""
+
+    __slots__ = ("_dispatcher", "_in_work", "_returning", "_sending_since", "client_host", "framed", "listener_name", "on_abandoned")
+
+    def __init__(self, dispatcher: Dispatcher, sock: socket.socket, client_host: str, listener_name: str) -> None:
+        self._dispatcher = dispatcher
+        self.client_host = client_host
+        self.listener_name = listener_name
+        self._in_work: Context | None = None
+        self._returning = False
+        self._sending_since: tuple[float, Stages] | None = None
+        #: Called when the connection closes while a request waits, so that whoever holds it lets go.
+        self.on_abandoned: Callable[[], None] | None = None
+        self.framed = FramedConnection(
+            dispatcher.loop, sock, dispatcher.read_buffer, dispatcher.max_request_bytes, self._on_frame, self._on_closed, self._on_drained
+        )
+
+    def _on_frame(self, view: memoryview) -> bool:
+        dispatcher = self._dispatcher
+        received_at = dispatcher.monotonic()
+        limit = len(view)
+        try:
+            if limit < 8:
+                raise MalformedMessageError("a request is shorter than its header")
+            key, version, correlation_id = FIXED.unpack_from(view, 0)
+            served = SERVED.get(key)
+            if served is None:
+                raise MalformedMessageError(f"API key {key} is not served")
+            if not served.min_version <= version <= served.max_version:
+                if key == API_VERSIONS and version > served.max_version:
+                    return self._refuse_api_versions(correlation_id)
+                raise MalformedMessageError(f"{served.api.name} version {version} is not served")
+            client_id, position = read_client_id(view, 8, limit)
+            api = served.api
+            if api.flexible is not None and version >= api.flexible:
+                position = skip_header_tags(view, position, limit)
+            request, position = decoder(api.request, version)(view, position, limit)
+        except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
+            self.framed.close(f"a request that cannot be read: {error}")
+            return True
+        context = Context(self, api, version, correlation_id, client_id, received_at, received_at)
+        self._in_work = context
+        self._returning = True
+        try:
+            outcome = served.handler(dispatcher.broker, request, context)
+        except KafkaError as error:
+            outcome = NO_ANSWER
+            self.framed.close(f"{api.name} failed: {error}")
+        except Exception:
+            logger.exception("%s version %s from %s failed; the connection is closed", api.name, version, self.client_host)
+            outcome = NO_ANSWER
+            self.framed.close("an internal error")
+        finally:
+            self._returning = False
+        context.ended_at = dispatcher.monotonic()
+        if outcome is LATER:
+            return self._in_work is None and self._sending_since is None
+        if isinstance(outcome, Message):
+            return self._send(context, outcome)
+        if outcome is NO_ANSWER:
+            self._in_work = None
+            return True
+        assert inspect.iscoroutine(outcome)
+        dispatcher.run(self._answer_when_done(context, outcome))
+        return self._in_work is None and self._sending_since is None
+
+    async def _answer_when_done(self, context: Context, coroutine: Coroutine[Any, Any, Message]) -> None:
+        try:
+            response = await coroutine
+        except asyncio.CancelledError:
+            self.framed.close("the broker stops")
+            raise
+        except Exception as error:
+            if not isinstance(error, KafkaError):
+                logger.exception("%s version %s from %s failed; the connection is closed", context.api.name, context.version, self.client_host)
+            self.framed.close(f"{context.api.name} failed")
+            return
+        self.answer_later(context, response)
+
+    def answer_later(self, context: Context, response: Message | None) -> None:
+        if self._in_work is not context or self.framed.closed:
+            return
+        self.on_abandoned = None
+        if response is None:
+            self._in_work = None
+            done = True
+        else:
+            done = self._send(context, response)
+        if done and not self._returning:
+            self.framed.resume()
+
+    def _send(self, context: Context, response: Message) -> bool:
+        """Encodes and sends; True when the next request may be taken."""
+        version, api = context.version, context.api
+        if api.response_header_version(version):
+            head = bytearray(_HEAD_V1.pack(0, context.correlation_id, 0))
+        else:
+            head = bytearray(_HEAD_V0.pack(0, context.correlation_id))
+        parts: list[Any] = []
+        out = encoder(api.response, version)(response, head, parts)
+        if parts:
+            if out:
+                parts.append(out)
+            total = sum(map(len, parts))
+        else:
+            parts.append(out)
+            total = len(out)
+        _LENGTH.pack_into(head, 0, total - 4)
+        self._in_work = None
+        ready_at = self._dispatcher.monotonic()
+        stages = self._dispatcher.stages[api.key]
+        stages.count += 1
+        stages.local += (context.ended_at or ready_at) - context.begun_at
+        if context.ended_at:
+            stages.remote += ready_at - context.ended_at
+        stages.response_bytes += total
+        if self.framed.send(parts, total):
+            return True
+        self._sending_since = (ready_at, stages)
+        return False
+
+    def _refuse_api_versions(self, correlation_id: int) -> bool:
+        response = self._dispatcher.api_versions_refusal
+        head = bytearray(_HEAD_V0.pack(0, correlation_id))
+        out = encoder(ApiVersionsResponse, 0)(response, head, [])
+        _LENGTH.pack_into(out, 0, len(out) - 4)
+        if self.framed.send([out], len(out)):
+            return True
+        self._sending_since = (self._dispatcher.monotonic(), self._dispatcher.stages[API_VERSIONS])
+        return False
+
+    def _on_drained(self) -> None:
+        if self._sending_since is not None:
+            since, stages = self._sending_since
+            stages.send += self._dispatcher.monotonic() - since
+            self._sending_since = None
+            self.framed.resume()
+
+    def _on_closed(self, reason: str) -> None:
+        self._dispatcher.forget(self, reason)
+        abandoned, self.on_abandoned = self.on_abandoned, None
+        if abandoned is not None:
+            abandoned()
+
+
+_LENGTH = struct.Struct(">i")
+
+
+class Dispatcher:
+    """All connections of a broker."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, max_request_bytes: int) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.monotonic = clock.monotonic
+        self.max_request_bytes = max_request_bytes
+        self.read_buffer = ReadBuffer()
+        self.stages: dict[int, Stages] = {key: Stages() for key in SERVED}
+        self.connections: set[Connection] = set()
+        self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def accept(self, sock: socket.socket, client_host: str, listener_name: str) -> None:
+        self.connections.add(Connection(self, sock, client_host, listener_name))
+
+    def forget(self, connection: Connection, reason: str) -> None:
+        self.connections.discard(connection)
+        if reason:
+            logger.debug("connection from %s closed: %s", connection.client_host, reason)
+
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs a handler's coroutine; at most one for each connection."""
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self, grace_seconds: float) -> None:
+        """Lets requests in work finish for a while, then closes every connection."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_seconds)
+        for task in list(self._tasks):
+            task.cancel()
+        for connection in list(self.connections):
+            connection.framed.close("the broker stops")

@@ -1,0 +1,114 @@
+"""ListOffsets (key 2), versions 0-11.
+
+    0      old style: at most `max_num_offsets` segment starts before a time, newest first
+    1      one offset with its timestamp
+    2      isolation level
+    4      leader epochs
+    6      compact
+    7      -3: the offset of the greatest timestamp (KIP-734)
+    8      -4: earliest local offset; the same as the earliest, nothing is tiered
+    9      -5: last tiered offset: none
+    11     -6: earliest offset that waits for tiering: none
+
+-1 is the end of what the isolation level may read, -2 the log start. A time answers the first record at or after it, found through the time
+index and then in the batch, which may have to be decompressed: in the pool.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError, UnknownServerError, UnknownTopicOrPartitionError, UnsupportedVersionError
+from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.replication.partition import Partition
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+#: The first version that knows each special time.
+_FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+
+@handles(ListOffsetsRequest, 0, 11)
+def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Outcome:
+    in_pool = []
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        known = broker.view.topics.get(topic.name)
+        answers = []
+        for asked in topic.partitions:
+            answer = ListOffsetsResponsePartition(partition_index=asked.partition_index)
+            answers.append(answer)
+            try:
+                if known is None or not 0 <= asked.partition_index < len(known.partitions):
+                    raise UnknownTopicOrPartitionError
+                partition = known.partitions[asked.partition_index]
+                partition.leader_log(asked.current_leader_epoch)
+                if not _answer_at_once(partition, asked, answer, request.isolation_level, context.version):
+                    in_pool.append((partition, asked, answer))
+            except KafkaError as error:
+                answer.error_code = error.code
+        response.topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=answers))
+    if not in_pool:
+        return response
+
+    def look_up() -> None:
+        for partition, asked, answer in in_pool:
+            try:
+                _look_up(partition, asked, answer, context.version)
+            except KafkaError as error:
+                answer.error_code = error.code
+            except Exception:
+                answer.error_code = UnknownServerError.code
+                raise
+
+    broker.pool.submit(look_up, lambda: context.answer(response))
+    return LATER
+
+
+def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, isolation_level: int, version: int) -> bool:
+    """Fills the answer from what is in memory; False if the log's files must be read."""
+    log = partition.leader_log()
+    time = asked.timestamp
+    if time < LATEST and version < _FIRST_VERSION.get(time, 0):
+        raise UnsupportedVersionError
+    readable_end = partition.last_stable_offset if isolation_level == 1 else partition.high_watermark
+    if time == LATEST:
+        offset = readable_end
+    elif time in (EARLIEST, EARLIEST_LOCAL):
+        offset = log.log_start_offset
+    elif time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        answer.leader_epoch = -1
+        return True
+    elif time < EARLIEST_PENDING_UPLOAD:
+        raise UnsupportedVersionError
+    else:
+        return False
+    if version == 0:
+        if time == LATEST and asked.max_num_offsets > 1:
+            return False
+        answer.old_style_offsets = [offset][: max(asked.max_num_offsets, 0)]
+    else:
+        answer.offset = offset
+        answer.leader_epoch = partition.leader_epoch if time == LATEST else log.epoch_of(offset)
+    return True
+
+
+def _look_up(partition: Partition, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, version: int) -> None:
+    """Runs in the pool."""
+    log = partition.leader_log()
+    if version == 0:
+        answer.old_style_offsets = log.segment_starts_before(asked.timestamp, asked.max_num_offsets)
+        return
+    found = log.max_timestamp_offset() if asked.timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(asked.timestamp)
+    if found is not None and found.offset < partition.high_watermark:
+        answer.timestamp, answer.offset, answer.leader_epoch = found.timestamp_ms, found.offset, found.leader_epoch
+    answer.error_code = ErrorCode.NONE

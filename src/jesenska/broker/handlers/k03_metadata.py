@@ -1,0 +1,122 @@
+"""Metadata (key 3), versions 0-13.
+
+    0      an empty list asks for all topics
+    1      null asks for all, an empty list for none; controller, racks, internal topics
+    2      cluster id
+    4      the client may forbid automatic creation
+    5      offline replicas
+    7      leader epochs
+    8      authorised operations
+    9      compact
+    10     topic ids
+    12     look-up by id, with a null name
+    13     an error code for the whole answer
+
+A topic that is asked for by name and does not exist is created if both the client and auto.create.topics.enable allow it, and the answer carries
+the new topic: it is not sent before the topic can be written to, because some clients do not retry UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import NO_UUID, is_legal_topic_name
+from jesenska.broker.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from jesenska.broker.cluster_view import Topic
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.replication.partition import Partition
+from jesenska.wire.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_FIRST_WITH_NULL = 1
+_FIRST_WITH_CREATION_FLAG = 4
+
+
+@handles(MetadataRequest, 0, 13)
+def handle(broker: Broker, request: MetadataRequest, context: Context) -> Outcome:
+    asked = request.topics
+    everything = asked is None or (context.version < _FIRST_WITH_NULL and not asked)
+    if everything or asked is None:
+        return _answer(broker, request, context, [_known(topic, request) for topic in broker.view.topics.values()])
+    may_create = broker.auto_create_topics and (context.version < _FIRST_WITH_CREATION_FLAG or request.allow_auto_topic_creation)
+    missing = [item.name for item in asked if item.name and item.name not in broker.view.topics and is_legal_topic_name(item.name)] if may_create else []
+    if missing:
+        return _create_and_answer(broker, request, context, missing)
+    return _answer(broker, request, context, _topics(broker, request, {}))
+
+
+async def _create_and_answer(broker: Broker, request: MetadataRequest, context: Context, missing: list[str]) -> MetadataResponse:
+    failed: dict[str, int] = {}
+    for name in dict.fromkeys(missing):
+        try:
+            await broker.topics.create_automatically(name)
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                # Kafka's clients treat a replication factor that cannot be met as "not yet".
+                failed[name] = ErrorCode.INVALID_TOPIC_EXCEPTION if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else error.code
+    return _answer(broker, request, context, _topics(broker, request, failed))
+
+
+def _topics(broker: Broker, request: MetadataRequest, failed: dict[str, int]) -> list[MetadataResponseTopic]:
+    answers = []
+    for item in request.topics or ():
+        if item.topic_id != NO_UUID:
+            topic = broker.view.by_id.get(item.topic_id)
+            if topic is None:
+                answers.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=item.topic_id))
+            else:
+                answers.append(_known(topic, request))
+            continue
+        name = item.name or ""
+        topic = broker.view.topics.get(name)
+        if topic is not None:
+            answers.append(_known(topic, request))
+            continue
+        error = failed.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+        answers.append(MetadataResponseTopic(error_code=error, name=name))
+    return answers
+
+
+def _known(topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    answer = MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=[_partition(partition) for partition in topic.partitions]
+    )
+    if request.include_topic_authorized_operations:
+        answer.topic_authorized_operations = TOPIC_OPERATIONS
+    return answer
+
+
+def _partition(partition: Partition) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.topic_partition.partition,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[] if partition.log is not None else list(partition.replicas),
+    )
+
+
+def _answer(broker: Broker, request: MetadataRequest, context: Context, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+            for node, host, port in broker.endpoints_for(context.connection.listener_name)
+        ],
+        cluster_id=broker.view.cluster_id,
+        controller_id=broker.view.controller_id,
+        topics=topics,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

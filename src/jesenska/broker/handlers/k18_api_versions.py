@@ -1,0 +1,36 @@
+"""ApiVersions (key 18), versions 0-4.
+
+    0-2    keys with their versions
+    3      the client's name and version, which must match a pattern (KIP-511); features
+    4      features may start at version 0
+
+The table is what is registered and nothing else: clients use what they are told. A version above ours is answered with UNSUPPORTED_VERSION in
+version 0 (`dispatch`), with our range for this key so that the client can come back with it. No features are announced: none is finalised here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.dispatch import SERVED, Context, Outcome, handles
+from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiKey
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+_FIRST_WITH_SOFTWARE = 3
+
+
+def announced() -> list[ApiVersionsResponseApiKey]:
+    """What this broker serves, by key."""
+    return [ApiVersionsResponseApiKey(api_key=key, min_version=served.min_version, max_version=served.max_version) for key, served in sorted(SERVED.items())]
+
+
+@handles(ApiVersionsRequest, 0, 4)
+def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Outcome:
+    if context.version >= _FIRST_WITH_SOFTWARE and not (_SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=announced())

@@ -1,0 +1,37 @@
+"""InitProducerId (key 22), versions 0-5.
+
+    3      a producer may name the id and epoch that it had (KIP-360); without transactions it gets a new id all the same, as in Kafka
+    4, 5   new error codes for transactions
+
+Ids come in blocks of 1000 that are claimed in the tree, so none is ever handed out twice, whatever crashes.
+
+Left out: transactional ids (INVALID_REQUEST).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(InitProducerIdRequest, 0, 5)
+def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> Outcome:
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    return _new_id(broker)
+
+
+async def _new_id(broker: Broker) -> InitProducerIdResponse:
+    try:
+        producer_id = await broker.producer_ids.next_id()
+    except KafkaError as error:
+        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -1,0 +1,47 @@
+"""OffsetForLeaderEpoch (key 23), versions 0-4.
+
+    1      answers the epoch that the offset belongs to
+    2      current leader epochs
+    3      replica id
+    4      compact
+
+For an epoch the answer is the largest epoch not above it that this log knows, and the offset where that epoch ends: the log end for the current
+one. Consumers use it to find out whether the log was truncated under them (KIP-320).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import KafkaError, UnknownTopicOrPartitionError
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k23_offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponsePartition,
+    OffsetForLeaderEpochResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(OffsetForLeaderEpochRequest, 0, 4)
+def handle(broker: Broker, request: OffsetForLeaderEpochRequest, context: Context) -> Outcome:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        known = broker.view.topics.get(topic.topic)
+        answers = []
+        for asked in topic.partitions:
+            answer = OffsetForLeaderEpochResponsePartition(partition=asked.partition)
+            answers.append(answer)
+            try:
+                if known is None or not 0 <= asked.partition < len(known.partitions):
+                    raise UnknownTopicOrPartitionError
+                partition = known.partitions[asked.partition]
+                log = partition.leader_log(asked.current_leader_epoch)
+                answer.leader_epoch, answer.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+            except KafkaError as error:
+                answer.error_code = error.code
+        response.topics.append(OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=answers))
+    return response

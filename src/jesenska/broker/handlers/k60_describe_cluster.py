@@ -1,0 +1,43 @@
+"""DescribeCluster (key 60), versions 0-2.
+
+0      cluster id, controller, brokers as this listener's clients reach them
+1      endpoint type: brokers (1); controllers (2) are refused, there is no separate quorum
+2      fenced brokers: there are none
+
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.authorized import CLUSTER_OPERATIONS
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse, DescribeClusterResponseBroker
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+@handles(DescribeClusterRequest, 0, 2)
+def handle(broker: Broker, request: DescribeClusterRequest, context: Context) -> Outcome:
+    if request.endpoint_type != _BROKERS:
+        known = request.endpoint_type == _CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER." if known else f"Unsupported endpoint type {request.endpoint_type}",
+            endpoint_type=_BROKERS,
+        )
+    response = DescribeClusterResponse(
+        cluster_id=broker.view.cluster_id,
+        controller_id=broker.view.controller_id,
+        brokers=[
+            DescribeClusterResponseBroker(broker_id=node.broker_id, host=host, port=port, rack=node.rack)
+            for node, host, port in broker.endpoints_for(context.connection.listener_name)
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

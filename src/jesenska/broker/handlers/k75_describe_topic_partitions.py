@@ -1,0 +1,77 @@
+"""DescribeTopicPartitions (key 75), version 0: partitions of topics in order of their names, page by page.
+
+An empty list asks for all topics. At most `response_partition_limit` partitions are answered, and never more than
+max.request.partition.size.limit; `next_cursor` says where the next page begins. Eligible leader replicas (KIP-966) are not kept here: null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import is_legal_topic_name
+from jesenska.broker.authorized import TOPIC_OPERATIONS
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k75_describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseNextCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_PAGE_MAX = 2000
+
+
+@handles(DescribeTopicPartitionsRequest, 0, 0)
+def handle(broker: Broker, request: DescribeTopicPartitionsRequest, context: Context) -> Outcome:
+    names = sorted({item.name for item in request.topics}) if request.topics else sorted(broker.view.topics)
+    first_partition = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            first_partition = max(request.cursor.partition_index, 0)
+    left = max(1, min(request.response_partition_limit, _PAGE_MAX))
+    response = DescribeTopicPartitionsResponse(next_cursor=None)
+    for name in names:
+        topic = broker.view.topics.get(name)
+        if topic is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name))
+            first_partition = 0
+            continue
+        if left == 0:
+            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(topic_name=name, partition_index=first_partition)
+            break
+        page = topic.partitions[first_partition : first_partition + left]
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=topic.is_internal,
+                topic_authorized_operations=TOPIC_OPERATIONS,
+                partitions=[
+                    DescribeTopicPartitionsResponsePartition(
+                        error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                        partition_index=partition.topic_partition.partition,
+                        leader_id=partition.leader,
+                        leader_epoch=partition.leader_epoch,
+                        replica_nodes=list(partition.replicas),
+                        isr_nodes=list(partition.isr),
+                        eligible_leader_replicas=[],
+                        last_known_elr=[],
+                        offline_replicas=[] if partition.log is not None else list(partition.replicas),
+                    )
+                    for partition in page
+                ],
+            )
+        )
+        left -= len(page)
+        if first_partition + len(page) < len(topic.partitions):
+            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(topic_name=name, partition_index=first_partition + len(page))
+            break
+        first_partition = 0
+    return response

@@ -1,0 +1,48 @@
+"""The threads for what would hold up the loop: checks of large or compressed batches, cold reads, recovery. Work that keeps the interpreter lock
+does not belong here. A task is refused once `POOL_QUEUE_MAX` of them wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from jesenska.base.errors import RequestTimedOutError
+from jesenska.base.limits import POOL_QUEUE_MAX
+
+logger = logging.getLogger(__name__)
+
+
+class Pool:
+    """Runs blocking work in threads and comes back to the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
+        self._loop = loop
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="jesenska-pool")
+        self._waiting = 0
+
+    def submit(self, work: Callable[[], object], finished: Callable[[], None]) -> None:
+        """Calls `work` in a thread, then `finished` on the loop. RequestTimedOutError if too much waits already.
+
+        An exception of `work` is a defect: it is logged, and `finished` is called all the same so that no request hangs."""
+        if self._waiting >= POOL_QUEUE_MAX:
+            raise RequestTimedOutError("the broker is overloaded: too many requests wait for a thread")
+        self._waiting += 1
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException:
+                logger.exception("work in the thread pool failed")
+            finally:
+                self._loop.call_soon_threadsafe(done)
+
+        def done() -> None:
+            self._waiting -= 1
+            finished()
+
+        self.executor.submit(run)
+
+    def close(self) -> None:
+        self.executor.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,230 @@
+"""Administration: topics, partitions, settings, records. Every call gives results by name, with the error where one failed; calls that the
+broker may not know go down to the version that both sides speak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster, TopicInfo
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic, DeleteTopicsResponse
+from jesenska.wire.messages.k21_delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+)
+from jesenska.wire.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+)
+from jesenska.wire.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestAssignment,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+)
+from jesenska.wire.messages.k44_incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+)
+from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+_NO_PARTITIONS_BELOW = 6
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create; -1 leaves partitions or replication factor to the broker's defaults. `assignment`: broker ids by partition."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignment: Sequence[Sequence[int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting: where its value comes from (`source`, Kafka's numbers), and what it would fall back to (`synonyms`)."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    source: int
+    is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    type: int
+    documentation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    name: str
+    value: str | None
+    operation: int = SET
+
+
+class Admin:
+    """Administration over one cluster."""
+
+    def __init__(self, cluster: Cluster, *, timeout_ms: int = 30_000) -> None:
+        self.cluster = cluster
+        self.timeout_ms = timeout_ms
+
+    async def topics(self) -> dict[str, TopicInfo]:
+        return await self.cluster.topics()
+
+    async def describe_cluster(self) -> DescribeClusterResponse:
+        return await self.cluster.ask_any(DescribeClusterRequest(), DescribeClusterResponse)
+
+    async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, KafkaError | None]:
+        """None where the topic was created (or would be)."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreateTopicsRequestTopic(
+                    name=topic.name,
+                    num_partitions=-1 if topic.assignment else topic.partitions,
+                    replication_factor=-1 if topic.assignment else topic.replication_factor,
+                    assignments=[
+                        CreateTopicsRequestAssignment(partition_index=index, broker_ids=list(brokers)) for index, brokers in enumerate(topic.assignment)
+                    ],
+                    configs=[CreateTopicsRequestConfig(name=name, value=value) for name, value in topic.configs.items()],
+                )
+                for topic in topics
+            ],
+            timeout_ms=self.timeout_ms,
+            validate_only=validate_only,
+        )
+        answer = await self.cluster.ask_controller(request, CreateTopicsResponse)
+        return {item.name: _error(item.error_code, item.error_message) for item in answer.topics}
+
+    async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        wanted = list(names)
+        request = DeleteTopicsRequest(timeout_ms=self.timeout_ms)
+        channel_version = (await self.cluster.any_channel()).version_for(DeleteTopicsRequest)
+        if channel_version >= _NO_PARTITIONS_BELOW:
+            request.topics = [DeleteTopicsRequestTopic(name=name) for name in wanted]
+        else:
+            request.topic_names = wanted
+        answer = await self.cluster.ask_controller(request, DeleteTopicsResponse)
+        for name in wanted:
+            self.cluster.forget_topic(name)
+        return {item.name or "": _error(item.error_code, item.error_message) for item in answer.responses}
+
+    async def create_partitions(
+        self, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None, *, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Raises topics to so many partitions."""
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsRequestTopic(
+                    name=name,
+                    count=count,
+                    assignments=[CreatePartitionsRequestAssignment(broker_ids=list(brokers)) for brokers in assignments[name]]
+                    if assignments and name in assignments
+                    else None,
+                )
+                for name, count in counts.items()
+            ],
+            timeout_ms=self.timeout_ms,
+            validate_only=validate_only,
+        )
+        answer = await self.cluster.ask_controller(request, CreatePartitionsResponse)
+        for name in counts:
+            self.cluster.forget_topic(name)
+        return {item.name: _error(item.error_code, item.error_message) for item in answer.results}
+
+    async def describe_configs(self, kind: int, name: str, keys: Sequence[str] | None = None, *, documentation: bool = False) -> list[ConfigEntry]:
+        """The settings of a topic (TOPIC) or a broker (BROKER; "" for the default of all brokers)."""
+        request = DescribeConfigsRequest(
+            resources=[DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys))],
+            include_synonyms=True,
+            include_documentation=documentation,
+        )
+        if kind == BROKER and name:
+            answer = await self.cluster.ask_broker(int(name), request, DescribeConfigsResponse)
+        else:
+            answer = await self.cluster.ask_any(request, DescribeConfigsResponse)
+        result = answer.results[0]
+        error = _error(result.error_code, result.error_message)
+        if error is not None:
+            raise error
+        return [
+            ConfigEntry(
+                item.name,
+                item.value,
+                item.read_only,
+                item.config_source,
+                item.is_sensitive,
+                tuple(ConfigSynonym(synonym.name, synonym.value, synonym.source) for synonym in item.synonyms),
+                item.config_type,
+                item.documentation,
+            )
+            for item in result.configs
+        ]
+
+    async def alter_configs(self, kind: int, name: str, changes: Iterable[ConfigChange], *, validate_only: bool = False) -> None:
+        """Changes single settings; raises what the broker answers."""
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                IncrementalAlterConfigsRequestResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[IncrementalAlterConfigsRequestConfig(name=item.name, config_operation=item.operation, value=item.value) for item in changes],
+                )
+            ],
+            validate_only=validate_only,
+        )
+        if kind == BROKER and name:
+            answer = await self.cluster.ask_broker(int(name), request, IncrementalAlterConfigsResponse)
+        else:
+            answer = await self.cluster.ask_controller(request, IncrementalAlterConfigsResponse)
+        error = _error(answer.responses[0].error_code, answer.responses[0].error_message)
+        if error is not None:
+            raise error
+
+    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
+        """Deletes what lies before the offsets (-1: everything committed); gives the new log start offsets."""
+        by_leader: dict[int, dict[str, DeleteRecordsRequestTopic]] = {}
+        for key, offset in offsets.items():
+            leader = (await self.cluster.leader_of(key)).leader
+            topic = by_leader.setdefault(leader, {}).setdefault(key.topic, DeleteRecordsRequestTopic(name=key.topic))
+            topic.partitions.append(DeleteRecordsRequestPartition(partition_index=key.partition, offset=offset))
+        results: dict[TopicPartition, int | KafkaError] = {}
+        for leader, topics in by_leader.items():
+            request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=self.timeout_ms)
+            answer = await self.cluster.ask_broker(leader, request, DeleteRecordsResponse)
+            for answered in answer.topics:
+                for item in answered.partitions:
+                    key = TopicPartition(answered.name, item.partition_index)
+                    results[key] = _error(item.error_code, None) or item.low_watermark
+        return results
+
+
+def _error(code: int, message: str | None) -> KafkaError | None:
+    if code == ErrorCode.NONE:
+        return None
+    name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
+    return KafkaError.of(code, message or f"The broker answers {name}.")

@@ -1,0 +1,263 @@
+"""The cluster as a client sees it: connections to its brokers, and which broker leads which partition.
+
+Connections are opened when they are needed and kept. Metadata is asked for when a topic is unknown, after an error that says it is stale, and
+when it is older than `metadata.max.age.ms`. A request to a broker that cannot be reached is tried at another one where any broker will do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from jesenska import __version__
+from jesenska.base.clock import Clock, SystemClock
+from jesenska.base.errors import (
+    ErrorCode,
+    JesenskaError,
+    KafkaError,
+    LeaderNotAvailableError,
+    NetworkException,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from jesenska.base.identifiers import TopicPartition
+from jesenska.net.channel import Channel, open_channel
+from jesenska.net.connection import ReadBuffer
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    topic_partition: TopicPartition
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    topic_id: uuid.UUID
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+
+
+def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
+    """Hosts and ports of "host:port,host:port"; 9092 where the port is left out. JesenskaError for what is not an address."""
+    items = text.split(",") if isinstance(text, str) else list(text)
+    found = []
+    for item in (piece.strip() for piece in items):
+        if not item:
+            continue
+        host, _, port = item.rpartition(":") if ":" in item.rpartition("]")[2] else (item, "", "9092")
+        host = host.strip("[]")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise JesenskaError(f"{item!r} is not an address: write host:port, for example 127.0.0.1:9092.")
+        found.append((host, int(port)))
+    if not found:
+        raise JesenskaError("No broker is named: give --bootstrap-server host:port.")
+    return found
+
+
+class Cluster:
+    """Shared by producer, consumer and admin client. Use it on one event loop."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "jesenska",
+        request_timeout_seconds: float = 30.0,
+        connect_timeout_seconds: float = 10.0,
+        retry_backoff_seconds: float = 0.1,
+        metadata_max_age_seconds: float = 300.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.bootstrap = parse_bootstrap(bootstrap)
+        self.client_id = client_id
+        self.request_timeout_seconds = request_timeout_seconds
+        self.retry_backoff_seconds = retry_backoff_seconds
+        self.clock: Clock = clock or SystemClock()
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._metadata_max_age_seconds = metadata_max_age_seconds
+        self._buffer = ReadBuffer()
+        self._channels: dict[tuple[str, int], Channel] = {}
+        self._opening: dict[tuple[str, int], asyncio.Task[Channel]] = {}
+        self.nodes: dict[int, Node] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self._topics: dict[str, TopicInfo] = {}
+        self._topics_at: dict[str, float] = {}
+        self._closed = False
+
+    # --- connections --------------------------------------------------------------------------------------------------------------------
+
+    async def _channel_to(self, host: str, port: int) -> Channel:
+        address = (host, port)
+        channel = self._channels.get(address)
+        if channel is not None and not channel.closed:
+            return channel
+        if self._closed:
+            raise NetworkException("The client is closed.")
+        opening = self._opening.get(address)
+        if opening is None:
+            opening = asyncio.get_running_loop().create_task(
+                open_channel(host, port, self.client_id, self._buffer, software_version=__version__, timeout_seconds=self._connect_timeout_seconds)
+            )
+            self._opening[address] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(address, None))
+        channel = await asyncio.shield(opening)
+        self._channels[address] = channel
+        return channel
+
+    async def any_channel(self) -> Channel:
+        """A connection to whichever broker answers first in the order: those known, then the bootstrap list."""
+        for channel in self._channels.values():
+            if not channel.closed:
+                return channel
+        addresses = list(dict.fromkeys([*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]))
+        failure: KafkaError | None = None
+        for host, port in addresses:
+            try:
+                return await self._channel_to(host, port)
+            except KafkaError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    async def channel_of(self, broker_id: int) -> Channel:
+        """A connection to one broker; NetworkException if it is not known or does not answer."""
+        node = self.nodes.get(broker_id)
+        if node is None:
+            await self.refresh(None)
+            node = self.nodes.get(broker_id)
+            if node is None:
+                raise NetworkException(f"Broker {broker_id} is not in the cluster at present.")
+        return await self._channel_to(node.host, node.port)
+
+    async def ask_any(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
+        channel = await self.any_channel()
+        return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most)
+
+    async def ask_broker(self, broker_id: int, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
+        channel = await self.channel_of(broker_id)
+        return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most)
+
+    async def ask_controller(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
+        """Asks the broker that the metadata names as controller."""
+        if self.controller_id not in self.nodes:
+            await self.refresh([])
+        if self.controller_id not in self.nodes:
+            return await self.ask_any(request, response, at_most=at_most)
+        return await self.ask_broker(self.controller_id, request, response, at_most=at_most)
+
+    # --- metadata -----------------------------------------------------------------------------------------------------------------------
+
+    async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, KafkaError]:
+        """Asks for these topics (None: all, empty: only the brokers); gives the errors by topic. A topic that is gone is forgotten."""
+        wanted = None if topics is None else list(topics)
+        request = MetadataRequest(topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted], allow_auto_topic_creation=create)
+        answer = await self.ask_any(request, MetadataResponse)
+        self.nodes = {item.node_id: Node(item.node_id, item.host, item.port, item.rack) for item in answer.brokers}
+        self.controller_id = answer.controller_id
+        self.cluster_id = answer.cluster_id
+        now = self.clock.monotonic()
+        errors: dict[str, KafkaError] = {}
+        if wanted is None:
+            self._topics.clear()
+        for topic in answer.topics:
+            name = topic.name or ""
+            if topic.error_code != ErrorCode.NONE:
+                self._topics.pop(name, None)
+                errors[name] = KafkaError.of(topic.error_code, _topic_error(name, topic.error_code))
+                continue
+            partitions = tuple(
+                PartitionInfo(
+                    TopicPartition(name, item.partition_index),
+                    item.leader_id,
+                    item.leader_epoch,
+                    tuple(item.replica_nodes),
+                    tuple(item.isr_nodes),
+                    item.error_code,
+                )
+                for item in sorted(topic.partitions, key=lambda item: item.partition_index)
+            )
+            self._topics[name] = TopicInfo(name, topic.topic_id, topic.is_internal, partitions)
+            self._topics_at[name] = now
+        return errors
+
+    async def topics(self) -> dict[str, TopicInfo]:
+        """All topics, asked for now."""
+        await self.refresh(None)
+        return dict(self._topics)
+
+    async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
+        """A topic that exists, from memory if it is fresh enough. UnknownTopicOrPartitionError and its like otherwise."""
+        info = self._topics.get(name)
+        if info is not None and self.clock.monotonic() - self._topics_at[name] < self._metadata_max_age_seconds:
+            return info
+        deadline = self.clock.monotonic() + self.request_timeout_seconds
+        while True:
+            errors = await self.refresh([name], create=create)
+            info = self._topics.get(name)
+            if info is not None:
+                return info
+            error = errors.get(name) or UnknownTopicOrPartitionError(_topic_error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            waiting = isinstance(error, LeaderNotAvailableError) or (create and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if not waiting or self.clock.monotonic() > deadline:
+                raise error
+            await asyncio.sleep(self.retry_backoff_seconds)
+
+    def forget_topic(self, name: str) -> None:
+        """What is known of the topic is stale: the next look asks again."""
+        self._topics.pop(name, None)
+
+    async def leader_of(self, topic_partition: TopicPartition, *, create: bool = False) -> PartitionInfo:
+        """The partition with its leader; waits for one to be elected as long as a request may take."""
+        deadline = self.clock.monotonic() + self.request_timeout_seconds
+        while True:
+            info = await self.topic(topic_partition.topic, create=create)
+            if not 0 <= topic_partition.partition < len(info.partitions):
+                raise UnknownTopicOrPartitionError(
+                    f"Topic {topic_partition.topic} has {len(info.partitions)} partitions, none with the number {topic_partition.partition}."
+                )
+            partition = info.partitions[topic_partition.partition]
+            if partition.leader >= 0 and partition.leader in self.nodes:
+                return partition
+            if self.clock.monotonic() > deadline:
+                raise RequestTimedOutError(f"{topic_partition} has had no leader for {self.request_timeout_seconds:g} s.")
+            self.forget_topic(topic_partition.topic)
+            await asyncio.sleep(self.retry_backoff_seconds)
+
+    async def close(self) -> None:
+        self._closed = True
+        for opening in list(self._opening.values()):
+            opening.cancel()
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+
+def _topic_error(name: str, code: int) -> str:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"Topic {name} does not exist: create it with kafka-topics --create --topic {name}."
+    if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return f"{name!r} cannot be the name of a topic: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'."
+    known = ErrorCode(code).name if code in set(ErrorCode) else str(code)
+    return f"Topic {name}: the broker answers {known}."

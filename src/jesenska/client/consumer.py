@@ -1,0 +1,284 @@
+"""The consumer by assignment: partitions are named, positions are kept here, records are fetched ahead from each leader.
+
+One fetch per broker is in flight at a time, over all partitions of that broker whose fetched records have been taken. `poll` gives records,
+`poll_raw` the batches as they came (for Arrow columns, for copying): what is fetched is only decoded if somebody asks for it.
+
+Left out: groups (with the group coordinator), fetch sessions, read_committed beyond passing it on; the public API comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError, OffsetOutOfRangeError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
+from jesenska.records.batch import iter_headers
+from jesenska.records.decode import decode_batches
+from jesenska.records.record import Record
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
+
+_NAMES_NOT_IDS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Batches of one partition from `start_offset` on, as they stand in the log: the first may begin before it, the last may be cut.
+
+    `next_offset` is where the following fetch begins; `high_watermark` the end of what is committed."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+    data: memoryview
+
+
+class Consumer:
+    """Reads partitions. `auto_offset_reset` is what happens to a position outside the log: earliest, latest or none (OffsetOutOfRangeError)."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        max_wait_seconds: float = 0.5,
+        min_bytes: int = 1,
+        max_bytes: int = 50 * 1024 * 1024,
+        max_partition_bytes: int = 1024 * 1024,
+        auto_offset_reset: str = "earliest",
+        isolation_level: int = 0,
+        check_crcs: bool = True,
+    ) -> None:
+        if auto_offset_reset not in ("earliest", "latest", "none"):
+            raise InvalidRequestError(f"auto.offset.reset is {auto_offset_reset!r}: use earliest, latest or none.")
+        self.cluster = cluster
+        self.max_wait_seconds = max_wait_seconds
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.max_partition_bytes = max_partition_bytes
+        self.auto_offset_reset = auto_offset_reset
+        self.isolation_level = isolation_level
+        self.check_crcs = check_crcs
+        self._positions: dict[TopicPartition, int] = {}
+        self._fetched: dict[TopicPartition, Fetched] = {}
+        self._paused: set[TopicPartition] = set()
+        self._fetching: dict[int, asyncio.Task[None]] = {}
+        self._in_flight: set[TopicPartition] = set()
+        self._failure: BaseException | None = None
+        self._arrived = asyncio.Event()
+        self.high_watermarks: dict[TopicPartition, int] = {}
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    # --- positions ----------------------------------------------------------------------------------------------------------------------
+
+    async def assign(self, partitions: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
+        """Replaces the assignment. Offsets may be EARLIEST and LATEST; without offsets `auto_offset_reset` says where to begin."""
+        start = LATEST if self.auto_offset_reset == "latest" else EARLIEST
+        wanted = dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions, start)
+        special = {key: offset for key, offset in wanted.items() if offset < 0}
+        if special:
+            found = await list_offsets(self.cluster, special, self.isolation_level)
+            wanted.update({key: item.offset for key, item in found.items()})
+        self._positions = wanted
+        self._fetched.clear()
+        self._paused &= set(wanted)
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._positions)
+
+    def position(self, topic_partition: TopicPartition) -> int:
+        """The offset of the next record that `poll` gives."""
+        return self._positions[topic_partition]
+
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+        if topic_partition not in self._positions:
+            raise InvalidRequestError(f"{topic_partition} is not assigned to this consumer.")
+        self._positions[topic_partition] = offset
+        self._fetched.pop(topic_partition, None)
+
+    def pause(self, topic_partition: TopicPartition) -> None:
+        """No further records of this partition until `resume`."""
+        self._paused.add(topic_partition)
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        self._paused.discard(topic_partition)
+
+    # --- records ------------------------------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout_seconds: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
+        """Up to `max_records` records, by partition; empty if none came in time. Control records are left out."""
+        result: dict[TopicPartition, list[Record]] = {}
+        left = max_records
+        for fetched in await self._take(timeout_seconds):
+            if left <= 0:
+                self._fetched[fetched.topic_partition] = fetched
+                continue
+            partition = fetched.topic_partition
+            records = []
+            for record in decode_batches(fetched.data, self.check_crcs, fetched.start_offset):
+                records.append(record)
+                if len(records) == left:
+                    break
+            if len(records) == left and records[-1].offset + 1 < fetched.next_offset:
+                rest = records[-1].offset + 1
+                self._fetched[partition] = Fetched(
+                    partition, rest, fetched.next_offset, fetched.high_watermark, fetched.log_start_offset, _from_batch_of(fetched.data, rest)
+                )
+                self._positions[partition] = rest
+            else:
+                self._positions[partition] = fetched.next_offset
+            left -= len(records)
+            if records:
+                result[partition] = records
+        return result
+
+    async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
+        """Everything that has arrived, undecoded; positions move past it. Empty if nothing came in time."""
+        taken = await self._take(timeout_seconds)
+        for fetched in taken:
+            self._positions[fetched.topic_partition] = fetched.next_offset
+        return taken
+
+    async def _take(self, timeout_seconds: float) -> list[Fetched]:
+        deadline = self.cluster.clock.monotonic() + timeout_seconds
+        while True:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            ready = [item for key, item in self._fetched.items() if key in self._positions and key not in self._paused]
+            for item in ready:
+                del self._fetched[item.topic_partition]
+            await self._fetch_ahead({item.topic_partition: item.next_offset for item in ready})
+            if ready:
+                return ready
+            left = deadline - self.cluster.clock.monotonic()
+            if left <= 0:
+                return []
+            self._arrived.clear()
+            try:
+                await asyncio.wait_for(self._arrived.wait(), left)
+            except TimeoutError:
+                return []
+
+    async def _fetch_ahead(self, taken: Mapping[TopicPartition, int]) -> None:
+        """Asks each broker that has no fetch in flight for what is not here yet."""
+        wanted: dict[int, dict[TopicPartition, int]] = {}
+        for key, position in self._positions.items():
+            if key in self._fetched or key in self._paused or key in self._in_flight:
+                continue
+            leader = (await self.cluster.leader_of(key)).leader
+            if leader not in self._fetching:
+                wanted.setdefault(leader, {})[key] = taken.get(key, position)
+        for leader, positions in wanted.items():
+            if leader not in self._fetching:
+                self._in_flight.update(positions)
+                task = asyncio.get_running_loop().create_task(self._fetch(leader, positions))
+                self._fetching[leader] = task
+
+    async def _fetch(self, leader: int, positions: dict[TopicPartition, int]) -> None:
+        try:
+            await self._fetch_once(leader, positions)
+        except asyncio.CancelledError:
+            raise
+        except KafkaError as error:
+            if not error.retriable:
+                self._failure = error
+            else:
+                for key in positions:
+                    self.cluster.forget_topic(key.topic)
+                await asyncio.sleep(self.cluster.retry_backoff_seconds)
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._fetching.pop(leader, None)
+            self._in_flight.difference_update(positions)
+            self._arrived.set()
+        if self._positions and self._failure is None and not self._fetched:
+            await self._look_again()
+
+    async def _look_again(self) -> None:
+        try:
+            await self._fetch_ahead({})
+        except KafkaError as error:
+            self._failure = error
+            self._arrived.set()
+
+    async def _fetch_once(self, leader: int, positions: dict[TopicPartition, int]) -> None:
+        topics: dict[str, FetchRequestTopic] = {}
+        for key, offset in positions.items():
+            topic = topics.setdefault(key.topic, FetchRequestTopic(topic=key.topic))
+            topic.partitions.append(FetchRequestPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=self.max_partition_bytes))
+        request = FetchRequest(
+            max_wait_ms=int(self.max_wait_seconds * 1000),
+            min_bytes=self.min_bytes,
+            max_bytes=self.max_bytes,
+            isolation_level=self.isolation_level,
+            topics=list(topics.values()),
+        )
+        channel = await self.cluster.channel_of(leader)
+        version = channel.version_for(FetchRequest, _NAMES_NOT_IDS)
+        answer: FetchResponse = await asyncio.wait_for(channel.send(request, version), self.max_wait_seconds + self.cluster.request_timeout_seconds)
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError.of(answer.error_code, "The broker refuses a fetch.")
+        for answered in answer.responses:
+            for item in answered.partitions:
+                key = TopicPartition(answered.topic, item.partition_index)
+                asked = positions.get(key)
+                if asked is None:
+                    continue
+                if item.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    await self._reset(key, asked)
+                    continue
+                if item.error_code != ErrorCode.NONE:
+                    raise KafkaError.of(item.error_code, f"{key}: the broker answers {ErrorCode(item.error_code).name} to a fetch at offset {asked}.")
+                self.high_watermarks[key] = item.high_watermark
+                if not item.records or self._positions.get(key) is None:
+                    continue
+                assert isinstance(item.records, memoryview)
+                next_offset = _next_offset(item.records, asked)
+                self._fetched[key] = Fetched(key, asked, next_offset, item.high_watermark, item.log_start_offset, item.records)
+
+    async def _reset(self, key: TopicPartition, offset: int) -> None:
+        if self.auto_offset_reset == "none":
+            raise OffsetOutOfRangeError(f"{key}: offset {offset} is not in the log, and auto.offset.reset is none.")
+        where = EARLIEST if self.auto_offset_reset == "earliest" else LATEST
+        found = await list_offsets(self.cluster, {key: where}, self.isolation_level)
+        if self._positions.get(key) == offset:
+            self._positions[key] = found[key].offset
+
+    async def close(self) -> None:
+        """Ends fetches in flight; the cluster stays open."""
+        tasks: list[asyncio.Task[Any]] = list(self._fetching.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._positions = {}
+        self._fetched.clear()
+
+
+def _next_offset(data: memoryview, asked: int) -> int:
+    """Behind the last whole batch."""
+    following = asked
+    for _, header in iter_headers(data):
+        following = header.next_offset
+    return max(following, asked)
+
+
+def _from_batch_of(data: memoryview, offset: int) -> memoryview:
+    """The data from the batch that holds the offset on."""
+    for position, header in iter_headers(data):
+        if header.last_offset >= offset:
+            return data[position:]
+    return data[len(data) :]

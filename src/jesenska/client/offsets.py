@@ -1,0 +1,70 @@
+"""Offsets by time, for consumer, tools and pipeline: asked of each partition's leader, in one request per broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jesenska.base.errors import ErrorCode, KafkaError, RequestTimedOutError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+
+
+class FoundOffset(NamedTuple):
+    """An offset (-1: no record at or after the time) with its record's timestamp (-1 where it is not a record's) and leader epoch."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+async def list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int], isolation_level: int = 0) -> dict[TopicPartition, FoundOffset]:
+    """For each partition the first offset at or after a time in ms, or one of the special times above. Errors that pass are tried again."""
+    found: dict[TopicPartition, FoundOffset] = {}
+    deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
+    failure: KafkaError | None = None
+    while len(found) < len(times):
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        for key, time in times.items():
+            if key not in found:
+                by_leader.setdefault((await cluster.leader_of(key)).leader, {})[key] = time
+        for leader, wanted in by_leader.items():
+            try:
+                await _ask(cluster, leader, wanted, isolation_level, found)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                failure = error
+                for key in wanted:
+                    cluster.forget_topic(key.topic)
+        if len(found) == len(times):
+            break
+        if cluster.clock.monotonic() > deadline:
+            raise failure or RequestTimedOutError("The brokers did not answer ListOffsets in time.")
+        await asyncio.sleep(cluster.retry_backoff_seconds)
+    return found
+
+
+async def _ask(cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], isolation_level: int, found: dict[TopicPartition, FoundOffset]) -> None:
+    topics: dict[str, ListOffsetsRequestTopic] = {}
+    for key, time in wanted.items():
+        topic = topics.setdefault(key.topic, ListOffsetsRequestTopic(name=key.topic))
+        topic.partitions.append(ListOffsetsRequestPartition(partition_index=key.partition, timestamp=time))
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=list(topics.values()), timeout_ms=30_000)
+    answer = await cluster.ask_broker(leader, request, ListOffsetsResponse)
+    for topic_answer in answer.topics:
+        for item in topic_answer.partitions:
+            key = TopicPartition(topic_answer.name, item.partition_index)
+            if item.error_code != ErrorCode.NONE:
+                name = ErrorCode(item.error_code).name if item.error_code in set(ErrorCode) else str(item.error_code)
+                raise KafkaError.of(item.error_code, f"{key}: the broker answers {name} to a look-up of offsets.")
+            found[key] = FoundOffset(item.offset, item.timestamp, item.leader_epoch)

@@ -1,0 +1,484 @@
+"""The producer: records gather into a batch for each partition and leave when the batch is full or `linger` has passed.
+
+    send() -> batch in the making -> queue of the partition -> one request per leader, at most one batch of a partition in flight -> answer
+
+With one batch of a partition in flight at a time its order holds through every retry. An idempotent producer (the default) numbers its batches
+when they first leave; a batch that is sent again keeps its numbers, so the broker knows it and answers the offsets it already has. What cannot
+be delivered within `delivery_timeout` fails; after such a failure, or when the broker has lost the producer's state, a new producer id is taken,
+because the broker would refuse the numbers that follow.
+
+`send_batch` takes a finished batch (from Arrow columns, for example): no Python object per record.
+
+Left out: transactions, interceptors, serialisers; the public API comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from jesenska.base.clock import system_random
+from jesenska.base.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    KafkaError,
+    MessageTooLargeError,
+    NetworkException,
+    OutOfOrderSequenceNumberError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.client.partitioner import partition_of_key
+from jesenska.records.batch import stamp_producer
+from jesenska.records.encode import BatchWriter
+from jesenska.records.header import Codec, read_header
+from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+_NAMES_NOT_IDS = 12
+_SEQUENCES = 1 << 31
+#: The broker no longer knows this producer's numbers: a new id is the way out.
+_LOST_STATE = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+)
+_STALE_METADATA = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record stands: `offset` is -1 with acks=0; `timestamp_ms` is the broker's under log append time, otherwise -1."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class _Batch:
+    """A batch from the first record on to its answer."""
+
+    __slots__ = ("closed", "created_at", "encoded", "future", "numbered", "producer", "record_count", "retries", "size_bytes", "writer")
+
+    def __init__(self, future: asyncio.Future[tuple[int, int]], created_at: float) -> None:
+        self.future = future
+        self.created_at = created_at
+        self.writer: BatchWriter | None = None
+        self.encoded: bytearray | None = None
+        self.numbered = False  # has its final numbers: it may have reached the broker, so it must not change any more
+        self.producer: tuple[int, int] | None = None  # id and epoch that the batch was numbered with
+        self.record_count = 0
+        self.size_bytes = 0
+        self.retries = 0
+        self.closed = False
+
+
+class _PartitionQueue:
+    __slots__ = ("busy", "linger", "next_sequence", "queue", "sequence_owner", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.queue: deque[_Batch] = deque()
+        self.busy = False
+        self.next_sequence = 0
+        self.sequence_owner: tuple[int, int] | None = None
+        self.linger: asyncio.TimerHandle | None = None
+
+
+class Producer:
+    """Sends records to topics. `await producer.send(...)` gives a future of the record's metadata; `flush` waits for all of them.
+
+    acks is 0, 1 or -1 (all); idempotence needs -1."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: int = -1,
+        enable_idempotence: bool | None = None,
+        compression: Codec = Codec.NONE,
+        compression_level: int | None = None,
+        batch_size: int = 64 * 1024,
+        linger_seconds: float = 0.005,
+        max_request_size: int = 1024 * 1024,
+        buffer_memory: int = 32 * 1024 * 1024,
+        delivery_timeout_seconds: float = 120.0,
+        create_topics: bool = True,
+        random_source: random.Random | None = None,
+    ) -> None:
+        if enable_idempotence is None:
+            enable_idempotence = acks == -1
+        if enable_idempotence and acks != -1:
+            raise InvalidRequestError("An idempotent producer needs acks=all: leave acks out, or set enable.idempotence=false.")
+        self.cluster = cluster
+        self.acks = acks
+        self.idempotent = enable_idempotence
+        self.compression = compression
+        self.compression_level = compression_level
+        self.batch_size = batch_size
+        self.linger_seconds = linger_seconds
+        self.max_request_size = max_request_size
+        self.buffer_memory = buffer_memory
+        self.delivery_timeout_seconds = delivery_timeout_seconds
+        self._create_topics = create_topics
+        self._random = random_source or system_random()
+        self._queues: dict[TopicPartition, _PartitionQueue] = {}
+        self._sticky: dict[str, int] = {}
+        self._buffered_bytes = 0
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._producer: tuple[int, int] | None = None
+        self._producer_lock = asyncio.Lock()
+        self._ready: dict[TopicPartition, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def producer_id(self) -> int:
+        """The id in use, -1 before the first batch left or without idempotence."""
+        return -1 if self._producer is None else self._producer[0]
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close(flush=kind is None)
+
+    # --- records in ---------------------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Hands over a record; waits only for metadata or for room in the buffer. The future holds where it went, or why not."""
+        count = len((await self.cluster.topic(topic, create=self._create_topics)).partitions)
+        if partition is None:
+            partition = partition_of_key(key, count) if key is not None else self._stick(topic, count)
+        elif not 0 <= partition < count:
+            raise InvalidRequestError(f"Topic {topic} has {count} partitions, none with the number {partition}.")
+        size = len(value or b"") + len(key or b"") + sum(len(name) + len(data or b"") + 10 for name, data in headers) + 70
+        if size > self.max_request_size:
+            raise MessageTooLargeError(f"The record takes {size} bytes, more than max.request.size allows ({self.max_request_size}).")
+        await self._make_room(size)
+        queue = self._queue(TopicPartition(topic, partition))
+        stamp = self.cluster.clock.now_ms() if timestamp_ms is None else timestamp_ms
+        batch = queue.queue[-1] if queue.queue and not queue.queue[-1].closed else None
+        place = batch.writer.append(stamp, key, value, headers) if batch is not None and batch.writer is not None else None
+        if batch is None or place is None:
+            if batch is not None:
+                batch.closed = True
+                self._sticky.pop(topic, None)
+                self._mark_ready(queue)
+            batch = self._new_batch(queue)
+            batch.writer = BatchWriter(self.batch_size, self.compression, self.compression_level)
+            place = batch.writer.append(stamp, key, value, headers)
+            assert place is not None
+            if self.linger_seconds <= 0:
+                self._mark_ready(queue)
+            elif queue.linger is None:
+                queue.linger = asyncio.get_running_loop().call_later(self.linger_seconds, self._lingered, queue)
+        assert batch.writer is not None
+        batch.record_count += 1
+        batch.size_bytes += size
+        self._buffered_bytes += size
+        return self._record_future(queue.topic_partition, batch, place)
+
+    async def send_batch(self, topic: str, partition: int, encoded: bytearray, record_count: int | None = None) -> asyncio.Future[tuple[int, int]]:
+        """Hands over a finished batch without producer fields; the future holds (base offset, append time)."""
+        await self._make_room(len(encoded))
+        queue = self._queue(TopicPartition(topic, partition))
+        for earlier in queue.queue:
+            earlier.closed = True
+        batch = self._new_batch(queue)
+        batch.encoded = encoded
+        batch.closed = True
+        batch.record_count = read_header(encoded).record_count if record_count is None else record_count
+        batch.size_bytes = len(encoded)
+        self._buffered_bytes += len(encoded)
+        self._mark_ready(queue)
+        return batch.future
+
+    def _stick(self, topic: str, count: int) -> int:
+        chosen = self._sticky.get(topic)
+        if chosen is None or chosen >= count:
+            chosen = self._sticky[topic] = self._random.randrange(count)
+        return chosen
+
+    def _queue(self, topic_partition: TopicPartition) -> _PartitionQueue:
+        queue = self._queues.get(topic_partition)
+        if queue is None:
+            queue = self._queues[topic_partition] = _PartitionQueue(topic_partition)
+        return queue
+
+    def _new_batch(self, queue: _PartitionQueue) -> _Batch:
+        batch = _Batch(asyncio.get_running_loop().create_future(), self.cluster.clock.monotonic())
+        batch.future.add_done_callback(_retrieve)
+        queue.queue.append(batch)
+        return batch
+
+    @staticmethod
+    def _record_future(topic_partition: TopicPartition, batch: _Batch, place: int) -> asyncio.Future[RecordMetadata]:
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_retrieve)
+
+        def done(of_batch: asyncio.Future[tuple[int, int]]) -> None:
+            if future.done():
+                return
+            if of_batch.cancelled():
+                future.cancel()
+            elif (error := of_batch.exception()) is not None:
+                future.set_exception(error)
+            else:
+                base_offset, append_time_ms = of_batch.result()
+                offset = base_offset + place if base_offset >= 0 else -1
+                future.set_result(RecordMetadata(topic_partition.topic, topic_partition.partition, offset, append_time_ms))
+
+        batch.future.add_done_callback(done)
+        return future
+
+    async def _make_room(self, size: int) -> None:
+        if self._closed:
+            raise InvalidRequestError("The producer is closed.")
+        while self._buffered_bytes and self._buffered_bytes + size > self.buffer_memory:
+            for queue in self._queues.values():
+                if queue.queue:
+                    self._mark_ready(queue)
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._room.append(waiting)
+            await waiting
+
+    def _release(self, batch: _Batch) -> None:
+        self._buffered_bytes -= batch.size_bytes
+        while self._room:
+            waiting = self._room.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+
+    # --- batches out --------------------------------------------------------------------------------------------------------------------
+
+    def _lingered(self, queue: _PartitionQueue) -> None:
+        queue.linger = None
+        if queue.queue:
+            self._mark_ready(queue)
+
+    def _mark_ready(self, queue: _PartitionQueue) -> None:
+        if queue.linger is not None:
+            queue.linger.cancel()
+            queue.linger = None
+        if queue.busy or queue.topic_partition in self._ready:
+            return
+        if not self._ready:
+            asyncio.get_running_loop().call_soon(self._start_sending)
+        self._ready[queue.topic_partition] = None
+
+    def _start_sending(self) -> None:
+        ready, self._ready = self._ready, {}
+        queues = [queue for key in ready if (queue := self._queues[key]).queue and not queue.busy]
+        for queue in queues:
+            queue.busy = True
+            queue.queue[0].closed = True
+        if queues:
+            self._run(self._send_by_leader(queues))
+
+    def _run(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_by_leader(self, queues: list[_PartitionQueue]) -> None:
+        """Finds each partition's leader and sends the first batch of each, one request per leader and `max_request_size`."""
+        by_leader: dict[int, list[_PartitionQueue]] = {}
+        for queue in queues:
+            try:
+                if self.idempotent and self._producer is None:
+                    await self._take_producer_id()
+                leader = (await self.cluster.leader_of(queue.topic_partition, create=self._create_topics)).leader
+            except KafkaError as error:
+                await self._again_or_fail(queue, error)
+                continue
+            by_leader.setdefault(leader, []).append(queue)
+        for leader, members in by_leader.items():
+            group: list[_PartitionQueue] = []
+            size = 0
+            for queue in members:
+                encoded = self._finished(queue)
+                if group and size + len(encoded) > self.max_request_size:
+                    self._run(self._send_request(leader, group))
+                    group, size = [], 0
+                group.append(queue)
+                size += len(encoded)
+            self._run(self._send_request(leader, group))
+
+    async def _take_producer_id(self) -> None:
+        async with self._producer_lock:
+            if self._producer is not None:
+                return
+            answer = await self.cluster.ask_any(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), InitProducerIdResponse)
+            if answer.error_code != ErrorCode.NONE:
+                raise KafkaError.of(answer.error_code, "The broker gives no producer id.")
+            self._producer = (answer.producer_id, answer.producer_epoch)
+
+    def _finished(self, queue: _PartitionQueue) -> bytearray:
+        """The first batch of the partition, encoded and numbered once: a batch that may have reached the broker keeps its numbers."""
+        batch = queue.queue[0]
+        if batch.numbered:
+            assert batch.encoded is not None
+            return batch.encoded
+        owner = self._producer if self.idempotent else None
+        producer_id, epoch, sequence = -1, -1, -1
+        if owner is not None:
+            if queue.sequence_owner != owner:
+                queue.sequence_owner, queue.next_sequence = owner, 0
+            producer_id, epoch = owner
+            sequence = queue.next_sequence
+            queue.next_sequence = (sequence + batch.record_count) % _SEQUENCES
+        if batch.encoded is None:
+            assert batch.writer is not None
+            batch.encoded = batch.writer.finish(producer_id, epoch, sequence)
+            batch.writer = None
+        elif owner is not None:
+            stamp_producer(batch.encoded, 0, producer_id, epoch, sequence)
+        batch.numbered = True
+        batch.producer = owner
+        return batch.encoded
+
+    async def _send_request(self, leader: int, queues: list[_PartitionQueue]) -> None:
+        topics: dict[str, ProduceRequestTopic] = {}
+        for queue in queues:
+            topic = topics.setdefault(queue.topic_partition.topic, ProduceRequestTopic(name=queue.topic_partition.topic))
+            topic.partition_data.append(ProduceRequestPartition(index=queue.topic_partition.partition, records=queue.queue[0].encoded))
+        request = ProduceRequest(acks=self.acks, timeout_ms=int(self.cluster.request_timeout_seconds * 1000), topic_data=list(topics.values()))
+        try:
+            channel = await self.cluster.channel_of(leader)
+            version = channel.version_for(ProduceRequest, _NAMES_NOT_IDS)
+            if self.acks == 0:
+                await channel.send(request, version, expect_answer=False)
+                for queue in queues:
+                    self._succeed(queue, -1, -1)
+                return
+            try:
+                answer: ProduceResponse = await asyncio.wait_for(channel.send(request, version), self.cluster.request_timeout_seconds)
+            except TimeoutError:
+                channel.close("a produce request was not answered in time")
+                raise RequestTimedOutError("The broker did not answer a produce request in time.") from None
+        except KafkaError as error:
+            for queue in queues:
+                await self._again_or_fail(queue, error)
+            return
+        by_partition = {queue.topic_partition: queue for queue in queues}
+        for answered in answer.responses:
+            for partition in answered.partition_responses:
+                found = by_partition.pop(TopicPartition(answered.name, partition.index), None)
+                if found is None:
+                    continue
+                if partition.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    self._succeed(found, partition.base_offset, partition.log_append_time_ms)
+                else:
+                    await self._again_or_fail(found, KafkaError.of(partition.error_code, self._explain(found, partition.error_code, partition.error_message)))
+        for found in by_partition.values():
+            await self._again_or_fail(found, NetworkException("The broker's answer leaves a partition out."))
+
+    @staticmethod
+    def _explain(queue: _PartitionQueue, code: int, message: str | None) -> str:
+        name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
+        return f"{queue.topic_partition}: the broker answers {name}" + (f" ({message})." if message else ".")
+
+    def _succeed(self, queue: _PartitionQueue, base_offset: int, append_time_ms: int) -> None:
+        batch = queue.queue.popleft()
+        self._release(batch)
+        queue.busy = False
+        if not batch.future.done():
+            batch.future.set_result((base_offset, append_time_ms))
+        self._next(queue)
+
+    def _next(self, queue: _PartitionQueue) -> None:
+        """What waits behind an answered batch leaves at once if it is full or has lingered long enough, else when it has."""
+        if not queue.queue:
+            return
+        head = queue.queue[0]
+        waited = self.cluster.clock.monotonic() - head.created_at
+        if head.closed or waited >= self.linger_seconds:
+            self._mark_ready(queue)
+        elif queue.linger is None:
+            queue.linger = asyncio.get_running_loop().call_later(self.linger_seconds - waited, self._lingered, queue)
+
+    async def _again_or_fail(self, queue: _PartitionQueue, error: KafkaError) -> None:
+        batch = queue.queue[0]
+        code = error.code
+        waited = self.cluster.clock.monotonic() - batch.created_at
+        lost_state = self.idempotent and code in _LOST_STATE
+        if code in _STALE_METADATA:
+            self.cluster.forget_topic(queue.topic_partition.topic)
+        if error.retriable and not lost_state and waited < self.delivery_timeout_seconds and not isinstance(error, UnsupportedVersionError) and self.acks != 0:
+            batch.retries += 1
+            await asyncio.sleep(self.cluster.retry_backoff_seconds)
+            queue.busy = False
+            self._mark_ready(queue)
+            return
+        queue.queue.popleft()
+        self._release(batch)
+        queue.busy = False
+        if self.idempotent and batch.producer is not None and batch.producer == self._producer:
+            # The numbers that follow would leave a gap or are unknown to the broker: start again with a new id.
+            self._producer = None
+        if not batch.future.done():
+            if isinstance(error, OutOfOrderSequenceNumberError):
+                error = OutOfOrderSequenceNumberError(f"{error} The batch may or may not have been written.")
+            batch.future.set_exception(error)
+        self._next(queue)
+
+    # --- the end ------------------------------------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Sends everything now and waits until each record is answered; errors are in the records' futures."""
+        while True:
+            waiting = []
+            for queue in self._queues.values():
+                if queue.queue:
+                    for batch in queue.queue:
+                        batch.closed = True
+                    waiting += [batch.future for batch in queue.queue]
+                    self._mark_ready(queue)
+            if not waiting:
+                return
+            await asyncio.wait(waiting)
+
+    async def close(self, *, flush: bool = True) -> None:
+        """Waits for what is under way (unless told not to), then ends; the cluster stays open."""
+        if flush:
+            await self.flush()
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for queue in self._queues.values():
+            if queue.linger is not None:
+                queue.linger.cancel()
+            for batch in queue.queue:
+                if not batch.future.done():
+                    batch.future.set_exception(NetworkException("The producer was closed before the record was acknowledged."))
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Whoever does not look at a failed record's future needs no warning from the loop."""
+    if not future.cancelled():
+        future.exception()

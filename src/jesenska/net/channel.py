@@ -1,0 +1,208 @@
+"""An outgoing connection to a broker: requests go out with a correlation id, answers are matched to them.
+
+A broker answers the requests of one connection in order, so the answers must come back in the order of the requests; anything else closes the
+channel. When it closes, every request that waits fails with NetworkException. Versions are agreed once per connection by ApiVersions
+(`open_channel`); a broker that closes on ApiVersions (before 0.10) is left to a later release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import deque
+from typing import Any, TypeVar
+
+from jesenska.base.errors import ErrorCode, KafkaError, NetworkException, RequestTimedOutError, UnsupportedVersionError
+from jesenska.net.connection import FramedConnection, ReadBuffer
+from jesenska.wire.codec import MalformedMessageError, decode, encode_parts
+from jesenska.wire.headers import read_response_head, request_head
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from jesenska.wire.registry import API_VERSIONS, APIS
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", bound=Message)
+_LENGTH = struct.Struct(">i")
+#: An answer may be as large as a fetch asks for; beyond this it is not an answer.
+MAX_ANSWER_BYTES = 2**31 - 1
+
+
+class _Waiting:
+    __slots__ = ("correlation_id", "future", "header_version", "response", "version")
+
+    def __init__(self, correlation_id: int, response: type[Message], version: int, header_version: int, future: asyncio.Future[Any]) -> None:
+        self.correlation_id = correlation_id
+        self.response = response
+        self.version = version
+        self.header_version = header_version
+        self.future = future
+
+
+class Channel:
+    """One connection to `host:port`. `send` may be called again before earlier answers came (pipelining)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, buffer: ReadBuffer, client_id: str, host: str, port: int) -> None:
+        self.host, self.port, self.client_id = host, port, client_id
+        self._loop = loop
+        self._waiting: deque[_Waiting] = deque()
+        self._next_id = 0
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._reason = ""
+        self._connection = FramedConnection(loop, sock, buffer, MAX_ANSWER_BYTES, self._on_frame, self._on_closed)
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their answers."""
+        return len(self._waiting)
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """What the broker announced: minimum and maximum version by key."""
+        return self._ranges
+
+    def version_for(self, request: type[Message], at_most: int | None = None) -> int:
+        """The highest version that both sides speak; UnsupportedVersionError if there is none."""
+        low, high = self._ranges.get(request.api_key, (0, -1))
+        ours_low, ours_high = request.versions
+        version = min(high, ours_high, high if at_most is None else at_most)
+        if version < max(low, ours_low):
+            raise UnsupportedVersionError(
+                f"The broker at {self.host}:{self.port} does not serve {request.__name__.removesuffix('Request')} in a version known here."
+            )
+        return version
+
+    def send(self, request: Message, version: int, expect_answer: bool = True) -> asyncio.Future[Any]:
+        """Sends at once; the future holds the decoded response. Without an answer to expect (acks=0) it is done when the bytes are handed over."""
+        api = APIS[request.api_key]
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(self._gone())
+            return future
+        correlation_id = self._next_id
+        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
+        head = bytearray(4)
+        head += request_head(api.key, version, correlation_id, self.client_id, api.request_header_version(version))
+        parts = encode_parts(request, version, head)
+        total = sum(map(len, parts))
+        _LENGTH.pack_into(parts[0], 0, total - 4)  # type: ignore[arg-type]
+        if expect_answer:
+            self._waiting.append(_Waiting(correlation_id, api.response, version, api.response_header_version(version), future))
+        self._connection.send(parts, total)
+        if not expect_answer:
+            future.set_result(None)
+        return future
+
+    async def request(self, request: Message, response: type[Answer], *, timeout_seconds: float = 30.0, at_most: int | None = None) -> Answer:
+        """Sends at the highest common version and gives the response; RequestTimedOutError closes the channel (its answers could no longer be matched)."""
+        version = self.version_for(type(request), at_most)
+        try:
+            answer = await asyncio.wait_for(self.send(request, version), timeout_seconds)
+        except TimeoutError:
+            self.close("a request was not answered in time")
+            raise RequestTimedOutError(f"The broker at {self.host}:{self.port} did not answer within {timeout_seconds:g} s.") from None
+        assert isinstance(answer, response)
+        return answer
+
+    def _on_frame(self, view: memoryview) -> bool:
+        try:
+            if not self._waiting:
+                raise MalformedMessageError("an answer came that nobody asked for")
+            waiting = self._waiting.popleft()
+            try:
+                if waiting.response.api_key == API_VERSIONS:
+                    answer: Message = _api_versions(view, waiting.version)
+                else:
+                    correlation_id, position = read_response_head(view, waiting.header_version)
+                    if correlation_id != waiting.correlation_id:
+                        raise MalformedMessageError(f"answer {correlation_id} came for request {waiting.correlation_id}")
+                    answer = decode(waiting.response, waiting.version, self._connection.keep(view)[position:])
+            except Exception:
+                self._waiting.appendleft(waiting)
+                raise
+        except MalformedMessageError as error:
+            self.close(f"the broker's answer is malformed: {error}")
+            return True
+        if not waiting.future.done():
+            waiting.future.set_result(answer)
+        return True
+
+    def _on_closed(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        waiting, self._waiting = self._waiting, deque()
+        for item in waiting:
+            if not item.future.done():
+                item.future.set_exception(self._gone())
+                item.future.exception()  # whoever does not await it needs no warning
+
+    def _gone(self) -> KafkaError:
+        because = f": {self._reason}" if self._reason else ""
+        return NetworkException(f"The connection to {self.host}:{self.port} was closed{because}.")
+
+    def close(self, reason: str = "") -> None:
+        self._reason = self._reason or reason
+        self._connection.close(reason)
+
+    async def agree_on_versions(self, software_name: str, software_version: str) -> None:
+        """Asks for the broker's versions, going down where it does not know ours (KIP-511)."""
+        version = ApiVersionsRequest.versions[1]
+        while True:
+            answer: ApiVersionsResponse = await self.send(
+                ApiVersionsRequest(client_software_name=software_name, client_software_version=software_version), version
+            )
+            self._ranges = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
+            if answer.error_code == ErrorCode.NONE:
+                return
+            offered = self._ranges.get(API_VERSIONS, (0, 0))[1]
+            if answer.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
+                raise KafkaError.of(answer.error_code, f"The broker at {self.host}:{self.port} refuses ApiVersions.")
+            version = min(offered, version - 1)
+
+
+def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:
+    """An answer to ApiVersions; a broker that does not know the version asked for answers UNSUPPORTED_VERSION in version 0."""
+    if len(view) >= 6 and int.from_bytes(view[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
+        version = 0
+    answer: ApiVersionsResponse = decode(ApiVersionsResponse, version, view[4:])
+    return answer
+
+
+async def open_channel(host: str, port: int, client_id: str, buffer: ReadBuffer, *, software_version: str, timeout_seconds: float = 10.0) -> Channel:
+    """Connects and agrees on versions; NetworkException with one sentence if that fails."""
+    loop = asyncio.get_running_loop()
+    where = f"{host}:{port}"
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            failure: OSError | None = None
+            for family, kind, protocol, _, address in addresses:
+                sock = socket.socket(family, kind, protocol)
+                try:
+                    sock.setblocking(False)
+                    await loop.sock_connect(sock, address)
+                except OSError as error:
+                    sock.close()
+                    failure = error
+                    continue
+                except BaseException:
+                    sock.close()
+                    raise
+                channel = Channel(loop, sock, buffer, client_id, host, port)
+                try:
+                    await channel.agree_on_versions("jesenska", software_version)
+                except BaseException:
+                    channel.close()
+                    raise
+                return channel
+    except TimeoutError:
+        raise NetworkException(f"No answer from {where} within {timeout_seconds:g} s: is a broker listening there?") from None
+    except socket.gaierror as error:
+        raise NetworkException(f"The host {host!r} has no address: {error.strerror}.") from error
+    reason = failure.strerror if failure is not None else "no address"
+    raise NetworkException(f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server.") from failure

@@ -1,0 +1,197 @@
+"""A connection's frames: four bytes of length (INT32, big-endian), then that many bytes; the same in both directions.
+
+Reading goes into one buffer that all connections of a loop share. Frames that lie in it whole are handed out as views and parsed where they are;
+one that does not fit gets a buffer of its own, which grows as bytes arrive, so that a length alone allocates nothing. A view is valid until the
+handler returns: whoever keeps it calls `keep()` first.
+
+    open --- handler says "wait" ---> paused --- resume() ---> open
+      \\--- end of stream, bad length, failed socket ---> closed
+
+A paused connection reads nothing more: the peer feels it through TCP. That is how requests of one connection stay in order, and how a peer that
+does not take its answers stops being served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+
+from jesenska.base.limits import READ_BUFFER_BYTES, REQUEST_BUFFER_FIRST_BYTES
+from jesenska.net.transport import Piece, PlainTransport
+
+#: Frames up to this size get their buffer in one piece; longer ones start with REQUEST_BUFFER_FIRST_BYTES and double.
+_ONE_PIECE_BYTES = 1024 * 1024
+
+
+class ReadBuffer:
+    """The buffer that all connections of one loop read into."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, size_bytes: int = READ_BUFFER_BYTES) -> None:
+        self.view = memoryview(bytearray(size_bytes))
+
+
+class FramedConnection:
+    """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each, which returns False to pause.
+
+    `on_closed(reason)` is called once; the reason is empty when the peer simply closed. Frames above `max_frame_bytes` close the connection."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        buffer: ReadBuffer,
+        max_frame_bytes: int,
+        on_frame: Callable[[memoryview], bool],
+        on_closed: Callable[[str], None],
+        on_drained: Callable[[], None] | None = None,
+    ) -> None:
+        self._loop = loop
+        self._shared = buffer.view
+        self._max_frame_bytes = max_frame_bytes
+        self._on_frame = on_frame
+        self._on_closed = on_closed
+        self._on_drained = on_drained
+        self.transport = PlainTransport(loop, sock, self._drained, self.close)
+        self._own: memoryview | None = None  # bytes that belong to this connection alone: the beginning of a frame that has not arrived whole
+        self._filled = 0
+        self._wanted = 0  # the frame's size with its length, 0 while that is not known
+        self._waiting: memoryview | None = None  # frames that arrived behind the one that paused us
+        self._paused = False
+        self._keepable: memoryview | None = None  # the buffer of the frame being handled, if nobody else uses it
+        self.closed = False
+        loop.add_reader(sock.fileno(), self._readable)
+
+    # --- reading ------------------------------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        own = self._own
+        try:
+            if own is not None:
+                received = self.transport.recv_into(own[self._filled :])
+            else:
+                received = self.transport.recv_into(self._shared)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(str(error))
+            return
+        if received == 0:
+            self.close("")
+        elif own is not None:
+            self._filled += received
+            self._grow_or_finish(own)
+        else:
+            self._frames(self._shared, received)
+
+    def _grow_or_finish(self, own: memoryview) -> None:
+        if not self._wanted and self._filled >= 4 and not self._learn_size(own):
+            return
+        if self._wanted and self._filled >= self._wanted:
+            size = self._wanted
+            self._own, self._filled, self._wanted = None, 0, 0
+            self._keepable = own
+            proceed = self._on_frame(own[4:size])
+            self._keepable = None
+            if not proceed:
+                self._pause()
+        elif self._filled == len(own):
+            self._own = self._larger(own, self._filled)
+
+    def _learn_size(self, own: memoryview) -> bool:
+        size = int.from_bytes(own[:4], "big", signed=True)
+        if not self._acceptable(size):
+            return False
+        self._wanted = size + 4
+        if self._wanted > len(own):
+            self._own = self._larger(own, self._filled)
+        return True
+
+    def _larger(self, own: memoryview, filled: int) -> memoryview:
+        size = self._wanted if self._wanted <= _ONE_PIECE_BYTES else min(self._wanted, max(2 * len(own), REQUEST_BUFFER_FIRST_BYTES))
+        larger = memoryview(bytearray(size))
+        larger[:filled] = own[:filled]
+        return larger
+
+    def _acceptable(self, size: int) -> bool:
+        if size < 0 or size > self._max_frame_bytes:
+            self.close(f"a frame of {size} bytes is not allowed (limit {self._max_frame_bytes})")
+            return False
+        return True
+
+    def _frames(self, view: memoryview, end: int) -> None:
+        """Handles every whole frame in view[:end] and keeps what is left."""
+        position = 0
+        on_frame = self._on_frame
+        while end - position >= 4:
+            size = int.from_bytes(view[position : position + 4], "big", signed=True)
+            if not self._acceptable(size):
+                return
+            following = position + 4 + size
+            if following > end:
+                break
+            proceed = on_frame(view[position + 4 : following])
+            position = following
+            if self.closed:
+                return
+            if not proceed:
+                if position < end:
+                    self._waiting = memoryview(bytearray(view[position:end]))
+                self._pause()
+                return
+        if position < end:
+            self._keep_beginning(view[position:end])
+
+    def _keep_beginning(self, rest: memoryview) -> None:
+        filled = len(rest)
+        if filled >= 4:
+            self._wanted = int.from_bytes(rest[:4], "big", signed=True) + 4
+            size = self._wanted if self._wanted <= _ONE_PIECE_BYTES else max(filled, min(self._wanted, REQUEST_BUFFER_FIRST_BYTES))
+        else:
+            self._wanted, size = 0, 4
+        own = memoryview(bytearray(size))
+        own[:filled] = rest
+        self._own, self._filled = own, filled
+
+    def keep(self, view: memoryview) -> memoryview:
+        """The frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies in the shared buffer."""
+        if self._keepable is not None:
+            return view
+        return memoryview(bytearray(view))
+
+    # --- pausing ------------------------------------------------------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        if not self._paused and not self.closed:
+            self._paused = True
+            self._loop.remove_reader(self.transport.fileno())
+
+    def resume(self) -> None:
+        """Goes on with the frames that have arrived, then with the socket."""
+        if not self._paused or self.closed:
+            return
+        self._paused = False
+        self._loop.add_reader(self.transport.fileno(), self._readable)
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self._frames(waiting, len(waiting))
+
+    # --- sending and closing ------------------------------------------------------------------------------------------------------------
+
+    def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
+        """True when everything has left already; otherwise `on_drained` will be called."""
+        return self.transport.send(pieces, total_bytes)
+
+    def _drained(self) -> None:
+        if self._on_drained is not None:
+            self._on_drained()
+
+    def close(self, reason: str = "") -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.transport.close()
+        self._own = self._waiting = None
+        self._on_closed(reason)

@@ -1,0 +1,99 @@
+"""A listening socket: accepts connections and hands them over. Port 0 lets the system choose; `port` says what it chose."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+from jesenska.base.errors import JesenskaError
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+#: Connections taken in one turn of the loop, so that a flood of them does not stop the others.
+_ACCEPT_MAX = 64
+_RETRY_SECONDS = 0.5
+
+
+class Listener:
+    """Listens on `host:port` ("" for all interfaces). JesenskaError with one sentence if that is not possible."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, host: str, port: int, on_accepted: Callable[[socket.socket, str], None]) -> None:
+        self.name = name
+        self._loop = loop
+        self._on_accepted = on_accepted
+        self._socket = _bind(host, port)
+        self.host, self.port = host, self._socket.getsockname()[1]
+        self._retry: asyncio.TimerHandle | None = None
+        self._open = False
+
+    def start(self) -> None:
+        self._open = True
+        self._loop.add_reader(self._socket.fileno(), self._acceptable)
+
+    def _acceptable(self) -> None:
+        for _ in range(_ACCEPT_MAX):
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                logger.error("listener %s cannot accept connections: %s; raise the limit of open files (ulimit -n)", self.name, error.strerror)
+                self._loop.remove_reader(self._socket.fileno())
+                self._retry = self._loop.call_later(_RETRY_SECONDS, self.start)
+                return
+            self._on_accepted(accepted, str(address[0]))
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._open and self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    wanted = f"{host or '*'}:{port}"
+    try:
+        if host == "":
+            return _listening(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", port), dual=socket.has_dualstack_ipv6())
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return _listening(family, address)
+    except socket.gaierror as error:
+        raise JesenskaError(f"The listener's host {host!r} has no address ({error.strerror}): name an address of this machine in listeners.") from error
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortTakenError(f"Port {port} is taken by another process: stop that one, or choose another port for {wanted}.", port) from error
+        if error.errno == errno.EACCES:
+            raise JesenskaError(f"This user may not listen on {wanted}: choose a port above 1023.") from error
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise JesenskaError(f"{host} is not an address of this machine: name one of its addresses in listeners.") from error
+        raise JesenskaError(f"Cannot listen on {wanted}: {error.strerror}.") from error
+
+
+def _listening(family: int, address: tuple[object, ...], dual: bool = False) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if dual:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listening.setblocking(False)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+class PortTakenError(JesenskaError):
+    """The port belongs to another process."""
+
+    def __init__(self, message: str, port: int) -> None:
+        super().__init__(message)
+        self.port = port

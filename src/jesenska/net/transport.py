@@ -1,0 +1,184 @@
+"""The sending half of a connection, and the file descriptors behind it.
+
+    PlainTransport    a non-blocking TCP socket: gathered writes (sendmsg), pieces of files by sendfile, what does not fit waits in a queue
+
+What is sent stays in order. A file region that is small is read and joins the gathered write of its neighbours (one system call for many
+partitions); a large one goes from the page cache to the socket without being copied. A region whose file has become shorter than promised (the
+log was truncated under the answer) ends the connection: the frame's length has been promised already.
+
+TLS will be a second class with the same methods; nothing outside this file knows which one it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from jesenska.base.regions import FileRegion
+
+#: Regions up to this size are read and joined to their neighbours; above it sendfile wins.
+JOIN_MAX_BYTES = 64 * 1024
+#: Buffers in one gathered write; Linux and macOS both allow 1024.
+_GATHER_MAX = 512
+#: Bytes of one sendfile call, so that one fast reader does not keep the loop to itself.
+_SENDFILE_MAX_BYTES = 4 * 1024 * 1024
+_MORE = getattr(socket, "MSG_MORE", 0)
+
+Piece = bytes | bytearray | memoryview | FileRegion
+
+
+class PlainTransport:
+    """Sends buffers and file regions over a non-blocking socket, in order, without waiting.
+
+    `on_drained` is called when everything handed over has left, if it could not leave at once; `on_broken` when the connection failed."""
+
+    __slots__ = ("_loop", "_on_broken", "_on_drained", "_queue", "_writing", "closed", "sock", "unsent_bytes")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, on_drained: Callable[[], None], on_broken: Callable[[str], None]) -> None:
+        sock.setblocking(False)
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock
+        self._loop = loop
+        self._on_drained = on_drained
+        self._on_broken = on_broken
+        self._queue: deque[Piece] = deque()
+        self._writing = False
+        self.unsent_bytes = 0
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Bytes read, 0 at the end of the stream; BlockingIOError when there is nothing."""
+        return self.sock.recv_into(buffer)
+
+    def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
+        """Sends, or queues what does not fit; True when everything has left already. Takes over the regions in `pieces`."""
+        if self.closed:
+            for piece in pieces:
+                if isinstance(piece, FileRegion):
+                    piece.release()
+            return True
+        if not self._queue and len(pieces) == 1 and not isinstance(pieces[0], FileRegion):
+            try:
+                sent = self.sock.send(pieces[0])
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._on_broken(str(error))
+                return True
+            if sent == total_bytes:
+                return True
+            self._queue.append(memoryview(pieces[0])[sent:])
+            self.unsent_bytes += total_bytes - sent
+            self._watch()
+            return False
+        self._queue.extend(pieces)
+        self.unsent_bytes += total_bytes
+        if not self._writing:
+            self._flush()
+        return not self._queue
+
+    def _watch(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self.sock.fileno(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._flush()
+        if not self._queue and not self.closed:
+            self._writing = False
+            self._loop.remove_writer(self.sock.fileno())
+            self._on_drained()
+
+    def _flush(self) -> None:
+        try:
+            while self._queue:
+                head = self._queue[0]
+                if isinstance(head, FileRegion) and head.size_bytes > JOIN_MAX_BYTES:
+                    if not self._send_region(head):
+                        break
+                elif not self._send_gathered():
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (OSError, _TruncatedError) as error:
+            self._on_broken(str(error))
+            return
+        if self._queue:
+            self._watch()
+
+    def _send_region(self, region: FileRegion) -> bool:
+        """One sendfile; False when the socket is full."""
+        sent = os.sendfile(self.sock.fileno(), region.file.fileno(), region.position, min(region.size_bytes, _SENDFILE_MAX_BYTES))
+        if sent == 0:
+            raise _TruncatedError("the log was truncated under an answer in flight")
+        self.unsent_bytes -= sent
+        if sent == region.size_bytes:
+            self._queue.popleft()
+            region.release()
+            return True
+        wanted = min(region.size_bytes, _SENDFILE_MAX_BYTES)
+        region.position += sent
+        region.size_bytes -= sent
+        return sent == wanted
+
+    def _send_gathered(self) -> bool:
+        """One gathered write of what stands at the head of the queue; False when the socket is full."""
+        buffers: list[bytes | bytearray | memoryview] = []
+        total = 0
+        flags = 0
+        for index, piece in enumerate(self._queue):
+            if isinstance(piece, FileRegion):
+                if piece.size_bytes > JOIN_MAX_BYTES:
+                    flags = _MORE
+                    break
+                read = os.pread(piece.file.fileno(), piece.size_bytes, piece.position)
+                if len(read) != piece.size_bytes:
+                    raise _TruncatedError("the log was truncated under an answer in flight")
+                piece.release()
+                self._queue[index] = piece = read
+            buffers.append(piece)
+            total += len(piece)
+            if len(buffers) == _GATHER_MAX:
+                break
+        sent = self.sock.sendmsg(buffers, (), flags)
+        self.unsent_bytes -= sent
+        if sent == total:
+            for _ in buffers:
+                self._queue.popleft()
+            return True
+        left = sent
+        for buffer in buffers:
+            if left < len(buffer):
+                self._queue[0] = memoryview(buffer)[left:]
+                return False
+            left -= len(buffer)
+            self._queue.popleft()
+        return False
+
+    def close(self) -> None:
+        """Closes the socket and lets go of everything that waits; harmless a second time."""
+        if self.closed:
+            return
+        self.closed = True
+        descriptor = self.sock.fileno()
+        if descriptor >= 0:
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
+        for piece in self._queue:
+            if isinstance(piece, FileRegion):
+                piece.release()
+        self._queue.clear()
+        self.unsent_bytes = 0
+        self.sock.close()
+
+
+class _TruncatedError(Exception):
+    """A file holds less than the region says."""
