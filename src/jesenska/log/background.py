@@ -1,0 +1,82 @@
+"""Where work that may wait for the disk is done: in a thread of a pool, or, for tools, tests and the simulator, at once.
+
+The log never imports an event loop. Whoever runs one passes a `ThreadBackground` whose `call_soon` brings results back to it, so that all of the
+log's state is only ever touched by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Background(Protocol):
+    def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Runs `work` somewhere and then, on the owner's thread, `done` with what it gave or raised."""
+        ...
+
+
+class InlineBackground:
+    """Does the work at once, on the caller's thread."""
+
+    __slots__ = ()
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        outcome: T | BaseException
+        try:
+            outcome = work()
+        except Exception as error:
+            outcome = error
+        done(outcome)
+
+
+class ThreadBackground:
+    """Does the work in a thread of `executor`; `call_soon` (an event loop's `call_soon_threadsafe`) brings the outcome back. An executor with
+    one thread keeps the order."""
+
+    __slots__ = ("_call_soon", "_executor")
+
+    def __init__(self, executor: Executor, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._executor = executor
+        self._call_soon = call_soon
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        def run() -> None:
+            outcome: T | BaseException
+            try:
+                outcome = work()
+            except Exception as error:
+                outcome = error
+            self._call_soon(lambda: done(outcome))
+
+        self._executor.submit(run)
+
+
+class DirectoryWriter:
+    """The writer thread of one log directory, and how many flushes are in flight there. While one is, a write may wait for the disk, so appends
+    go to the writer thread (which takes them in order) and not through the event loop."""
+
+    __slots__ = ("flusher", "flushes_in_flight", "writer")
+
+    def __init__(self, writer: Background, flusher: Background) -> None:
+        self.writer = writer
+        self.flusher = flusher
+        self.flushes_in_flight = 0
+
+    def flush(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Runs a flush off the owner's thread."""
+        self.flushes_in_flight += 1
+
+        def finished(outcome: T | BaseException) -> None:
+            self.flushes_in_flight -= 1
+            done(outcome)
+
+        self.flusher.submit(work, finished)
+
+
+def inline_writer() -> DirectoryWriter:
+    """Everything at once: nothing is ever in flight."""
+    return DirectoryWriter(InlineBackground(), InlineBackground())

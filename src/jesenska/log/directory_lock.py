@@ -1,0 +1,83 @@
+"""`.lock`: one broker per log directory. The lock is `fcntl.lockf` on the whole file, exclusive: the kind that Apache Kafka takes (Java's FileLock), so each
+keeps the other out; `flock` would not. The file holds our process id as text, for kafka-server-stop; Kafka leaves it empty.
+
+Such a lock belongs to the process and falls when *any* descriptor of the file is closed. So inside this process the files that are locked are
+remembered, and looked up before one is opened again. A crash releases it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+
+FILE_NAME = ".lock"
+_held: set[tuple[int, int]] = set()
+
+
+class LogDirectoryError(JesenskaError):
+    """A log directory that the broker cannot use: one sentence with cause and remedy."""
+
+
+class DirectoryLock:
+    __slots__ = ("_descriptor", "_key", "path")
+
+    def __init__(self, directory: Path) -> None:
+        """Takes the lock or raises LogDirectoryError."""
+        self.path = directory / FILE_NAME
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            pass
+        else:
+            if (status.st_dev, status.st_ino) in _held:
+                raise self._taken(os.getpid())
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LogDirectoryError(
+                f"The log directory {directory} cannot be written ({error.strerror}): give this user the right to, or name another in log.dirs."
+            ) from error
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            text = os.pread(self._descriptor, 32, 0).strip()
+            os.close(self._descriptor)
+            raise self._taken(int(text) if text.isdigit() else None) from error
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        status = os.fstat(self._descriptor)
+        self._key = (status.st_dev, status.st_ino)
+        _held.add(self._key)
+
+    def _taken(self, pid: int | None) -> LogDirectoryError:
+        who = f"process {pid}" if pid is not None else "another process"
+        return LogDirectoryError(f"The log directory {self.path.parent} is in use by {who}: stop that broker, or name another directory in log.dirs.")
+
+    def release(self) -> None:
+        """Gives the directory up; the file stays, empty."""
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
+            _held.discard(self._key)
+
+
+def owner_pid(directory: Path) -> int | None:
+    """The process that holds a directory's lock, if a broker of ours does. For other processes than that one: opening and closing the file would
+    take the lock from it."""
+    try:
+        descriptor = os.open(directory / FILE_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            text = os.pread(descriptor, 32, 0).strip()
+            return int(text) if text.isdigit() else None
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,179 @@
+"""The file system as the log sees it: every call that changes a disk goes through one small object, so that a simulator can put a disk in its
+place that forgets what was not synced, runs full, or tears a write in two.
+
+What each system lacks has its fallback here: `posix_fallocate` (macOS: the file is written with zeros), a real flush to the platter (macOS
+needs F_FULLFSYNC), and the probe for cold pages (RWF_NOWAIT is Linux only; elsewhere every page counts as warm).
+
+After a crash: `replace_file` leaves either the old or the new content, never a mixture, since the new content is synced before it takes the
+name and the directory after it. A `.tmp` file may be left over; whoever lists a directory ignores it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jesenska.base.limits import OPEN_SEGMENTS_MAX
+
+if TYPE_CHECKING:
+    from jesenska.base.regions import FileRegion
+
+type_buffer = bytes | bytearray | memoryview
+
+_ZEROS = bytes(256 * 1024)
+_PROBE_BYTES = 4096
+_FULL_FSYNC = getattr(__import__("fcntl"), "F_FULLFSYNC", None) if sys.platform == "darwin" else None
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+#: File descriptors kept for sockets and everything that is not a segment when the limit of open files is divided.
+_RESERVED_DESCRIPTORS = 512
+
+
+class FileLayer:
+    """The system's own calls. A subclass may replace any of them; all paths are absolute or relative to the process, all sizes are bytes."""
+
+    __slots__ = ()
+
+    def open(self, path: Path, flags: int) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def pwrite(self, descriptor: int, data: type_buffer, position: int) -> int:
+        """Bytes written, which may be fewer than asked for."""
+        return os.pwrite(descriptor, data, position)
+
+    def pread(self, descriptor: int, size_bytes: int, position: int) -> bytes:
+        return os.pread(descriptor, size_bytes, position)
+
+    def pread_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
+        """Bytes read into `buffer`; 0 at the end of the file."""
+        return os.preadv(descriptor, [buffer], position)
+
+    def size(self, descriptor: int) -> int:
+        return os.fstat(descriptor).st_size
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        os.ftruncate(descriptor, size_bytes)
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """Reserves the blocks of the first `size_bytes` bytes; ENOSPC here and not in the middle of an append."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size_bytes)
+            return
+        position = os.fstat(descriptor).st_size
+        while position < size_bytes:
+            position += os.pwrite(descriptor, _ZEROS[: size_bytes - position], position)
+
+    def fsync(self, descriptor: int) -> None:
+        if _FULL_FSYNC is not None:
+            import fcntl
+
+            fcntl.fcntl(descriptor, _FULL_FSYNC)
+            return
+        os.fsync(descriptor)
+
+    def fsync_directory(self, path: Path) -> None:
+        """Makes names that were created, renamed or removed in a directory survive a crash."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Moves a file or directory; a file of the target's name is replaced."""
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        """Removes a file; one that is not there is no error."""
+        path.unlink(missing_ok=True)
+
+    def mkdir(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rmdir(self, path: Path) -> None:
+        path.rmdir()
+
+    def names(self, path: Path) -> list[str]:
+        """Names in a directory, sorted."""
+        return sorted(entry.name for entry in path.iterdir())
+
+    def read_file(self, path: Path) -> bytes:
+        """The whole of a small file; FileNotFoundError where there is none."""
+        descriptor = self.open(path, os.O_RDONLY)
+        try:
+            size_bytes = self.size(descriptor)
+            pieces = []
+            position = 0
+            while position < size_bytes:
+                piece = self.pread(descriptor, size_bytes - position, position)
+                if not piece:
+                    break
+                pieces.append(piece)
+                position += len(piece)
+            return b"".join(pieces)
+        finally:
+            self.close(descriptor)
+
+    def write_all(self, descriptor: int, data: type_buffer, position: int) -> None:
+        """Writes every byte or raises OSError; a short write is continued."""
+        written = self.pwrite(descriptor, data, position)
+        if written == len(data):
+            return
+        view = memoryview(data)
+        while written < len(view):
+            count = self.pwrite(descriptor, view[written:], position + written)
+            if count == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written += count
+
+    def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        """Puts `data` in place of a file's content, all or nothing. Without `sync` a crash of the machine (not of the process) may lose it."""
+        temporary = path.with_name(path.name + ".tmp")
+        descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            self.write_all(descriptor, data, 0)
+            if sync:
+                self.fsync(descriptor)
+        finally:
+            self.close(descriptor)
+        self.rename(temporary, path)
+        if sync:
+            self.fsync_directory(path.parent)
+
+
+def raise_open_file_limit() -> int:
+    """Raises the soft limit of open files to the hard one and gives how many segment files the cache may keep open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 20
+    if sys.platform == "darwin":
+        wanted = min(wanted, 10240)
+    if wanted > soft:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError):
+            pass
+    return max(16, min(OPEN_SEGMENTS_MAX, soft - _RESERVED_DESCRIPTORS))
+
+
+def probe_cold(region: FileRegion) -> bool:
+    """True if reading the region would wait for the disk: its first or its last page is not in the page cache. False where the system
+    cannot tell."""
+    if not _NOWAIT or region.size_bytes == 0:
+        return False
+    descriptor = region.file.fileno()
+    buffer = bytearray(1)
+    for position in {region.position, region.position + region.size_bytes - 1}:
+        try:
+            os.preadv(descriptor, [buffer], position, _NOWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False

@@ -1,0 +1,117 @@
+"""`leader-epoch-checkpoint`: which leader epoch wrote from which offset on (KIP-101). A follower, or a consumer after a change of leader, finds
+with it how far its own log agrees with the leader's.
+
+    0            version
+    2            number of lines that follow
+    0 0          epoch, first offset of that epoch
+    3 1180
+
+Both columns go up. The file is replaced as a whole at every change, and synced with the next flush of the log; a machine that crashes before may lose
+the last line, which recovery writes again from the batches' own epochs. A file that cannot be read is rebuilt from the whole log the same way.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from pathlib import Path
+
+from jesenska.base.errors import KafkaStorageError
+from jesenska.log.checkpoints import read_entries, write_entries
+from jesenska.log.files import FileLayer
+
+FILE_NAME = "leader-epoch-checkpoint"
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochs:
+    """The table in memory: pure, no I/O."""
+
+    __slots__ = ("_epochs", "_start_offsets", "latest_epoch")
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._start_offsets: list[int] = []
+        #: Newest epoch, -1 if there is none: read on every append.
+        self.latest_epoch = UNDEFINED_EPOCH
+        for epoch, start_offset in entries:
+            self.assign(epoch, start_offset)
+
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._start_offsets, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """True if the table changed. Entries that the new one contradicts (later epochs, later offsets) are dropped."""
+        if epoch < 0 or start_offset < 0:
+            return False
+        if self._epochs and self._epochs[-1] == epoch and self._start_offsets[-1] <= start_offset:
+            return False
+        while self._epochs and (self._epochs[-1] >= epoch or self._start_offsets[-1] >= start_offset):
+            self._epochs.pop()
+            self._start_offsets.pop()
+        self._epochs.append(epoch)
+        self._start_offsets.append(start_offset)
+        self.latest_epoch = epoch
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the newest epoch that is not newer than `epoch`: the end offset is where the next epoch starts, or the log end
+        offset. (-1, -1) for an epoch newer than all that are known."""
+        if epoch == UNDEFINED_EPOCH or not self._epochs:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest_epoch:
+            return epoch, log_end_offset
+        following = bisect_right(self._epochs, epoch)
+        if following == len(self._epochs):
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if following == 0:
+            return epoch, self._start_offsets[0]
+        return self._epochs[following - 1], self._start_offsets[following]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch that wrote an offset; -1 if unknown."""
+        index = bisect_right(self._start_offsets, offset)
+        return self._epochs[index - 1] if index else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Drops epochs that start at or after `end_offset`; True if the table changed."""
+        keep = bisect_left(self._start_offsets, end_offset)
+        if keep == len(self._epochs):
+            return False
+        del self._epochs[keep:], self._start_offsets[keep:]
+        self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        return True
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Drops epochs that end at or before `start_offset`; the one that holds it now starts there. True if the table changed."""
+        index = bisect_right(self._start_offsets, start_offset)
+        if index == 0 or (index == 1 and self._start_offsets[0] == start_offset):
+            return False
+        del self._epochs[: index - 1], self._start_offsets[: index - 1]
+        self._start_offsets[0] = start_offset
+        return True
+
+    def clear(self) -> None:
+        self._epochs.clear()
+        self._start_offsets.clear()
+        self.latest_epoch = UNDEFINED_EPOCH
+
+
+def read_leader_epochs(directory: Path, files: FileLayer) -> LeaderEpochs | None:
+    """The table on disk; None if there is no file or it is damaged, so that the caller rebuilds it from the log."""
+    path = directory / FILE_NAME
+    try:
+        text = files.read_file(path).decode("utf-8", "replace")
+        return LeaderEpochs(read_entries(text, path, _parse)) if text else None
+    except (FileNotFoundError, KafkaStorageError):
+        return None
+
+
+def write_leader_epochs(directory: Path, entries: Iterable[tuple[int, int]], files: FileLayer, *, sync: bool) -> None:
+    files.replace_file(directory / FILE_NAME, write_entries(f"{epoch} {offset}" for epoch, offset in entries), sync=sync)
+
+
+def _parse(fields: list[str]) -> tuple[int, int]:
+    epoch, offset = fields
+    return int(epoch), int(offset)

@@ -1,0 +1,55 @@
+"""What a partition's log needs to know of its topic's settings: plain values in bytes and milliseconds, Kafka's defaults. A log takes a new
+one at any time; it applies from the next append, roll or retention check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    #: A segment that an append would take past this size is rolled first.
+    segment_bytes: int = 1024 * 1024 * 1024
+    #: Roll when the timestamps of a segment span more than this.
+    segment_ms: int = 7 * 24 * 60 * 60 * 1000
+    #: Up to this much is taken off `segment_ms` at random, so that not all partitions roll at once.
+    segment_jitter_ms: int = 0
+    #: Size of a full index file (`segment.index.bytes`).
+    segment_index_bytes: int = 10 * 1024 * 1024
+    #: One index entry for at least this many bytes of log.
+    index_interval_bytes: int = 4096
+    #: Segments whose largest timestamp is older are deleted; -1: never.
+    retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    #: Oldest segments are deleted while the rest is at least this large; -1: never.
+    retention_bytes: int = -1
+    #: `cleanup.policy` has `delete`.
+    delete: bool = True
+    #: `cleanup.policy` has `compact`.
+    compact: bool = False
+    #: fsync after this many records.
+    flush_messages: int = _INT64_MAX
+    #: fsync when the oldest unsynced record is older.
+    flush_ms: int = _INT64_MAX
+    #: Segments stay on disk under `.deleted` for this long.
+    file_delete_delay_ms: int = 60_000
+    #: Largest batch taken (`max.message.bytes`).
+    max_message_bytes: int = 1024 * 1024 + 12
+    #: Reserve the blocks of a new segment file at once.
+    preallocate: bool = False
+    #: `message.timestamp.type` is `LogAppendTime`.
+    log_append_time: bool = False
+    #: Compaction, for later: share of uncleaned bytes, youngest and oldest age of a record before it is compacted, life of a tombstone.
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _INT64_MAX
+    delete_retention_ms: int = 24 * 60 * 60 * 1000
+
+    def __post_init__(self) -> None:
+        assert 14 <= self.segment_bytes <= _INT32_MAX
+        assert self.segment_ms > 0
+        assert self.segment_jitter_ms >= 0
+        assert self.segment_index_bytes >= 12
+        assert self.index_interval_bytes >= 0

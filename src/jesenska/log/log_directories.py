@@ -1,0 +1,427 @@
+"""All of a broker's logs, in one or several directories (`log.dirs`):
+
+    <log dir>/
+      .lock                               one broker at a time (directory_lock)
+      meta.properties                     whose data this is (meta_properties)
+      .kafka_cleanshutdown                the last stop was orderly (checkpoints)
+      recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint, cleaner-offset-checkpoint
+      orders-0/                           a partition (segment, partition_log); partition.metadata names its topic's id
+      orders-0.<32 hex digits>-delete/    a partition whose topic is gone; removed when its time has come, or at the next start
+      orders-0.<32 hex digits>-future/    a replica on its way from another directory (Kafka's; left alone)
+
+Nothing of ours is a sub-directory: Apache Kafka refuses to start on one that it does not know.
+
+Start: lock, check and write meta.properties, settle each partition (recovery, if the marker of an orderly stop is missing) in some threads, remove
+`-delete` directories. Directories of partitions that the metadata do not know are named in a warning and left alone.
+Run: `tick` is called about once a second; each of its jobs keeps its own time. What waits for the disk goes to the background.
+Stop: every log is synced and closed, checkpoints are written, then the marker, then the lock is released.
+
+After a crash: no marker, so all logs are recovered from the recovery points; checkpoints are the old or the new ones, and being older than the
+logs only makes recovery longer. A high watermark that is too old is moved by replication, a log start offset that is too old shows deleted
+records again for the checkpoint's interval at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+from uuid import UUID
+
+from jesenska.base.errors import JesenskaError, KafkaStorageError
+from jesenska.base.identifiers import TopicPartition, is_legal_topic_name
+from jesenska.base.limits import OPEN_SEGMENTS_MAX
+from jesenska.log import checkpoints
+from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
+from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
+from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
+from jesenska.log.files import FileLayer
+from jesenska.log.log_config import LogConfig
+from jesenska.log.meta_properties import MetaProperties, check_meta_properties, read_meta_properties, write_meta_properties
+from jesenska.log.partition_log import DELETE_DIRECTORY_SUFFIX, PartitionLog
+from jesenska.log.partition_metadata import read_topic_id, write_topic_id
+from jesenska.log.recovery import LoadedLog, LogLoader
+from jesenska.log.segment_file import OpenFiles
+
+logger = logging.getLogger(__name__)
+
+_PARTITION = re.compile(r"(.+)-(\d{1,10})\Z")
+_LEFT_ALONE = re.compile(r".+-(future|stray)\Z")
+_IGNORED = {"lost+found"}
+
+#: The settings of a partition that the metadata know; None for one that they do not. Gets the topic id of the directory, if it has one.
+Known = Callable[[TopicPartition, UUID | None], LogConfig | None]
+
+
+class LoadProgress(NamedTuple):
+    partitions_done: int
+    partitions_total: int
+    #: Bytes that recovery has checked so far.
+    checked_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySettings:
+    """Settings of the broker, Kafka's defaults."""
+
+    recovery_threads_per_data_dir: int = 1
+    flush_offset_checkpoint_interval_ms: int = 60_000
+    flush_start_offset_checkpoint_interval_ms: int = 60_000
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    retention_check_interval_ms: int = 300_000
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+
+
+class LogDirectory:
+    """One of the directories."""
+
+    def __init__(self, path: Path, files: FileLayer, writer: DirectoryWriter) -> None:
+        self.path = path
+        self.writer = writer
+        self.marker = CleanShutdownMarker(path, files)
+        self.recovery_points = OffsetCheckpoint(path / checkpoints.RECOVERY_POINTS, files)
+        self.log_start_offsets = OffsetCheckpoint(path / checkpoints.LOG_START_OFFSETS, files)
+        self.high_watermarks = OffsetCheckpoint(path / checkpoints.HIGH_WATERMARKS, files)
+        self.lock: DirectoryLock | None = None
+        self.was_clean = False
+        #: Partitions that live here.
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        #: Checkpoints that are being written just now, by file name.
+        self.writing: set[str] = set()
+
+
+class LogDirectories:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        cluster_id: str,
+        broker_id: int,
+        files: FileLayer | None = None,
+        settings: DirectorySettings | None = None,
+        background: Background | None = None,
+        writer_for: Callable[[Path], DirectoryWriter] | None = None,
+        open_segments_max: int = OPEN_SEGMENTS_MAX,
+        jitter: Callable[[int], int] = lambda limit_ms: 0,
+    ) -> None:
+        """`writer_for` gives each directory its writer thread, `background` removes files and writes checkpoints; by default both work at
+        once. `jitter(limit)` gives a random number from 0 to `limit`."""
+        assert paths, "log.dirs names no directory"
+        self._files = files if files is not None else FileLayer()
+        self._settings = settings if settings is not None else DirectorySettings()
+        self._background = background if background is not None else InlineBackground()
+        self._cluster_id = cluster_id
+        self._broker_id = broker_id
+        self._jitter = jitter
+        self._open_files = OpenFiles(self._files, open_segments_max)
+        writer_for = writer_for if writer_for is not None else lambda path: inline_writer()
+        self.directories = [LogDirectory(path, self._files, writer_for(path)) for path in paths]
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self._due: dict[str, int] = {}
+        #: Files and directories that wait for `file.delete.delay.ms`: (when, path).
+        self._doomed: list[tuple[int, Path]] = []
+
+    # -- start ------------------------------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Creates, locks and checks every directory; LogDirectoryError or ForeignDataError, one sentence, if one cannot be used."""
+        try:
+            found: list[MetaProperties | None] = []
+            for directory in self.directories:
+                try:
+                    self._files.mkdir(directory.path)
+                except OSError as error:
+                    raise LogDirectoryError(
+                        f"The log directory {directory.path} cannot be created ({error.strerror}): create it for this user, or name another in log.dirs."
+                    ) from error
+                directory.lock = DirectoryLock(directory.path)
+                found.append(read_meta_properties(directory.path, self._files))
+                check_meta_properties(directory.path, found[-1], self._cluster_id, self._broker_id)
+            for directory, properties in zip(self.directories, found, strict=True):
+                if properties is None or properties.cluster_id is None or properties.broker_id is None:
+                    write_meta_properties(directory.path, self._cluster_id, self._broker_id, self._files)
+        except (JesenskaError, OSError):
+            self._unlock()
+            raise
+
+    def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
+        """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from other threads."""
+        jobs: list[tuple[LogDirectory, TopicPartition, UUID | None, LogConfig, LogLoader]] = []
+        counted = _Counter(progress)
+        for directory in self.directories:
+            directory.was_clean = directory.marker.exists()
+            points = _read_or_nothing(directory.recovery_points)
+            starts = _read_or_nothing(directory.log_start_offsets)
+            for topic_partition, topic_id, config in self._partitions(directory, known):
+                loader = LogLoader(
+                    directory.path / str(topic_partition),
+                    config,
+                    self._files,
+                    clean=directory.was_clean,
+                    recovery_point=points.get(topic_partition, 0),
+                    log_start_offset=starts.get(topic_partition, 0),
+                    now_ms=now_ms,
+                    producer_expiration_ms=self._settings.producer_id_expiration_ms,
+                    progress=counted.checked,
+                )
+                jobs.append((directory, topic_partition, topic_id, config, loader))
+        self._refuse_doubles([(topic_partition, directory.path) for directory, topic_partition, _, _, _ in jobs])
+        for directory in self.directories:
+            if directory.was_clean:
+                directory.marker.remove()
+        counted.total = len(jobs)
+        marks = {directory.path: _read_or_nothing(directory.high_watermarks) for directory in self.directories}
+        threads = max(1, self._settings.recovery_threads_per_data_dir) * len(self.directories)
+        with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
+            futures = [pool.submit(counted.done_with, loader.load) for _, _, _, _, loader in jobs]
+            for (directory, topic_partition, topic_id, config, _), future in zip(jobs, futures, strict=True):
+                loaded = future.result()
+                for note in loaded.notes:
+                    logger.warning("%s: %s", topic_partition, note)
+                log = self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
+                mark = marks[directory.path].get(topic_partition, 0)
+                log.high_watermark = min(max(mark, log.log_start_offset), log.log_end_offset)
+
+    def _adopt(
+        self,
+        directory: LogDirectory,
+        topic_partition: TopicPartition,
+        loaded: LoadedLog,
+        config: LogConfig,
+        topic_id: UUID | None,
+        now_ms: int,
+    ) -> PartitionLog:
+        log = PartitionLog(
+            topic_partition,
+            loaded,
+            config,
+            self._files,
+            self._open_files,
+            directory.writer,
+            topic_id=topic_id,
+            now_ms=now_ms,
+            jitter=self._jitter,
+        )
+        self.logs[topic_partition] = directory.logs[topic_partition] = log
+        return log
+
+    def _partitions(self, directory: LogDirectory, known: Known) -> Iterator[tuple[TopicPartition, UUID | None, LogConfig]]:
+        for name in self._files.names(directory.path):
+            path = directory.path / name
+            if not path.is_dir() or name in _IGNORED:
+                continue
+            if name.endswith(DELETE_DIRECTORY_SUFFIX):
+                self._doomed.append((0, path))
+                continue
+            match = _PARTITION.fullmatch(name)
+            if match is None or not is_legal_topic_name(match[1]) or _LEFT_ALONE.fullmatch(name):
+                logger.warning("%s is no partition of this broker and was left alone", path)
+                continue
+            topic_partition = TopicPartition(match[1], int(match[2]))
+            topic_id = read_topic_id(path, self._files)
+            config = known(topic_partition, topic_id)
+            if config is None:
+                logger.warning(
+                    "%s is not known to the metadata%s and was left alone: move it away if the topic is gone",
+                    path,
+                    "" if topic_id is None else f" with topic id {topic_id}",
+                )
+                continue
+            yield topic_partition, topic_id, config
+
+    def _refuse_doubles(self, found: Sequence[tuple[TopicPartition, Path]]) -> None:
+        seen: dict[TopicPartition, Path] = {}
+        for topic_partition, path in found:
+            if topic_partition in seen:
+                raise LogDirectoryError(f"The partition {topic_partition} is in both {seen[topic_partition]} and {path}: move one of the two directories away.")
+            seen[topic_partition] = path
+
+    # -- partitions -------------------------------------------------------------------------------------------------------------------------
+
+    def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        return self.logs.get(topic_partition)
+
+    def create(self, topic_partition: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int) -> PartitionLog:
+        """A new, empty log in the directory with the fewest partitions; the one that is there if it exists."""
+        existing = self.logs.get(topic_partition)
+        if existing is not None:
+            return existing
+        directory = min(self.directories, key=lambda candidate: len(candidate.logs))
+        path = directory.path / str(topic_partition)
+        if path.is_dir() and self._files.names(path):
+            raise KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition.")
+        loader = LogLoader(path, config, self._files, clean=True, recovery_point=0, log_start_offset=0, now_ms=now_ms)
+        loaded = loader.load()
+        if topic_id is not None:
+            write_topic_id(path, topic_id, self._files)
+        return self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
+
+    def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`."""
+        log = self.logs.pop(topic_partition, None)
+        if log is None:
+            return
+        for directory in self.directories:
+            directory.logs.pop(topic_partition, None)
+        path = log.mark_deleted()
+        self._doomed.append((now_ms + log.config.file_delete_delay_ms, path))
+
+    # -- running ----------------------------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Whatever is due: flushes by time, checkpoints, retention, forgetting of producers, removal of files."""
+        settings = self._settings
+        for log in self.logs.values():
+            log.flush_if_due(now_ms)
+        if self._is_due("high watermarks", settings.high_watermark_checkpoint_interval_ms, now_ms):
+            self.checkpoint_high_watermarks()
+        if self._is_due("recovery points", settings.flush_offset_checkpoint_interval_ms, now_ms):
+            self.checkpoint_recovery_points()
+        if self._is_due("log starts", settings.flush_start_offset_checkpoint_interval_ms, now_ms):
+            self.checkpoint_log_start_offsets()
+        if self._is_due("retention", settings.retention_check_interval_ms, now_ms):
+            self.delete_old_segments(now_ms)
+        if self._is_due("producers", settings.producer_id_expiration_check_interval_ms, now_ms):
+            for log in self.logs.values():
+                log.producers.expire(now_ms)
+        self.remove_doomed(now_ms)
+
+    def _is_due(self, job: str, interval_ms: int, now_ms: int) -> bool:
+        due_ms = self._due.get(job)
+        if due_ms is not None and now_ms < due_ms:
+            return False
+        self._due[job] = now_ms + interval_ms
+        return due_ms is not None
+
+    def delete_old_segments(self, now_ms: int) -> None:
+        """Retention, for all partitions; a log whose disk fails does not keep the others from theirs."""
+        for topic_partition, log in self.logs.items():
+            try:
+                renamed = log.delete_old_segments(now_ms)
+            except OSError as error:
+                logger.error("%s: retention could not delete segments: %s", topic_partition, error)
+                continue
+            self._doomed.extend((now_ms + log.config.file_delete_delay_ms, path) for path in renamed)
+
+    def remove_doomed(self, now_ms: int) -> None:
+        """Removes files and directories whose delay is over."""
+        due = [path for when_ms, path in self._doomed if when_ms <= now_ms]
+        if not due:
+            return
+        self._doomed = [(when_ms, path) for when_ms, path in self._doomed if when_ms > now_ms]
+        self._background.submit(lambda: self._remove(due), _log_failure)
+
+    def _remove(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            if path.is_dir():
+                for name in self._files.names(path):
+                    self._files.unlink(path / name)
+                self._files.rmdir(path)
+            else:
+                self._files.unlink(path)
+
+    def checkpoint_high_watermarks(self) -> None:
+        for directory in self.directories:
+            self._write(directory, directory.high_watermarks, {tp: log.high_watermark for tp, log in directory.logs.items()})
+
+    def checkpoint_recovery_points(self) -> None:
+        for directory in self.directories:
+            self._write(directory, directory.recovery_points, {tp: log.recovery_point for tp, log in directory.logs.items()})
+
+    def checkpoint_log_start_offsets(self) -> None:
+        for directory in self.directories:
+            self._write(directory, directory.log_start_offsets, _moved_log_starts(directory))
+
+    def _write(self, directory: LogDirectory, checkpoint: OffsetCheckpoint, offsets: Mapping[TopicPartition, int]) -> None:
+        name = checkpoint.path.name
+        if name in directory.writing:
+            return
+        directory.writing.add(name)
+
+        def written(outcome: BaseException | None) -> None:
+            directory.writing.discard(name)
+            _log_failure(outcome)
+
+        self._background.submit(lambda: checkpoint.write(offsets), written)
+
+    # -- stop -------------------------------------------------------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool = True) -> None:
+        """Closes every log and gives the directories up. Clean: synced, checkpointed and marked, so that the next start need not recover;
+        blocks on the disk. The background must have finished what it was given."""
+        for directory in self.directories:
+            if directory.lock is None:
+                continue
+            whole = clean
+            for topic_partition, log in directory.logs.items():
+                try:
+                    log.close(clean=clean)
+                except OSError as error:
+                    logger.error("%s could not be closed in order: %s; the next start recovers it", topic_partition, error)
+                    whole = False
+                whole = whole and not log.is_failed
+            if clean:
+                with suppress(OSError):
+                    directory.recovery_points.write({tp: log.recovery_point for tp, log in directory.logs.items()})
+                    directory.log_start_offsets.write(_moved_log_starts(directory))
+                    directory.high_watermarks.write({tp: log.high_watermark for tp, log in directory.logs.items()})
+                    if whole:
+                        directory.marker.write()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        for directory in self.directories:
+            if directory.lock is not None:
+                directory.lock.release()
+                directory.lock = None
+
+
+class _Counter:
+    """Adds up what the recovery threads report."""
+
+    def __init__(self, report: Callable[[LoadProgress], None] | None) -> None:
+        self._report = report
+        self._lock = Lock()
+        self._done = 0
+        self._checked_bytes = 0
+        self.total = 0
+
+    def checked(self, size_bytes: int) -> None:
+        with self._lock:
+            self._checked_bytes += size_bytes
+            progress = LoadProgress(self._done, self.total, self._checked_bytes)
+        if self._report is not None:
+            self._report(progress)
+
+    def done_with(self, load: Callable[[], LoadedLog]) -> LoadedLog:
+        loaded = load()
+        with self._lock:
+            self._done += 1
+        self.checked(0)
+        return loaded
+
+
+def _moved_log_starts(directory: LogDirectory) -> dict[TopicPartition, int]:
+    """Log start offsets that the first segment's name does not tell."""
+    return {tp: log.log_start_offset for tp, log in directory.logs.items() if log.log_start_offset > log.segments[0].base_offset}
+
+
+def _read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
+    """A checkpoint that cannot be read counts as one that says nothing: recovery takes longer, no data is lost."""
+    try:
+        return checkpoint.read()
+    except KafkaStorageError as error:
+        logger.warning("%s", error)
+        return {}
+
+
+def _log_failure(outcome: object) -> None:
+    if isinstance(outcome, BaseException):
+        logger.error("A job in the log directories failed: %s; it is tried again at its next turn", outcome)

@@ -1,0 +1,81 @@
+"""`meta.properties`: whose data a log directory holds. Version 0 is what a broker of the ZooKeeper mode writes:
+
+    #
+    #Sat Nov 21 02:23:07 UTC 2026
+    broker.id=0
+    version=0
+    cluster.id=BkqKvcOWQuuOhwNvbYx_og
+
+Version 1 (`node.id`, `directory.id`) marks data of a KRaft node, whose topics stand in `__cluster_metadata-0`: refused here, since a broker that
+does not know them would take every directory for a stranger's. Written once, replaced as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.log.files import FileLayer
+
+FILE_NAME = "meta.properties"
+KRAFT_LOG = "__cluster_metadata-0"
+
+
+class ForeignDataError(JesenskaError):
+    """The directory's data belong to another cluster, another broker or another kind of cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    version: int
+    cluster_id: str | None
+    broker_id: int | None
+    directory_id: str | None = None
+
+
+def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | None:
+    """What the directory says it is; None if it says nothing; ForeignDataError if it cannot be understood."""
+    path = directory / FILE_NAME
+    try:
+        text = files.read_file(path).decode("latin-1")
+    except FileNotFoundError:
+        return None
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            key, _, value = stripped.partition("=")
+            fields[key.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
+    try:
+        version = int(fields.get("version", "0"))
+        number = fields.get("broker.id", fields.get("node.id"))
+        broker_id = None if number is None else int(number)
+    except ValueError as error:
+        raise ForeignDataError(f"The file {path} cannot be read ({error}); restore it from a backup, or remove it if the data are yours.") from error
+    return MetaProperties(version, fields.get("cluster.id"), broker_id, fields.get("directory.id"))
+
+
+def check_meta_properties(directory: Path, found: MetaProperties | None, cluster_id: str, broker_id: int) -> None:
+    """ForeignDataError, one sentence, unless the data are this broker's of this cluster (or nobody's yet)."""
+    if (found is not None and found.version != 0) or (directory / KRAFT_LOG).is_dir():
+        raise ForeignDataError(
+            f"The log directory {directory} holds data of a Kafka node in KRaft mode, which this broker cannot serve yet: name another directory in log.dirs."
+        )
+    if found is None:
+        return
+    if found.cluster_id is not None and found.cluster_id != cluster_id:
+        raise ForeignDataError(
+            f"The log directory {directory} belongs to cluster {found.cluster_id}, but this broker is of cluster {cluster_id}: "
+            "name another directory in log.dirs, or start with the metadata of that cluster."
+        )
+    if found.broker_id is not None and found.broker_id != broker_id:
+        raise ForeignDataError(
+            f"The log directory {directory} belongs to broker {found.broker_id}, but this broker's id is {broker_id}: "
+            f"name another directory in log.dirs, or set broker.id={found.broker_id}."
+        )
+
+
+def write_meta_properties(directory: Path, cluster_id: str, broker_id: int, files: FileLayer) -> None:
+    """Writes version 0, with the fields that the ZooKeeper mode writes."""
+    files.replace_file(directory / FILE_NAME, f"#\nbroker.id={broker_id}\nversion=0\ncluster.id={cluster_id}\n".encode("ascii"))

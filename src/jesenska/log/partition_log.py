@@ -1,0 +1,922 @@
+"""A partition's log: a list of segments, of which the last is written to. Owned by one thread (the broker's loop); what it hands to other threads are
+bytes to write and files to sync, never its own state.
+
+Append has two phases:
+
+    1  on the loop      sequence check, roll if needed, offsets written into the caller's buffer; `next_offset` moves
+    2  write            one pwrite from the caller's buffer at the position that phase 1 gave
+    3  publish          indexes, `segment.size_bytes`, `log_end_offset`: readers see the batch
+
+With no flush in flight on the directory all three happen in the call. During a flush a write may wait for the disk, so the bytes are copied and
+the write is queued for the directory's writer thread, behind earlier ones; `done` is called on the loop after phase 3. As long as appends of this log
+are queued, later ones queue behind them.
+
+A write that fails (disk full) is taken back: the file is cut to its published size, offsets and producers are as before, everything queued behind
+it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. An fsync that fails is worse, since nobody knows what is on disk:
+the log takes no more appends until the broker is started again and has recovered it.
+
+The list of segments is a tuple that is replaced, never changed: a reader that took it keeps its view while segments are deleted.
+
+Recovery point: everything below it is synced. It moves after a roll (the sealed segment is synced in the background), after `flush`, and at an orderly
+stop. A crash loses nothing below it; what is above it is checked at the next start (recovery).
+
+Left out: aborted transactions' index, tiers of storage. Compaction has its own module when it comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from jesenska.base.errors import (
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    RecordListTooLargeError,
+)
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.regions import FileRegion
+from jesenska.log import leader_epochs as epochs_file
+from jesenska.log import partition_metadata
+from jesenska.log.background import DirectoryWriter
+from jesenska.log.files import FileLayer
+from jesenska.log.log_config import LogConfig
+from jesenska.log.producer_state import Undo, encode_snapshot
+from jesenska.log.recovery import LoadedLog, marker_coordinator_epoch, replay_producers, snapshot_offsets
+from jesenska.log.retention import SegmentFacts, count_deletable
+from jesenska.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
+from jesenska.log.segment_file import OpenFile, OpenFiles
+from jesenska.records.batch import stamp_offsets
+from jesenska.records.codec import set_max_timestamp
+from jesenska.records.decode import decode_batch
+from jesenska.records.header import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+DELETE_DIRECTORY_SUFFIX = "-delete"
+_DIRECTORY_NAME_MAX = 255
+#: Batches at the end of the log whose positions are remembered.
+_TAIL_MIN, _TAIL_MAX = 64, 128
+
+
+class AppendResult(NamedTuple):
+    base_offset: int
+    last_offset: int
+    #: -1 unless the topic has log append time.
+    log_append_time_ms: int
+    log_start_offset: int
+    #: The batch had been appended before; the offsets are those of that time.
+    duplicate: bool
+
+
+class ReadResult(NamedTuple):
+    """`region` is None if there is nothing to read at the offset yet; else the receiver releases it."""
+
+    region: FileRegion | None
+    #: Base offset of the first batch, which may be below the offset that was asked for.
+    base_offset: int
+    #: Where the first batch stands: base offset of its segment and position in it.
+    segment_base_offset: int
+    position: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+class TimestampOffset(NamedTuple):
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class _Pending:
+    """An append between its phases."""
+
+    __slots__ = ("batches", "changes", "data", "done", "result", "segment", "write_position")
+
+    def __init__(
+        self,
+        segment: LogSegment,
+        write_position: int,
+        data: bytes,
+        batches: list[tuple[int, int, int, int, int]],
+        result: AppendResult,
+        changes: list[Undo],
+        done: Callable[[AppendResult | KafkaError], None],
+    ) -> None:
+        self.segment = segment
+        self.write_position = write_position
+        self.data = data
+        #: position in the segment, size, base offset, last offset, largest timestamp of each batch
+        self.batches = batches
+        self.result = result
+        self.changes = changes
+        self.done = done
+
+
+class _QueueState:
+    """Shared by the queued writes of one log until one of them fails; the others then do not write."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure: OSError | None = None
+
+
+class PartitionLog:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        loaded: LoadedLog,
+        config: LogConfig,
+        files: FileLayer,
+        open_files: OpenFiles,
+        writer: DirectoryWriter,
+        *,
+        topic_id: uuid.UUID | None = None,
+        now_ms: int = 0,
+        jitter: Callable[[int], int] = lambda limit_ms: 0,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.directory = loaded.directory
+        self.config = config
+        self.leader_epochs = loaded.leader_epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        #: Next offset that readers do not see yet.
+        self.log_end_offset = loaded.next_offset
+        #: Next offset that an append will get; ahead of the log end offset while writes are queued.
+        self.next_offset = loaded.next_offset
+        self.recovery_point = loaded.recovery_point
+        #: Moved by replication; kept here for retention and the checkpoint.
+        self.high_watermark = loaded.log_start_offset
+        #: Replaced, never changed.
+        self.segments: tuple[LogSegment, ...] = tuple(loaded.segments)
+        self._files = files
+        self._open_files = open_files
+        self._writer = writer
+        self._jitter = jitter
+        self._pending: deque[_Pending] = deque()
+        self._queue = _QueueState()
+        self._failure: str | None = None
+        self._torn_tail = False
+        self._closed = False
+        self._epochs_dirty = False
+        self._is_new = True
+        self._unflushed_records = 0
+        self._flush_runs = False
+        self._flush_again = False
+        self._flush_waiters: list[Callable[[KafkaError | None], None]] = []
+        self.last_flush_ms = now_ms
+        for segment in self.segments:
+            segment.file.move_to(open_files)
+        self._active = self.segments[-1]
+        self._active.activate()
+        self._active.jitter_ms = jitter(config.segment_jitter_ms)
+        self._write_position = self._active.size_bytes
+        # The last batches that were published, all of one segment: last offsets, and (position, base offset) of each.
+        self._tail_last: list[int] = []
+        self._tail_place: list[tuple[int, int]] = []
+        self._tail_segment = self._active
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def active_segment(self) -> LogSegment:
+        return self._active
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """End of what a read-committed consumer may see: the high watermark, or the first offset of the oldest open transaction."""
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def is_failed(self) -> bool:
+        """True after an fsync failed: no more appends, and the next start must recover the log."""
+        return self._failure is not None
+
+    @property
+    def has_queued_appends(self) -> bool:
+        return bool(self._pending)
+
+    # -- append -----------------------------------------------------------------------------------------------------------------------------
+
+    def append(self, buffer: memoryview, headers: Sequence[BatchHeader], leader_epoch: int, now_ms: int) -> AppendResult:
+        """Appends checked batches as leader, at once. `buffer` is writable and holds exactly the batches of `headers`; offsets, leader epoch
+        and, on topics with log append time, times are written into it. Errors of the sequence check, MESSAGE_TOO_LARGE,
+        RECORD_LIST_TOO_LARGE and KAFKA_STORAGE_ERROR leave the log as it was."""
+        assert not self._pending, "appends are queued: use append_or_queue"
+        result = self._append(buffer, headers, leader_epoch, now_ms, None)
+        assert result is not None
+        if self._unflushed_records >= self.config.flush_messages:
+            self.flush()
+        return result
+
+    def append_or_queue(
+        self,
+        buffer: memoryview,
+        headers: Sequence[BatchHeader],
+        leader_epoch: int,
+        now_ms: int,
+        done: Callable[[AppendResult | KafkaError], None],
+    ) -> AppendResult | None:
+        """As `append`; but if a flush is in flight on the directory, takes a copy of the bytes, gives None, and calls `done` on the owner's
+        thread once the batches are written (or could not be). With `flush.messages` reached, that is after they are synced."""
+        if self._pending or self._writer.flushes_in_flight:
+            return self._append(buffer, headers, leader_epoch, now_ms, done)
+        result = self._append(buffer, headers, leader_epoch, now_ms, None)
+        if self._unflushed_records >= self.config.flush_messages and result is not None:
+            self._finish(result, done)
+            return None
+        return result
+
+    def _finish(self, result: AppendResult, done: Callable[[AppendResult | KafkaError], None]) -> None:
+        """Answers a published append: at once, or when it is synced if the topic's `flush.messages` asks for it."""
+        if self._unflushed_records >= self.config.flush_messages:
+            self.flush(lambda failure: done(result if failure is None else failure))
+        else:
+            done(result)
+
+    def _append(
+        self,
+        buffer: memoryview,
+        headers: Sequence[BatchHeader],
+        leader_epoch: int,
+        now_ms: int,
+        done: Callable[[AppendResult | KafkaError], None] | None,
+    ) -> AppendResult | None:
+        if self._closed or self._failure is not None or self._torn_tail:
+            self._check_writable()
+        config = self.config
+        size_bytes = len(buffer)
+        if size_bytes > config.segment_bytes:
+            raise RecordListTooLargeError(f"{size_bytes} bytes in one request for {self.topic_partition} do not fit a segment of {config.segment_bytes} bytes.")
+        producers = self.producers
+        changes: list[Undo] = []
+        first_offset = offset = self.next_offset
+        append_time_ms = now_ms if config.log_append_time else -1
+        position = 0
+        max_timestamp = -1
+        batches: list[tuple[int, int, int, int, int]] = []
+        try:
+            for header in headers:
+                batch_bytes = 12 + header.batch_length
+                if batch_bytes > config.max_message_bytes:
+                    raise MessageTooLargeError(
+                        f"A batch of {batch_bytes} bytes for {self.topic_partition} is larger than max.message.bytes={config.max_message_bytes}."
+                    )
+                stamp_offsets(buffer, position, offset, leader_epoch)
+                if append_time_ms >= 0:
+                    header = set_max_timestamp(buffer, position, header, append_time_ms, True)
+                timestamp = header.max_timestamp
+                if header.producer_id >= 0:
+                    if header.attributes & 0x20:
+                        epoch = marker_coordinator_epoch(buffer[position : position + batch_bytes])
+                        changes.append(producers.apply_marker(header, offset, epoch, now_ms))
+                    else:
+                        earlier = producers.check(header)
+                        if earlier is not None:
+                            producers.undo(changes)
+                            return AppendResult(
+                                earlier.first_offset,
+                                earlier.last_offset,
+                                earlier.timestamp if append_time_ms >= 0 else -1,
+                                self.log_start_offset,
+                                True,
+                            )
+                        changes.append(producers.apply(header, offset, timestamp, now_ms))
+                last_offset = offset + header.last_offset_delta
+                batches.append((position, batch_bytes, offset, last_offset, timestamp))
+                if timestamp > max_timestamp:
+                    max_timestamp = timestamp
+                position += batch_bytes
+                offset = last_offset + 1
+            assert position == size_bytes, "the headers do not cover the buffer"
+            segment = self._active
+            write_position = self._write_position
+            if segment.should_roll(write_position, size_bytes, max_timestamp, offset - 1, now_ms, config):
+                if changes:
+                    # The snapshot of a roll holds what is below it, not the batches that caused it.
+                    producers.undo(changes)
+                    self.roll(now_ms)
+                    self._reapply(changes, buffer, headers, first_offset, append_time_ms, now_ms)
+                else:
+                    self.roll(now_ms)
+                segment = self._active
+                write_position = 0
+        except (KafkaError, OSError) as error:
+            producers.undo(changes)
+            if isinstance(error, OSError):
+                raise self._storage_error(error) from error
+            raise
+        if leader_epoch > self.leader_epochs.latest_epoch:
+            self.assign_leader_epoch(leader_epoch, first_offset)
+        result = AppendResult(first_offset, offset - 1, append_time_ms, self.log_start_offset, False)
+        if done is not None:
+            self._queue_write(_Pending(segment, write_position, bytes(buffer), batches, result, changes, done))
+            self.next_offset = offset
+            self._write_position = write_position + size_bytes
+            return None
+        try:
+            self._files.write_all(segment.file.handle().fileno(), buffer, write_position)
+        except OSError as error:
+            producers.undo(changes)
+            self._cut_torn_tail()
+            raise self._storage_error(error) from error
+        self._publish(segment, write_position, batches, offset)
+        self.next_offset = offset
+        self._write_position = write_position + size_bytes
+        return result
+
+    def append_as_follower(self, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> AppendResult:
+        """Appends batches as the leader wrote them, with its offsets (which go up, with gaps where the leader compacted) and leader epochs;
+        nothing is checked but that they follow the log end offset."""
+        self._check_writable()
+        assert not self._pending, "a follower's writes are never queued"
+        if not headers or headers[0].base_offset < self.next_offset:
+            raise OffsetOutOfRangeError(f"{self.topic_partition} ends at {self.next_offset}; the leader's batches do not follow that.")
+        changes: list[Undo] = []
+        batches: list[tuple[int, int, int, int, int]] = []
+        position = 0
+        try:
+            size_bytes, last_offset = len(buffer), headers[-1].last_offset
+            max_timestamp = max(header.max_timestamp for header in headers)
+            if self._active.should_roll(self._write_position, size_bytes, max_timestamp, last_offset, now_ms, self.config):
+                self.roll(now_ms, headers[0].base_offset)
+            for header in headers:
+                if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
+                    self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
+                if header.producer_id >= 0:
+                    if header.is_control:
+                        epoch = marker_coordinator_epoch(buffer[position : position + header.size_bytes])
+                        with suppress(KafkaError):
+                            changes.append(self.producers.apply_marker(header, header.base_offset, epoch, now_ms))
+                    else:
+                        changes.append(self.producers.apply(header, header.base_offset, header.max_timestamp, now_ms))
+                batches.append((position, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp))
+                position += header.size_bytes
+            self._files.write_all(self._active.file.handle().fileno(), buffer, self._write_position)
+        except OSError as error:
+            self.producers.undo(changes)
+            self._cut_torn_tail()
+            raise self._storage_error(error) from error
+        write_position = self._write_position
+        self.next_offset = last_offset + 1
+        self._write_position = write_position + size_bytes
+        self._publish(self._active, write_position, batches, last_offset + 1)
+        return AppendResult(headers[0].base_offset, last_offset, -1, self.log_start_offset, False)
+
+    def _reapply(self, changes: list[Undo], buffer: memoryview, headers: Sequence[BatchHeader], offset: int, append_time_ms: int, now_ms: int) -> None:
+        changes.clear()
+        position = 0
+        for header in headers:
+            timestamp = append_time_ms if append_time_ms >= 0 else header.max_timestamp
+            if header.producer_id >= 0:
+                if header.is_control:
+                    epoch = marker_coordinator_epoch(buffer[position : position + header.size_bytes])
+                    changes.append(self.producers.apply_marker(header, offset, epoch, now_ms))
+                else:
+                    changes.append(self.producers.apply(header, offset, timestamp, now_ms))
+            position += header.size_bytes
+            offset += header.last_offset_delta + 1
+
+    def _publish(self, segment: LogSegment, write_position: int, batches: list[tuple[int, int, int, int, int]], end_offset: int) -> None:
+        tail_last, tail_place = self._tail_last, self._tail_place
+        if segment is not self._tail_segment:
+            self._forget_tail()
+            self._tail_segment = segment
+        for position, size_bytes, base_offset, last_offset, timestamp in batches:
+            position += write_position
+            segment.note_batch(position, size_bytes, last_offset, timestamp)
+            tail_last.append(last_offset)
+            tail_place.append((position, base_offset))
+            segment.size_bytes = position + size_bytes
+        if len(tail_last) > _TAIL_MAX:
+            del tail_last[:-_TAIL_MIN], tail_place[:-_TAIL_MIN]
+        self._unflushed_records += end_offset - self.log_end_offset
+        self.log_end_offset = end_offset
+
+    # -- queued writes ----------------------------------------------------------------------------------------------------------------------
+
+    def _queue_write(self, pending: _Pending) -> None:
+        opened = pending.segment.file.handle()
+        opened.acquire()
+        queue, files = self._queue, self._files
+        self._pending.append(pending)
+
+        def write() -> None:
+            if queue.failure is not None:
+                raise queue.failure
+            try:
+                files.write_all(opened.fileno(), pending.data, pending.write_position)
+            except OSError as error:
+                queue.failure = error
+                raise
+
+        def written(outcome: BaseException | None) -> None:
+            opened.release()
+            if queue is not self._queue:
+                return
+            if isinstance(outcome, OSError):
+                self._fail_queue(outcome)
+            elif outcome is not None:
+                raise outcome
+            else:
+                self._published(pending)
+
+        self._writer.writer.submit(write, written)
+
+    def _published(self, pending: _Pending) -> None:
+        first = self._pending.popleft()
+        assert first is pending, "queued writes are published in order"
+        segment = pending.segment
+        self._publish(segment, pending.write_position, pending.batches, pending.result.last_offset + 1)
+        follower = self._pending[0].segment if self._pending else self._active
+        if follower is not segment:
+            self._seal(segment)
+        self._finish(pending.result, pending.done)
+
+    def _fail_queue(self, error: OSError) -> None:
+        failed = list(self._pending)
+        self._pending.clear()
+        self._queue = _QueueState()
+        for pending in reversed(failed):
+            self.producers.undo(pending.changes)
+        keep = tuple(segment for segment in self.segments if segment.base_offset <= self.log_end_offset)
+        dropped = self.segments[len(keep) :]
+        if len(keep) > 1 and keep[-1].base_offset == self.log_end_offset and keep[-1].size_bytes == 0 and failed[0].segment is keep[-2]:
+            keep, dropped = keep[:-1], self.segments[len(keep) - 1 :]
+        for segment in dropped:
+            self._remove_files(segment.mark_deleted())
+            self._remove_files([self._snapshot_path(segment.base_offset)])
+        self.segments = keep
+        self._active = keep[-1]
+        self._active.is_sealed = False
+        self.next_offset = self.log_end_offset
+        self._write_position = self._active.size_bytes
+        self._cut_torn_tail()
+        if self.leader_epochs.truncate_from_end(self.log_end_offset):
+            self._write_epochs()
+        failure = self._storage_error(error)
+        for pending in failed:
+            pending.done(failure)
+
+    def _cut_torn_tail(self) -> None:
+        """The file goes back to its published size; if even that fails, the next append tries it again first."""
+        try:
+            self._files.truncate(self._active.file.handle().fileno(), self._active.size_bytes)
+            self._torn_tail = False
+        except OSError:
+            self._torn_tail = True
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
+        if self._failure is not None:
+            raise KafkaStorageError(self._failure)
+        if self._torn_tail:
+            self._cut_torn_tail()
+            if self._torn_tail:
+                raise KafkaStorageError(f"The torn end of {self._active.file.path} cannot be cut off; check the disk.")
+
+    def _storage_error(self, error: OSError) -> KafkaStorageError:
+        message = f"{self.topic_partition} in {self.directory.parent} cannot be written: {error.strerror or error}; make room or mend the disk."
+        logger.error("%s", message)
+        return KafkaStorageError(message)
+
+    # -- read -------------------------------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, max_offset: int | None = None, minimum_one_batch: bool = True) -> ReadResult:
+        """The region of the file from the batch that holds `offset` on: at most `max_bytes`, nothing of `max_offset` (default: the log end
+        offset) or later. With `minimum_one_batch` a first batch that is larger than `max_bytes` is given whole, without it cut.
+
+        OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset."""
+        end = self.log_end_offset
+        if offset >= end or offset < self.log_start_offset:
+            if offset == end:
+                return ReadResult(None, end, self._active.base_offset, self._active.size_bytes, self.log_start_offset, end)
+            raise OffsetOutOfRangeError(f"{self.topic_partition} holds offsets {self.log_start_offset} to {end}, not {offset}.")
+        bound = end if max_offset is None or max_offset > end else max_offset
+        tail_last = self._tail_last
+        segment: LogSegment
+        if tail_last and offset >= self._tail_place[0][1]:
+            segment = self._tail_segment
+            low = bisect_left(tail_last, offset)
+            position, base_offset = self._tail_place[low]
+            first_end = self._tail_place[low + 1][0] if low + 1 < len(tail_last) else segment.size_bytes
+        else:
+            found = self._find(offset)
+            if found is None:
+                return ReadResult(None, end, self._active.base_offset, self._active.size_bytes, self.log_start_offset, end)
+            segment, position, base_offset, first_end = found
+        limit = segment.size_bytes
+        if bound < end:
+            if base_offset >= bound:
+                return ReadResult(None, base_offset, segment.base_offset, position, self.log_start_offset, end)
+            limit = self._bound_position(segment, bound, position)
+        size_bytes = limit - position
+        if size_bytes > max_bytes:
+            size_bytes = max(max_bytes, first_end - position) if minimum_one_batch else max_bytes
+        if size_bytes <= 0:
+            return ReadResult(None, base_offset, segment.base_offset, position, self.log_start_offset, end)
+        region = FileRegion(segment.file.handle(), position, size_bytes)
+        return ReadResult(region, base_offset, segment.base_offset, position, self.log_start_offset, end)
+
+    def _forget_tail(self) -> None:
+        self._tail_last.clear()
+        self._tail_place.clear()
+
+    def _segment_index(self, offset: int) -> int:
+        segments = self.segments
+        if offset >= segments[-1].base_offset:
+            return len(segments) - 1
+        low, high = 0, len(segments) - 1
+        while low < high:
+            middle = (low + high + 1) >> 1
+            if segments[middle].base_offset <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _find(self, offset: int) -> tuple[LogSegment, int, int, int] | None:
+        """Segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
+        segments = self.segments
+        for index in range(self._segment_index(offset), len(segments)):
+            place = segments[index].find(offset)
+            if place is not None:
+                return segments[index], place.position, place.base_offset, place.position + place.size_bytes
+        return None
+
+    def _bound_position(self, segment: LogSegment, bound: int, position: int) -> int:
+        """The end of what lies below `bound` in a segment."""
+        tail_last = self._tail_last
+        if tail_last and segment is self._tail_segment and bound > self._tail_place[0][1]:
+            index = bisect_left(tail_last, bound)
+            return self._tail_place[index][0] if index < len(tail_last) else segment.size_bytes
+        found = segment.find(bound)
+        return segment.size_bytes if found is None else max(found.position, position)
+
+    # -- time -------------------------------------------------------------------------------------------------------------------------------
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record whose timestamp is at least `timestamp_ms`; None if there is none. Looks into one batch."""
+        for segment in self.segments:
+            if segment.size_bytes == 0 or segment.largest_timestamp() < timestamp_ms:
+                continue
+            start = max(segment.time_index.lookup(timestamp_ms), self.log_start_offset)
+            place = segment.find(start)
+            while place is not None:
+                header = segment.header_at(place.position)
+                if header.max_timestamp >= timestamp_ms:
+                    for offset, timestamp in self._record_times(segment, place.position, header):
+                        if timestamp >= timestamp_ms and offset >= self.log_start_offset:
+                            return TimestampOffset(timestamp, offset, header.partition_leader_epoch)
+                place = segment.place_at(place.position + place.size_bytes)
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first record that has the largest timestamp of the log; None if no record has one."""
+        best: LogSegment | None = None
+        for segment in self.segments:
+            if segment.size_bytes and segment.largest_timestamp() > (-1 if best is None else best.max_timestamp):
+                best = segment
+        if best is None:
+            return None
+        place = best.find(best.max_timestamp_offset)
+        if place is None:
+            return None
+        header = best.header_at(place.position)
+        for offset, timestamp in self._record_times(best, place.position, header):
+            if timestamp >= header.max_timestamp:
+                return TimestampOffset(timestamp, offset, header.partition_leader_epoch)
+        return None
+
+    def _record_times(self, segment: LogSegment, position: int, header: BatchHeader) -> list[tuple[int, int]]:
+        """Offset and timestamp of each record of a batch."""
+        if header.has_log_append_time:
+            return [(header.base_offset + delta, header.max_timestamp) for delta in range(header.last_offset_delta + 1)]
+        batch = segment.read_bytes(position, header.size_bytes)
+        return [(record.offset, record.timestamp_ms) for record in decode_batch(batch, verify=False, header=header)]
+
+    # -- leader epochs ----------------------------------------------------------------------------------------------------------------------
+
+    def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
+        """A leader of this epoch writes from `start_offset` on."""
+        if self.leader_epochs.assign(epoch, start_offset):
+            self._write_epochs()
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the newest epoch not newer than `epoch`; (-1, -1) if `epoch` is unknown and newer than all."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def _write_epochs(self) -> None:
+        self._epochs_dirty = True
+        try:
+            epochs_file.write_leader_epochs(self.directory, self.leader_epochs.entries(), self._files, sync=False)
+        except OSError as error:
+            # The batches carry their epochs, so recovery can write it again; the next flush tries, too.
+            logger.warning("%s: the leader epochs could not be written: %s", self.topic_partition, error)
+
+    # -- roll, flush ------------------------------------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int, base_offset: int | None = None) -> LogSegment:
+        """Seals the active segment and begins a new one at the next offset; the sealed one is synced in the background."""
+        base_offset = self.next_offset if base_offset is None else base_offset
+        sealed = self._active
+        if sealed.base_offset == base_offset:
+            # Nothing was written since the last roll.
+            return sealed
+        config = self.config
+        created = LogSegment(
+            self.directory,
+            base_offset,
+            config,
+            self._files,
+            self._open_files,
+            created_ms=now_ms,
+            jitter_ms=self._jitter(config.segment_jitter_ms),
+        )
+        try:
+            created.create(config)
+            self._files.replace_file(self._snapshot_path(base_offset), encode_snapshot(self.producers.entries()), sync=False)
+        except OSError:
+            created.close()
+            self._remove_files([*created.paths(), self._snapshot_path(base_offset)])
+            raise
+        self.segments = (*self.segments, created)
+        self._active = created
+        self._write_position = 0
+        if not self._pending:
+            self._seal(sealed)
+        return created
+
+    def _seal(self, segment: LogSegment) -> None:
+        try:
+            segment.seal()
+        except OSError as error:
+            logger.warning("%s: %s could not be trimmed: %s", self.topic_partition, segment.file.path.name, error)
+        self._flush_up_to(self.log_end_offset if segment is self._active else self._end_of(segment))
+
+    def _end_of(self, segment: LogSegment) -> int:
+        index = self.segments.index(segment)
+        return self.segments[index + 1].base_offset if index + 1 < len(self.segments) else self.log_end_offset
+
+    def flush(self, done: Callable[[KafkaError | None], None] | None = None) -> None:
+        """Syncs everything that is published, in the background; `done` is called on the owner's thread. Calls that come while a flush of this
+        log runs share the next one."""
+        if done is not None:
+            self._flush_waiters.append(done)
+        if self._failure is not None:
+            waiters, self._flush_waiters = self._flush_waiters, []
+            for waiter in waiters:
+                waiter(KafkaStorageError(self._failure))
+            return
+        if self._flush_runs:
+            self._flush_again = True
+            return
+        self._flush_runs = True
+        self._flush_again = False
+        waiters, self._flush_waiters = self._flush_waiters, []
+
+        def flushed(failure: KafkaError | None) -> None:
+            self._flush_runs = False
+            for waiter in waiters:
+                waiter(failure)
+            if self._flush_again:
+                self.flush()
+
+        self._unflushed_records = 0
+        self._flush_up_to(self.log_end_offset, flushed)
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Flushes if the topic's `flush.ms` has passed since the last time."""
+        if self.log_end_offset > self.recovery_point and now_ms - self.last_flush_ms >= self.config.flush_ms:
+            self.last_flush_ms = now_ms
+            self.flush()
+
+    def _flush_up_to(self, offset: int, done: Callable[[KafkaError | None], None] | None = None) -> None:
+        opened, work = self._flush_work(offset)
+
+        def flushed(outcome: BaseException | None) -> None:
+            for handle in opened:
+                handle.release()
+            failure: KafkaError | None = None
+            if outcome is None and self._failure is None:
+                self.recovery_point = max(self.recovery_point, min(offset, self.log_end_offset))
+            elif not self._closed:
+                failure = self._flush_failed(outcome)
+            if done is not None:
+                done(failure)
+
+        self._writer.flush(work, flushed)
+
+    def _flush_work(self, offset: int) -> tuple[list[OpenFile], Callable[[], None]]:
+        """What a flush has to sync, as a function that touches nothing of the log, and the files to release after it."""
+        opened: list[OpenFile] = []
+        paths: list[Path] = []
+        for segment in self.segments:
+            if segment.base_offset < offset and self._end_of(segment) >= self.recovery_point:
+                with suppress(OSError):
+                    segment.write_indexes()
+                handle = segment.file.handle()
+                handle.acquire()
+                opened.append(handle)
+                paths.extend(segment.paths()[1:])
+        paths.append(self._snapshot_path(offset))
+        if self._epochs_dirty:
+            paths.append(self.directory / epochs_file.FILE_NAME)
+            self._epochs_dirty = False
+        if self._is_new:
+            paths.append(self.directory / partition_metadata.FILE_NAME)
+            self._is_new = False
+        return opened, partial(_sync, self._files, opened, paths, self.directory)
+
+    def _flush_failed(self, error: BaseException | None) -> KafkaError:
+        if self._failure is None:
+            self._failure = (
+                f"{self.topic_partition} in {self.directory.parent} could not be synced ({error}), so it takes no more records: "
+                "mend the disk and start the broker again."
+            )
+            logger.error("%s", self._failure)
+        return KafkaStorageError(self._failure)
+
+    # -- deletion ---------------------------------------------------------------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> int:
+        """The log start offset becomes `before_offset` (-1: the high watermark); what it is now. OFFSET_OUT_OF_RANGE beyond the high
+        watermark."""
+        target = self.high_watermark if before_offset == -1 else before_offset
+        if target > self.high_watermark or target < 0:
+            raise OffsetOutOfRangeError(f"{self.topic_partition} can only delete records below {self.high_watermark}, not {target}.")
+        self.move_log_start(target)
+        return self.log_start_offset
+
+    def move_log_start(self, offset: int) -> None:
+        """The log start offset goes up to `offset`; it never goes down."""
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            if self.leader_epochs.truncate_from_start(offset):
+                self._write_epochs()
+
+    def delete_old_segments(self, now_ms: int) -> list[Path]:
+        """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be removed after
+        `file.delete.delay.ms`."""
+        if self._pending or self._closed:
+            return []
+        by_time = self.config.delete and self.config.retention_ms >= 0
+        ends = [segment.base_offset for segment in self.segments[1:]] + [self.log_end_offset]
+        facts = [
+            SegmentFacts(segment.base_offset, end, segment.size_bytes, segment.retention_timestamp() if by_time else 0, segment is self._active)
+            for segment, end in zip(self.segments, ends, strict=True)
+        ]
+        count, reason = count_deletable(facts, self.config, now_ms=now_ms, high_watermark=self.high_watermark, log_start_offset=self.log_start_offset)
+        if count == 0:
+            return []
+        if count == len(facts):
+            self.roll(now_ms)
+        gone, self.segments = self.segments[:count], self.segments[count:]
+        self.move_log_start(self.segments[0].base_offset)
+        renamed: list[Path] = []
+        for segment in gone:
+            renamed.extend(segment.mark_deleted())
+            renamed.extend(self._mark_deleted(self._snapshot_path(segment.base_offset)))
+        logger.info("%s: deleted %d segments (%s), starts at %d now", self.topic_partition, count, reason, self.log_start_offset)
+        return renamed
+
+    def _mark_deleted(self, path: Path) -> list[Path]:
+        target = path.with_name(path.name + DELETED_SUFFIX)
+        try:
+            self._files.rename(path, target)
+        except FileNotFoundError:
+            return []
+        return [target]
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Forgets `offset` and everything after it (a follower whose leader has less); a batch that straddles it goes as a whole."""
+        assert not self._pending, "a follower's writes are never queued"
+        if offset >= self.log_end_offset:
+            return
+        if offset <= self.segments[0].base_offset or offset < self.log_start_offset:
+            self.restart_at(offset, now_ms)
+            return
+        index = self._segment_index(offset)
+        for segment in self.segments[index + 1 :]:
+            self._remove_files(segment.mark_deleted())
+        self.segments = self.segments[: index + 1]
+        last = self.segments[-1]
+        place = last.find(offset)
+        if place is not None:
+            last.cut(place.position, place.base_offset)
+            offset = min(offset, place.base_offset)
+        last.activate()
+        self._active = last
+        self._ended_at(offset, now_ms)
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Forgets everything; the log goes on at `offset` (a follower whose leader no longer has what it would need)."""
+        for segment in self.segments:
+            self._remove_files(segment.mark_deleted())
+        created = LogSegment(self.directory, offset, self.config, self._files, self._open_files, created_ms=now_ms)
+        created.create(self.config)
+        self.segments = (created,)
+        self._active = created
+        self.log_start_offset = offset
+        self.leader_epochs.truncate_from_start(offset)
+        self._ended_at(offset, now_ms)
+
+    def _ended_at(self, offset: int, now_ms: int) -> None:
+        self._write_position = self._active.size_bytes
+        self.log_end_offset = self.next_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self._forget_tail()
+        if self.leader_epochs.truncate_from_end(offset):
+            self._write_epochs()
+        replay_producers(self.producers, self.directory, self._files, list(self.segments), self.log_start_offset, offset, now_ms)
+
+    def _remove_files(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            with suppress(OSError):
+                self._files.unlink(path)
+
+    def _snapshot_path(self, offset: int) -> Path:
+        return self.directory / file_name(offset, SNAPSHOT_SUFFIX)
+
+    # -- end --------------------------------------------------------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool = True) -> None:
+        """Ends the log. Clean: everything is synced, a producer snapshot is taken, files are trimmed; blocks on the disk. Otherwise files are
+        only closed, as if the process had died."""
+        if self._closed:
+            return
+        self._closed = True
+        if clean and self._failure is None:
+            assert not self._pending, "queued appends must end before the log is closed"
+            self._files.replace_file(self._snapshot_path(self.log_end_offset), encode_snapshot(self.producers.entries()), sync=False)
+            active = self._active
+            if active.max_timestamp >= 0:
+                active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
+            active.trim()
+            opened, work = self._flush_work(self.log_end_offset)
+            work()
+            for handle in opened:
+                handle.release()
+            self.recovery_point = self.log_end_offset
+            self._drop_stray_snapshots()
+        for segment in self.segments:
+            segment.close()
+
+    def _drop_stray_snapshots(self) -> None:
+        wanted = {segment.base_offset for segment in self.segments} | {self.log_end_offset}
+        for offset in snapshot_offsets(self.directory, self._files):
+            if offset not in wanted:
+                self._remove_files([self._snapshot_path(offset)])
+
+    def mark_deleted(self) -> Path:
+        """The topic is gone: the directory gets a name that the next start removes. Readers that hold a region go on. The new path; its
+        files are removed after `file.delete.delay.ms`."""
+        self._closed = True
+        unique = uuid.uuid4().hex
+        stem = str(self.topic_partition)[: _DIRECTORY_NAME_MAX - len(unique) - len(DELETE_DIRECTORY_SUFFIX) - 1]
+        target = self.directory.with_name(f"{stem}.{unique}{DELETE_DIRECTORY_SUFFIX}")
+        self._files.rename(self.directory, target)
+        self._files.fsync_directory(target.parent)
+        self.directory = target
+        for segment in self.segments:
+            segment.close()
+            segment.moved(target)
+        return target
+
+
+def _sync(files: FileLayer, opened: Sequence[OpenFile], paths: Sequence[Path], directory: Path) -> None:
+    """Syncs segment files by their descriptors, the small files beside them by name (one that was renamed away meanwhile is no loss), and the
+    names themselves."""
+    for handle in opened:
+        files.fsync(handle.fileno())
+    for path in paths:
+        try:
+            descriptor = files.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            files.fsync(descriptor)
+        finally:
+            files.close(descriptor)
+    with suppress(FileNotFoundError):
+        files.fsync_directory(directory)

@@ -1,0 +1,433 @@
+"""Opening a partition's directory: what is there, what of it is whole, and everything that is derived from it.
+
+After an orderly stop the files are taken at their word. After a crash everything from the segment of the recovery point on is read in full:
+
+    batch by batch:  header makes sense, magic is 2, the length fits into the file, offsets go up, CRC32C fits
+    first that fails:  the file is cut there, later segments are renamed away; what follows was never acknowledged as synced
+    on the way:  both indexes are built anew; leader epochs that the file lost are added
+    then:  producers = newest snapshot that can be read + all headers after it
+
+Both kinds of corruption end at the same place: bytes that are missing (the batch does not fit into the file) and bytes that are nonsense (zeros, old
+blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is kept; nothing after it is, even if it looks whole, since
+a hole in the offsets would be a lie.
+
+A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of interrupted work are
+settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction) takes its place.
+
+It runs in a thread of a pool: it reads in pieces of some megabytes, and both the read and the CRC release the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from jesenska.base.errors import CorruptMessageError, KafkaError, KafkaStorageError, UnsupportedForMessageFormatError
+from jesenska.log import leader_epochs as epochs_file
+from jesenska.log.files import FileLayer
+from jesenska.log.leader_epochs import LeaderEpochs
+from jesenska.log.log_config import LogConfig
+from jesenska.log.producer_state import ProducerState, decode_snapshot
+from jesenska.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    LogSegment,
+    file_name,
+)
+from jesenska.log.segment_file import OpenFiles
+from jesenska.records.codec import crc32c
+from jesenska.records.decode import control_marker, decode_batch
+from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_OFFSET, BatchHeader, read_header
+
+_SCAN_BUFFER_BYTES = 4 * 1024 * 1024
+_LEGACY_CHECK_BYTES = 64 * 1024
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+#: Called with the bytes that were checked since the last call.
+Progress = Callable[[int], None]
+
+
+class ScanResult(NamedTuple):
+    """How far a file is whole."""
+
+    valid_bytes: int
+    #: First offset after the last good batch.
+    next_offset: int
+    #: Why the scan ended before the file did; None if it is whole.
+    fault: str | None
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A partition's log as it was found, for PartitionLog to go on with."""
+
+    directory: Path
+    segments: list[LogSegment]
+    producers: ProducerState
+    leader_epochs: LeaderEpochs
+    log_start_offset: int
+    next_offset: int
+    recovery_point: int
+    #: What an operator should know: cut tails, dropped segments, rebuilt files.
+    notes: list[str] = field(default_factory=list)
+
+
+def scan_batches(
+    files: FileLayer,
+    descriptor: int,
+    size_bytes: int,
+    base_offset: int,
+    on_batch: Callable[[int, BatchHeader], None],
+    progress: Progress | None = None,
+) -> ScanResult:
+    """Reads a segment's file from its beginning and checks each batch, telling position and header of the good ones."""
+    buffer = memoryview(bytearray(min(_SCAN_BUFFER_BYTES, max(size_bytes, HEADER_SIZE))))
+    window_start = window_end = position = 0
+    last_offset = base_offset - 1
+
+    def fetch(wanted: int) -> bool:
+        """Makes `wanted` bytes from `position` on available in the buffer."""
+        nonlocal buffer, window_start, window_end
+        if position + wanted <= window_end:
+            return True
+        if wanted > len(buffer):
+            buffer = memoryview(bytearray(wanted))
+        window_start = window_end = position
+        room = min(len(buffer), size_bytes - position)
+        while window_end - window_start < room:
+            count = files.pread_into(descriptor, buffer[window_end - window_start : room], window_end)
+            if count == 0:
+                break
+            window_end += count
+        return position + wanted <= window_end
+
+    reported = 0
+    fault: str | None = None
+    while position < size_bytes:
+        if size_bytes - position < HEADER_SIZE or not fetch(HEADER_SIZE):
+            fault = f"{size_bytes - position} bytes are left, less than a batch's header"
+            break
+        try:
+            header = read_header(buffer, position - window_start)
+        except UnsupportedForMessageFormatError:
+            fetch(min(size_bytes - position, _LEGACY_CHECK_BYTES))
+            if _is_legacy_message(buffer[position - window_start : window_end - window_start]):
+                raise
+            fault = "the magic is none of a batch"
+            break
+        except CorruptMessageError as error:
+            fault = error.message
+            break
+        size = header.size_bytes
+        if size < HEADER_SIZE:
+            fault = f"the batch length {header.batch_length} is less than a header has"
+        elif size > size_bytes - position:
+            fault = f"the batch takes {size} bytes, {size_bytes - position} are left"
+        elif header.base_offset <= last_offset or header.last_offset_delta < 0 or header.last_offset - base_offset > _RELATIVE_OFFSET_MAX:
+            fault = f"offset {header.base_offset} does not follow {last_offset}"
+        elif not fetch(size):
+            fault = "the file ended while it was read"
+        else:
+            at = position - window_start
+            if crc32c(buffer, at + ATTRIBUTES_OFFSET, at + size) != header.crc:
+                fault = "the CRC does not fit"
+        if fault is not None:
+            break
+        on_batch(position, header)
+        last_offset = header.last_offset
+        position += size
+        if progress is not None and position - reported >= _SCAN_BUFFER_BYTES:
+            progress(position - reported)
+            reported = position
+    if progress is not None and position > reported:
+        progress(position - reported)
+    return ScanResult(position, last_offset + 1, fault)
+
+
+def _is_legacy_message(view: memoryview) -> bool:
+    """True for a real message of format v0 or v1 (its own CRC fits): data to be left alone, not a torn tail."""
+    length = int.from_bytes(view[8:12], "big", signed=True)
+    end = LENGTH_OVERHEAD + length
+    if length < MAGIC_OFFSET - LENGTH_OVERHEAD or end > len(view):
+        return False
+    return zlib.crc32(view[MAGIC_OFFSET:end]) == int.from_bytes(view[LENGTH_OVERHEAD:MAGIC_OFFSET], "big")
+
+
+def rebuild_segment(segment: LogSegment, files: FileLayer, epochs: LeaderEpochs | None, progress: Progress | None = None) -> ScanResult:
+    """Checks a segment in full, builds its indexes anew and cuts its file after the last good batch."""
+    descriptor = segment.file.handle().fileno()
+    file_bytes = files.size(descriptor)
+    segment.offset_index.reset()
+    segment.time_index.reset()
+    segment.forget_timestamps()
+
+    def on_batch(position: int, header: BatchHeader) -> None:
+        segment.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        if epochs is not None and header.partition_leader_epoch > epochs.latest_epoch:
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+    result = scan_batches(files, descriptor, file_bytes, segment.base_offset, on_batch, progress)
+    if result.valid_bytes < file_bytes:
+        files.truncate(descriptor, result.valid_bytes)
+    segment.size_bytes = result.valid_bytes
+    if segment.max_timestamp >= 0:
+        segment.time_index.append(segment.max_timestamp, segment.max_timestamp_offset, sealing=True)
+    segment.trim()
+    return result
+
+
+class LogLoader:
+    """Opens one directory. All of its state is its own, so that several may run in threads at once."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        files: FileLayer,
+        *,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        now_ms: int,
+        producer_expiration_ms: int = 86_400_000,
+        progress: Progress | None = None,
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._files = files
+        self._clean = clean
+        self._recovery_point = recovery_point
+        self._log_start_offset = log_start_offset
+        self._now_ms = now_ms
+        self._progress = progress
+        self._open_files = OpenFiles(files)
+        self._producers = ProducerState(producer_expiration_ms)
+        self._notes: list[str] = []
+
+    def load(self) -> LoadedLog:
+        """The log as it is on disk, mended; KafkaStorageError if it cannot be opened."""
+        try:
+            return self._load()
+        except OSError as error:
+            raise KafkaStorageError(f"The log in {self._directory} cannot be opened: {error}.") from error
+        except UnsupportedForMessageFormatError as error:
+            raise KafkaStorageError(
+                f"The log in {self._directory} holds messages of format 0 or 1, which this release does not read yet; it was left as it is."
+            ) from error
+
+    def _load(self) -> LoadedLog:
+        self._files.mkdir(self._directory)
+        names = self._settle_leftovers()
+        segments = self._find_segments(names)
+        epochs = epochs_file.read_leader_epochs(self._directory, self._files)
+        has_data = any(segment.size_bytes for segment in segments)
+        rebuild_epochs = epochs is None and has_data
+        epochs = epochs if epochs is not None else LeaderEpochs()
+        if not self._clean:
+            segments = self._recover(segments, epochs)
+        else:
+            self._check_indexes(segments)
+        next_offset = self._end_of(segments)
+        log_start_offset = max(self._log_start_offset, segments[0].base_offset if segments else 0)
+        if not segments or next_offset < log_start_offset:
+            for segment in segments:
+                self._drop(segment, f"it ends at {next_offset}, before the log's start {log_start_offset}")
+            first = self._new_segment(log_start_offset)
+            first.create(self._config)
+            segments, next_offset = [first], log_start_offset
+        if rebuild_epochs:
+            self._rebuild_epochs(segments, epochs)
+        before = epochs.entries()
+        epochs.truncate_from_end(next_offset)
+        epochs.truncate_from_start(log_start_offset)
+        if epochs.entries() != before or rebuild_epochs:
+            epochs_file.write_leader_epochs(self._directory, epochs.entries(), self._files, sync=True)
+        self.load_producers(segments, log_start_offset, next_offset)
+        for segment in segments[:-1]:
+            segment.is_sealed = True
+        last = segments[-1]
+        last.load_timestamps()
+        for segment in segments:
+            segment.file.close()
+            segment.write_indexes()
+            if segment is not last:
+                segment.unload_indexes()
+        recovery_point = next_offset if self._clean else min(self._recovery_point, next_offset)
+        return LoadedLog(self._directory, segments, self._producers, epochs, log_start_offset, next_offset, max(recovery_point, 0), self._notes)
+
+    # -- files ------------------------------------------------------------------------------------------------------------------------------
+
+    def _settle_leftovers(self) -> list[str]:
+        names = self._files.names(self._directory)
+        for name in names:
+            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
+                self._files.unlink(self._directory / name)
+        swaps = sorted(name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
+        for name in swaps:
+            self._finish_swap(name)
+        return self._files.names(self._directory)
+
+    def _finish_swap(self, name: str) -> None:
+        """A compaction's result replaces the segments whose offsets it covers."""
+        stem = name.split(".", 1)[0]
+        base_offset = int(stem)
+        path = self._directory / name
+        swapped_in = LogSegment(self._directory, base_offset, self._config, self._files, self._open_files, created_ms=0, size_bytes=path.stat().st_size)
+        swapped_in.file.path = path
+        last = base_offset
+        for _, header in swapped_in.headers():
+            last = header.last_offset
+        swapped_in.close()
+        for other in self._files.names(self._directory):
+            if other.endswith(LOG_SUFFIX) and base_offset <= int(other.split(".", 1)[0]) <= last:
+                for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                    self._files.unlink(self._directory / (other.removesuffix(LOG_SUFFIX) + suffix))
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LOG_SUFFIX):
+            swapped = self._directory / (stem + suffix + SWAP_SUFFIX)
+            if swapped.exists():
+                self._files.rename(swapped, self._directory / (stem + suffix))
+        self._notes.append(f"{name}: an interrupted compaction was completed")
+
+    def _find_segments(self, names: list[str]) -> list[LogSegment]:
+        offsets = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
+        known = {file_name(offset, "") for offset in offsets}
+        for name in names:
+            stem, _, suffix = name.partition(".")
+            if f".{suffix}" in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX) and stem not in known:
+                self._files.unlink(self._directory / name)
+        return [self._new_segment(offset, (self._directory / file_name(offset, LOG_SUFFIX)).stat().st_size) for offset in offsets]
+
+    def _new_segment(self, base_offset: int, size_bytes: int = 0) -> LogSegment:
+        return LogSegment(self._directory, base_offset, self._config, self._files, self._open_files, created_ms=self._now_ms, size_bytes=size_bytes)
+
+    def _drop(self, segment: LogSegment, why: str) -> None:
+        self._notes.append(f"{segment.file.path.name}: {segment.size_bytes} bytes were dropped, {why}")
+        for path in segment.mark_deleted():
+            self._files.unlink(path)
+        self._files.unlink(self._directory / file_name(segment.base_offset, SNAPSHOT_SUFFIX))
+
+    # -- content ----------------------------------------------------------------------------------------------------------------------------
+
+    def _recover(self, segments: list[LogSegment], epochs: LeaderEpochs) -> list[LogSegment]:
+        first = 0
+        for index, segment in enumerate(segments):
+            if segment.base_offset <= self._recovery_point:
+                first = index
+        self._check_indexes(segments[:first])
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            result = rebuild_segment(segment, self._files, epochs, self._progress)
+            segment.file.close()
+            follows = index + 1 == len(segments) or result.next_offset <= segments[index + 1].base_offset
+            if result.fault is not None:
+                self._notes.append(f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}")
+            if result.fault is not None or not follows:
+                for later in segments[index + 1 :]:
+                    self._drop(later, "since an earlier segment was cut")
+                return segments[: index + 1]
+        return segments
+
+    def _check_indexes(self, segments: list[LogSegment]) -> None:
+        """Builds anew what is missing or makes no sense on sight; the content of an index is looked at when it is first needed."""
+        for segment in segments:
+            broken = not segment.offset_index.exists() or not segment.time_index.exists()
+            if not broken and segment is segments[-1]:
+                segment.check_indexes()
+            if broken and segment.size_bytes:
+                self._notes.append(f"{segment.file.path.name}: its indexes were built anew")
+                rebuild_segment(segment, self._files, None, self._progress)
+                segment.file.close()
+
+    def _end_of(self, segments: list[LogSegment]) -> int:
+        if not segments:
+            return 0
+        last = segments[-1]
+        try:
+            place = last.last_place()
+        except KafkaError:
+            # The file is not what an orderly stop leaves: check it after all.
+            result = rebuild_segment(last, self._files, None, self._progress)
+            self._notes.append(f"{last.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}")
+            place = last.last_place()
+        return last.base_offset if place is None else place.last_offset + 1
+
+    def _rebuild_epochs(self, segments: list[LogSegment], epochs: LeaderEpochs) -> None:
+        epochs.clear()
+        for segment in segments:
+            for _, header in segment.headers():
+                if header.partition_leader_epoch > epochs.latest_epoch:
+                    epochs.assign(header.partition_leader_epoch, header.base_offset)
+        self._notes.append(f"{epochs_file.FILE_NAME} was built anew")
+
+    def load_producers(self, segments: list[LogSegment], log_start_offset: int, next_offset: int) -> None:
+        """Newest usable snapshot, then every header after it."""
+        replay_producers(self._producers, self._directory, self._files, segments, log_start_offset, next_offset, self._now_ms)
+
+
+def snapshot_offsets(directory: Path, files: FileLayer) -> list[int]:
+    """Offsets of the producer snapshots of a directory, ascending."""
+    names = (name.removesuffix(SNAPSHOT_SUFFIX) for name in files.names(directory) if name.endswith(SNAPSHOT_SUFFIX))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def replay_producers(
+    producers: ProducerState,
+    directory: Path,
+    files: FileLayer,
+    segments: list[LogSegment],
+    log_start_offset: int,
+    end_offset: int,
+    now_ms: int,
+) -> None:
+    """Sets `producers` to what it is after all batches below `end_offset`. Snapshots past that, and damaged ones, are removed."""
+    producers.clear()
+    replay_from = log_start_offset
+    for offset in reversed(snapshot_offsets(directory, files)):
+        path = directory / file_name(offset, SNAPSHOT_SUFFIX)
+        if offset <= end_offset:
+            try:
+                producers.load(decode_snapshot(files.read_file(path), now_ms))
+                replay_from = max(offset, log_start_offset)
+                break
+            except CorruptMessageError:
+                pass
+        files.unlink(path)
+    for index, segment in enumerate(segments):
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
+        if following <= replay_from or segment.size_bytes == 0:
+            continue
+        place = segment.find(replay_from) if segment.base_offset < replay_from else segment.place_at(0)
+        if place is None:
+            continue
+        for position, header in segment.headers(place.position):
+            if header.base_offset >= end_offset:
+                return
+            if header.producer_id < 0:
+                continue
+            replay_header(producers, segment, position, header, now_ms)
+
+
+def replay_header(producers: ProducerState, segment: LogSegment, position: int, header: BatchHeader, now_ms: int) -> None:
+    """Lets the producers' state know of a batch that is in the log."""
+    if header.is_control:
+        coordinator_epoch = marker_coordinator_epoch(segment.read_bytes(position, header.size_bytes))
+        try:
+            producers.apply_marker(header, header.base_offset, coordinator_epoch, now_ms)
+        except KafkaError:
+            return
+    else:
+        producers.apply(header, header.base_offset, header.max_timestamp, now_ms)
+
+
+def marker_coordinator_epoch(batch: bytes | memoryview) -> int:
+    """The coordinator epoch that a transaction marker carries."""
+    return control_marker(decode_batch(batch, verify=False)[0]).coordinator_epoch

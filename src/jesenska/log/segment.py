@@ -1,0 +1,366 @@
+"""A segment: one stretch of a partition's log, in files that share a name made of its first possible offset in 20 digits.
+
+    00000000000000001180.log         batches, one after the other, nothing in between (records.batch draws one)
+    00000000000000001180.index       offset -> position, sparse (offset_index)
+    00000000000000001180.timeindex   time -> offset, sparse (time_index)
+    00000000000000001180.snapshot    the producers as of this offset (producer_state)
+    *.deleted                        waits to be removed; readers that began earlier still hold the file
+
+Only the last segment of a log is written to (it is *active*); a roll seals it and begins the next.
+
+Invariants: offsets in the file go up and none is below the base offset; `size_bytes` is always the end of a whole batch; the indexes never name a
+position at or past `size_bytes`.
+
+After a crash of the process nothing is lost but index entries in memory; after a crash of the machine the file may end in a part of a batch or in
+nonsense, past the recovery point only. `recovery.scan_batches` finds the last good byte and builds the indexes anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from jesenska.base.errors import CorruptMessageError
+from jesenska.log.files import FileLayer
+from jesenska.log.index_file import CorruptIndexError
+from jesenska.log.log_config import LogConfig
+from jesenska.log.offset_index import OffsetIndex
+from jesenska.log.segment_file import OpenFiles, SegmentFile
+from jesenska.log.time_index import TimeIndex
+from jesenska.records.header import HEADER, HEADER_SIZE, LAST_OFFSET_DELTA_OFFSET, LENGTH_OVERHEAD, BatchHeader, read_header
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+
+NO_TIMESTAMP = -1
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_SCAN_BYTES = 8192
+_HEADER_CHUNK_BYTES = 64 * 1024
+# Base offset, length and last offset delta: all that finding a position takes, at their places in the header (records.batch).
+_PLACE = Struct(f">qi{LAST_OFFSET_DELTA_OFFSET - LENGTH_OVERHEAD}xi")
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch stands in its segment."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+
+
+def file_name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+class LogSegment:
+    __slots__ = (
+        "_files",
+        "_timestamps_known",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "file",
+        "first_timestamp",
+        "index_interval_bytes",
+        "is_sealed",
+        "jitter_ms",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        files: FileLayer,
+        open_files: OpenFiles,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        size_bytes: int = 0,
+    ) -> None:
+        self._files = files
+        self.base_offset = base_offset
+        self.file = SegmentFile(directory / file_name(base_offset, LOG_SUFFIX), files, open_files, self.unload_indexes)
+        self.offset_index = OffsetIndex(directory / file_name(base_offset, INDEX_SUFFIX), base_offset, config.segment_index_bytes, files)
+        self.time_index = TimeIndex(directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes, files)
+        #: Bytes of whole batches that readers may see.
+        self.size_bytes = size_bytes
+        self.index_interval_bytes = config.index_interval_bytes
+        self.bytes_since_index_entry = 0
+        #: Largest timestamp of the first batch: what rolling by time counts from. -1: no batch yet, or batches without timestamps.
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        #: Last offset of the batch that holds `max_timestamp`.
+        self.max_timestamp_offset = base_offset
+        self._timestamps_known = size_bytes == 0
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self.is_sealed = False
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self.file.path}, {self.size_bytes} bytes)"
+
+    # -- writing ----------------------------------------------------------------------------------------------------------------------------
+
+    def create(self, config: LogConfig) -> None:
+        """Makes the files of a new, active segment."""
+        opened = self.file.create()
+        self.file.pin()
+        self._files.truncate(opened.fileno(), 0)
+        if config.preallocate:
+            self._files.allocate(opened.fileno(), config.segment_bytes)
+        self.offset_index.reset()
+        self.offset_index.preallocate()
+        self.time_index.reset()
+        self.time_index.preallocate()
+
+    def activate(self) -> None:
+        """Gets the last segment of a log that was opened ready for appends."""
+        self.is_sealed = False
+        self.file.create()
+        self.file.pin()
+        self.offset_index.preallocate()
+        self.time_index.preallocate()
+
+    def note_batch(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
+        """Counts a batch that was written at `position`: indexes, timestamps. `size_bytes` of the segment is the caller's to move."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self.bytes_since_index_entry > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.offset_index.write_bunch()
+            self.time_index.write_bunch()
+            self.bytes_since_index_entry = 0
+        self.bytes_since_index_entry += size_bytes
+
+    def should_roll(self, write_position: int, more_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
+        """True if the next append belongs into a new segment: this one would get too large, is too old by its records' times (or by the clock,
+        if they have none), an index is full, or the offset is too far from the base offset."""
+        if write_position == 0:
+            return last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+        if write_position + more_bytes > config.segment_bytes:
+            return True
+        limit_ms = config.segment_ms - self.jitter_ms
+        waited_ms = max_timestamp - self.first_timestamp if self.first_timestamp >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
+        return waited_ms > limit_ms or self.offset_index.is_full or self.time_index.is_full or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+
+    def seal(self) -> None:
+        """No more appends: the last time goes into the time index, files are cut to what they hold."""
+        if self.max_timestamp >= 0:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
+        self.trim()
+        self.is_sealed = True
+        self.file.unpin()
+
+    def trim(self) -> None:
+        """Cuts preallocated files to their content."""
+        if self.file.is_open:
+            descriptor = self.file.handle().fileno()
+            if self._files.size(descriptor) > self.size_bytes:
+                self._files.truncate(descriptor, self.size_bytes)
+        self.offset_index.trim()
+        self.time_index.trim()
+
+    def write_indexes(self) -> None:
+        """Puts index entries on disk that are only in memory."""
+        self.offset_index.write()
+        self.time_index.write()
+
+    # -- reading ----------------------------------------------------------------------------------------------------------------------------
+
+    def read_bytes(self, position: int, size_bytes: int) -> bytes:
+        return self._files.pread(self.file.handle().fileno(), size_bytes, position)
+
+    def place_at(self, position: int) -> BatchPlace | None:
+        """The batch that begins at a position; None at the end."""
+        return self._scan(position, -1)
+
+    def find(self, offset: int, position: int | None = None) -> BatchPlace | None:
+        """The first batch whose last offset is at least `offset`; None if there is none. Starts at `position` or where the index says."""
+        return self._scan(self._indexed_position(offset) if position is None else position, offset)
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from `position` on. The records are not read; batches larger than a piece are stepped over."""
+        descriptor = self.file.handle().fileno()
+        unpack = HEADER.unpack_from
+        end = self.size_bytes
+        while position < end:
+            chunk = self._files.pread(descriptor, min(_HEADER_CHUNK_BYTES, end - position), position)
+            limit = len(chunk) - HEADER_SIZE
+            at = 0
+            while at <= limit:
+                header = BatchHeader._make(unpack(chunk, at))
+                size_bytes = header.batch_length + LENGTH_OVERHEAD
+                if size_bytes < HEADER_SIZE:
+                    raise CorruptMessageError(f"{self.file.path} has no batch at position {position + at}.")
+                yield position + at, header
+                at += size_bytes
+            if at == 0:
+                raise CorruptMessageError(f"{self.file.path} ends in a part of a batch at position {position}.")
+            position += at
+
+    def _indexed_position(self, offset: int) -> int:
+        """Where to begin looking for an offset. An index that is damaged is built anew first."""
+        index = self.offset_index
+        if not index.is_loaded:
+            self.check_indexes()
+        return index.lookup(offset)
+
+    def check_indexes(self) -> bool:
+        """Loads the indexes; where they make no sense for this file they are built anew from the headers, and the answer is False."""
+        try:
+            last_offset, last_time = self.offset_index.last(), self.time_index.last()
+            if (last_offset is None or last_offset[1] < self.size_bytes) and (last_time is None or last_time[1] >= self.base_offset):
+                return True
+        except CorruptIndexError:
+            pass
+        self.rebuild_indexes()
+        return False
+
+    def rebuild_indexes(self) -> None:
+        """Both indexes anew, from the headers of a file that is known to be whole."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.forget_timestamps()
+        for position, header in self.headers():
+            self.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        self._timestamps_known = True
+        if self.is_sealed:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
+            self.trim()
+
+    def _scan(self, position: int, offset: int) -> BatchPlace | None:
+        descriptor = self.file.handle().fileno()
+        unpack = _PLACE.unpack_from
+        end = self.size_bytes
+        while position < end:
+            chunk = self._files.pread(descriptor, min(_SCAN_BYTES, end - position), position)
+            limit = len(chunk) - _PLACE.size
+            if limit < 0:
+                raise CorruptMessageError(f"{self.file.path} ends in a part of a batch at position {position}.")
+            at = 0
+            while at <= limit:
+                base_offset, length, delta = unpack(chunk, at)
+                if length < HEADER_SIZE - LENGTH_OVERHEAD:
+                    raise CorruptMessageError(f"{self.file.path} has no batch at position {position + at}.")
+                last_offset = base_offset + delta
+                if last_offset >= offset:
+                    return BatchPlace(position + at, length + LENGTH_OVERHEAD, base_offset, last_offset)
+                at += length + LENGTH_OVERHEAD
+            position += at
+        return None
+
+    def header_at(self, position: int) -> BatchHeader:
+        return read_header(self.read_bytes(position, HEADER_SIZE))
+
+    def last_place(self) -> BatchPlace | None:
+        """The last batch of the segment; None if it is empty."""
+        self.check_indexes()
+        entry = self.offset_index.last()
+        position = entry[1] if entry is not None else 0
+        found = None
+        while (place := self.place_at(position)) is not None:
+            found = place
+            position = place.position + place.size_bytes
+        return found
+
+    # -- time -------------------------------------------------------------------------------------------------------------------------------
+
+    def largest_timestamp(self) -> int:
+        """Largest timestamp of the segment's records, -1 if they have none; read from the time index the first time."""
+        if not self._timestamps_known:
+            self.load_timestamps()
+        return self.max_timestamp
+
+    def retention_timestamp(self) -> int:
+        """What retention by time goes by: the largest timestamp, or for records without one the file's modification time."""
+        largest = self.largest_timestamp()
+        return largest if largest >= 0 else int(self.file.path.stat().st_mtime * 1000)
+
+    def load_timestamps(self) -> None:
+        """Learns first and largest timestamp from the first batch, the time index and the batches after its last entry."""
+        self._timestamps_known = True
+        if self.size_bytes == 0:
+            return
+        if not self.check_indexes():
+            return
+        self.first_timestamp = self.header_at(0).max_timestamp
+        newest = self.time_index.last()
+        if newest is not None:
+            self.max_timestamp, self.max_timestamp_offset = newest
+        if newest is not None and self.is_sealed:
+            return
+        entry = self.offset_index.last()
+        start = entry[1] if entry is not None else 0
+        self.bytes_since_index_entry = self.size_bytes - start
+        for _, header in self.headers(start):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+
+    def forget_timestamps(self) -> None:
+        """Before batches are counted anew."""
+        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = NO_TIMESTAMP, self.base_offset, NO_TIMESTAMP
+        self.bytes_since_index_entry = 0
+
+    # -- cutting and removing ---------------------------------------------------------------------------------------------------------------
+
+    def cut(self, position: int, offset: int) -> None:
+        """Forgets everything from `position` (where the batch of `offset` began) on."""
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self._files.truncate(self.file.handle().fileno(), position)
+        self.size_bytes = position
+        self.forget_timestamps()
+        self.load_timestamps()
+
+    def paths(self) -> list[Path]:
+        """The segment's own files (the producers' snapshot goes its own way)."""
+        path = self.file.path
+        return [path, path.with_suffix(INDEX_SUFFIX), path.with_suffix(TIME_INDEX_SUFFIX), path.with_suffix(TXN_INDEX_SUFFIX)]
+
+    def mark_deleted(self) -> list[Path]:
+        """Renames the files so that the next start would remove them; the new names. Readers that hold the file go on."""
+        self.is_sealed = True
+        self.file.unpin()
+        renamed = []
+        for path in self.paths():
+            target = path.with_name(path.name + DELETED_SUFFIX)
+            try:
+                self._files.rename(path, target)
+            except FileNotFoundError:
+                continue
+            renamed.append(target)
+        self.file.path = renamed[0] if renamed else self.file.path
+        self.file.close()
+        return renamed
+
+    def moved(self, directory: Path) -> None:
+        """The partition's directory has a new name."""
+        self.file.path = directory / self.file.path.name
+        self.offset_index.path = directory / self.offset_index.path.name
+        self.time_index.path = directory / self.time_index.path.name
+
+    def unload_indexes(self) -> None:
+        """Frees the memory of a sealed segment's indexes until somebody asks again."""
+        if self.is_sealed:
+            self.offset_index.unload()
+            self.time_index.unload()
+
+    def close(self) -> None:
+        self.file.close()
