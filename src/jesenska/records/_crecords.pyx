@@ -32,12 +32,13 @@ cdef extern from "crc32c.h" nogil:
 
 jesenska_crc_prepare()
 
-DEF NAMED_MAX = 100
-# A batch from this size on is worth letting other threads run meanwhile.
-DEF UNLOCK_BYTES = 16384
-DEF HEADER_BYTES = 61
-DEF FRAME_BYTES = 17
-DEF INT32_MAX_ = 2147483647
+cdef enum:
+    NAMED_MAX = 100
+    # A batch from this size on is worth letting other threads run meanwhile.
+    UNLOCK_BYTES = 16384
+    HEADER_BYTES = 61
+    FRAME_BYTES = 17
+    INT32_MAX_ = 2147483647
 
 cdef enum:
     F_NONE = 0
@@ -728,7 +729,7 @@ cdef bytearray encode_headers(headers):
     cdef bytearray encoded = bytearray()
     cdef bytes name_bytes, data_bytes
     for name, data in headers:
-        name_bytes = name.encode()
+        name_bytes = name if PyBytes_CheckExact(name) else name.encode()
         put_bytes(encoded, <const uint8_t *>PyBytes_AS_STRING(name_bytes), PyBytes_GET_SIZE(name_bytes))
         if data is None:
             encoded.append(1)
@@ -911,3 +912,527 @@ def decode_records(body, int32_t count, int64_t base_offset, int64_t base_timest
     if fault:
         raise_fault(fault, index)
     return records
+
+
+# --- columns -----------------------------------------------------------------------------------------------------------------------------
+
+cdef class BinaryColumn:
+    """Values of a column as Arrow lays them out: `rows + 1` offsets of 32 bits, the bytes in a row, one validity bit for each."""
+
+    cdef readonly bytearray offsets
+    cdef readonly bytearray data
+    cdef readonly bytearray validity
+    cdef readonly int64_t nulls
+
+    def __init__(self):
+        self.offsets = bytearray(4)
+        self.data = bytearray()
+        self.validity = bytearray()
+        self.nulls = 0
+
+
+cdef struct Fill:
+    int32_t *offsets
+    uint8_t *data
+    uint8_t *validity
+    int64_t size
+    int64_t nulls
+
+
+cdef int grow(bytearray vector, int64_t size) except -1:
+    """Makes the vector longer; the new bytes are zero."""
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(vector)
+    if size > before:
+        PyByteArray_Resize(vector, size)
+        memset(PyByteArray_AS_STRING(vector) + before, 0, size - before)
+    return 0
+
+
+cdef int begin_fill(BinaryColumn column, int64_t rows, int64_t added_rows, int64_t added_bytes, Fill *fill) except -1:
+    cdef int64_t size = PyByteArray_GET_SIZE(column.data)
+    PyByteArray_Resize(column.offsets, 4 * (rows + added_rows + 1))
+    PyByteArray_Resize(column.data, size + added_bytes)
+    grow(column.validity, (rows + added_rows + 7) // 8)
+    fill.offsets = <int32_t *>PyByteArray_AS_STRING(column.offsets) + rows
+    fill.data = <uint8_t *>PyByteArray_AS_STRING(column.data)
+    fill.validity = <uint8_t *>PyByteArray_AS_STRING(column.validity)
+    fill.size = size
+    fill.nulls = 0
+    return 0
+
+
+cdef inline void fill_one(Fill *fill, int64_t row, Field *field) noexcept nogil:
+    if field.size >= 0:
+        memcpy(fill.data + fill.size, field.data, field.size)
+        fill.size += field.size
+        fill.validity[row >> 3] |= <uint8_t>(1 << (row & 7))
+    else:
+        fill.nulls += 1
+    fill.offsets += 1
+    fill.offsets[0] = <int32_t>fill.size
+
+
+cdef struct Totals:
+    int64_t rows
+    int64_t key_bytes
+    int64_t value_bytes
+    int64_t headers
+    int64_t name_bytes
+    int64_t data_bytes
+
+
+cdef int measure_columns(
+    const uint8_t *cursor, const uint8_t *limit, int32_t count, int64_t base_offset, int64_t start, int64_t stop, bint with_headers,
+    Totals *totals, int32_t *index
+) noexcept nogil:
+    """Reads every record, so that the second pass may trust the bytes, and adds up what the rows between the offsets take."""
+    cdef Whole record
+    cdef Field field
+    cdef const uint8_t *header
+    cdef int64_t offset, number
+    cdef int fault
+    memset(totals, 0, sizeof(Totals))
+    index[0] = 0
+    while index[0] < count:
+        fault = read_record(&cursor, limit, &record)
+        if fault:
+            return fault
+        index[0] += 1
+        offset = <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta)
+        if offset < start or offset >= stop:
+            continue
+        totals.rows += 1
+        if record.key.size > 0:
+            totals.key_bytes += record.key.size
+        if record.value.size > 0:
+            totals.value_bytes += record.value.size
+        if with_headers:
+            header = record.headers
+            totals.headers += record.header_count
+            for number in range(record.header_count):
+                read_field(&header, record.end, &field)
+                totals.name_bytes += field.size
+                read_field(&header, record.end, &field)
+                if field.size > 0:
+                    totals.data_bytes += field.size
+    if cursor != limit:
+        return F_BYTES_LEFT_IN_BATCH
+    return F_NONE
+
+
+cdef int64_t fill_columns(
+    const uint8_t *cursor, const uint8_t *limit, int32_t count, int64_t base_offset, int64_t base_timestamp, bint append_time,
+    int64_t append_timestamp, int64_t start, int64_t stop, bint with_headers, int64_t row, int64_t header_row,
+    int64_t *offsets, int64_t *timestamps, int32_t *types, int32_t *lists, uint8_t *marks, Fill *keys, Fill *values, Fill *names, Fill *datas
+) noexcept nogil:
+    """Fills the columns; gives the number of rows without headers."""
+    cdef Whole record
+    cdef Field field
+    cdef const uint8_t *header
+    cdef int64_t offset, number
+    cdef int64_t without = 0
+    cdef int32_t index
+    for index in range(count):
+        read_record(&cursor, limit, &record)
+        offset = <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta)
+        if offset < start or offset >= stop:
+            continue
+        offsets[row] = offset
+        timestamps[row] = append_timestamp if append_time else <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
+        types[row] = append_time
+        fill_one(keys, row, &record.key)
+        fill_one(values, row, &record.value)
+        if with_headers:
+            if record.header_count:
+                marks[row >> 3] |= <uint8_t>(1 << (row & 7))
+            else:
+                without += 1
+            header = record.headers
+            for number in range(record.header_count):
+                read_field(&header, record.end, &field)
+                fill_one(names, header_row, &field)
+                read_field(&header, record.end, &field)
+                fill_one(datas, header_row, &field)
+                header_row += 1
+            lists[row + 1] = <int32_t>header_row
+        row += 1
+    return without
+
+
+cdef class ColumnReader:
+    """Gathers the records of batches as columns in Arrow's layout (numbers in the machine's byte order). `key` and `value`, with headers
+    also `header_key`, `header_value`, are binary columns; `header_offsets` says which headers belong to which row, null for none."""
+
+    cdef readonly bint with_headers
+    cdef readonly int64_t rows
+    cdef readonly int64_t header_rows
+    cdef readonly bytearray offsets
+    cdef readonly bytearray timestamps
+    cdef readonly bytearray timestamp_types
+    cdef readonly bytearray header_offsets
+    cdef readonly bytearray header_validity
+    cdef readonly int64_t header_nulls
+    cdef readonly BinaryColumn key
+    cdef readonly BinaryColumn value
+    cdef readonly BinaryColumn header_key
+    cdef readonly BinaryColumn header_value
+
+    def __init__(self, bint with_headers):
+        self.with_headers = with_headers
+        self.rows = 0
+        self.header_rows = 0
+        self.offsets = bytearray()
+        self.timestamps = bytearray()
+        self.timestamp_types = bytearray()
+        self.header_offsets = bytearray(4)
+        self.header_validity = bytearray()
+        self.header_nulls = 0
+        self.key = BinaryColumn()
+        self.value = BinaryColumn()
+        self.header_key = BinaryColumn()
+        self.header_value = BinaryColumn()
+
+    def add(
+        self, body, int32_t count, int64_t base_offset, int64_t base_timestamp, int64_t append_timestamp, bint append_time, int64_t start,
+        int64_t stop
+    ):
+        """Adds the records whose offsets are from `start` to before `stop`; gives their number. All of the batch's records are read:
+        InvalidRecordError where they are not `count` whole ones, then nothing is added. OverflowError where a column would pass 2 GiB."""
+        cdef Py_buffer view
+        cdef const uint8_t *cursor
+        cdef const uint8_t *limit
+        cdef Totals totals
+        cdef int32_t index = 0
+        cdef int fault
+        cdef Fill keys, values, names, datas
+        cdef int64_t *offsets
+        cdef int64_t *timestamps
+        cdef int32_t *types
+        cdef int32_t *lists
+        cdef uint8_t *marks
+        cdef int64_t without
+        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        try:
+            cursor = <const uint8_t *>view.buf
+            limit = cursor + view.len
+            with nogil:
+                fault = measure_columns(cursor, limit, count, base_offset, start, stop, self.with_headers, &totals, &index)
+            if fault:
+                raise_fault(fault, index)
+            if (
+                PyByteArray_GET_SIZE(self.key.data) + totals.key_bytes > INT32_MAX_
+                or PyByteArray_GET_SIZE(self.value.data) + totals.value_bytes > INT32_MAX_
+                or PyByteArray_GET_SIZE(self.header_key.data) + totals.name_bytes > INT32_MAX_
+                or PyByteArray_GET_SIZE(self.header_value.data) + totals.data_bytes > INT32_MAX_
+                or self.header_rows + totals.headers > INT32_MAX_
+            ):
+                raise OverflowError("a column of more than 2 GiB does not fit one Arrow batch; take fewer records at once")
+            PyByteArray_Resize(self.offsets, 8 * (self.rows + totals.rows))
+            PyByteArray_Resize(self.timestamps, 8 * (self.rows + totals.rows))
+            PyByteArray_Resize(self.timestamp_types, 4 * (self.rows + totals.rows))
+            begin_fill(self.key, self.rows, totals.rows, totals.key_bytes, &keys)
+            begin_fill(self.value, self.rows, totals.rows, totals.value_bytes, &values)
+            lists = NULL
+            marks = NULL
+            if self.with_headers:
+                PyByteArray_Resize(self.header_offsets, 4 * (self.rows + totals.rows + 1))
+                lists = <int32_t *>PyByteArray_AS_STRING(self.header_offsets)
+                grow(self.header_validity, (self.rows + totals.rows + 7) // 8)
+                marks = <uint8_t *>PyByteArray_AS_STRING(self.header_validity)
+                begin_fill(self.header_key, self.header_rows, totals.headers, totals.name_bytes, &names)
+                begin_fill(self.header_value, self.header_rows, totals.headers, totals.data_bytes, &datas)
+            offsets = <int64_t *>PyByteArray_AS_STRING(self.offsets)
+            timestamps = <int64_t *>PyByteArray_AS_STRING(self.timestamps)
+            types = <int32_t *>PyByteArray_AS_STRING(self.timestamp_types)
+            with nogil:
+                without = fill_columns(
+                    cursor, limit, count, base_offset, base_timestamp, append_time, append_timestamp, start, stop, self.with_headers,
+                    self.rows, self.header_rows, offsets, timestamps, types, lists, marks, &keys, &values, &names, &datas
+                )
+            self.key.nulls += keys.nulls
+            self.value.nulls += values.nulls
+            if self.with_headers:
+                self.header_nulls += without
+                self.header_key.nulls += names.nulls
+                self.header_value.nulls += datas.nulls
+                self.header_rows += totals.headers
+            self.rows += totals.rows
+        finally:
+            PyBuffer_Release(&view)
+        return totals.rows
+
+
+cdef class Source:
+    """A view into the buffers of one Arrow array: bytes (`binary`, offsets of 32 or 64 bits), or whole numbers of 64 bits."""
+
+    cdef Py_buffer validity_view, offsets_view, data_view
+    cdef int held
+    cdef const uint8_t *validity
+    cdef const uint8_t *data
+    cdef const int32_t *narrow
+    cdef const int64_t *wide
+    cdef int64_t validity_bytes
+    cdef int64_t data_bytes
+    cdef int64_t first
+    cdef int64_t rows
+
+    def __cinit__(self):
+        self.held = 0
+
+    def __dealloc__(self):
+        if self.held & 1:
+            PyBuffer_Release(&self.validity_view)
+        if self.held & 2:
+            PyBuffer_Release(&self.offsets_view)
+        if self.held & 4:
+            PyBuffer_Release(&self.data_view)
+
+    def __init__(self, validity, offsets, data, int64_t first, int64_t rows, bint wide):
+        """Buffers of the array or None, the array's own offset into them and its length."""
+        if first < 0 or rows < 0 or first > (<int64_t>1 << 60) or rows > (<int64_t>1 << 60):
+            raise ValueError("an Arrow array has no such offset or length")
+        self.validity = NULL
+        self.data = NULL
+        self.narrow = NULL
+        self.wide = NULL
+        self.validity_bytes = 0
+        self.data_bytes = 0
+        self.first = first
+        self.rows = rows
+        if validity is not None:
+            PyObject_GetBuffer(validity, &self.validity_view, PyBUF_SIMPLE)
+            self.held |= 1
+            self.validity = <const uint8_t *>self.validity_view.buf
+            if self.validity_view.len < (first + rows + 7) // 8:
+                raise ValueError("the validity bitmap is shorter than the array")
+        if offsets is not None:
+            PyObject_GetBuffer(offsets, &self.offsets_view, PyBUF_SIMPLE)
+            self.held |= 2
+            if rows and self.offsets_view.len < (8 if wide else 4) * (first + rows + 1):
+                raise ValueError("the offsets are fewer than the array's length says")
+            if wide:
+                self.wide = <const int64_t *>self.offsets_view.buf
+            else:
+                self.narrow = <const int32_t *>self.offsets_view.buf
+        if data is not None:
+            PyObject_GetBuffer(data, &self.data_view, PyBUF_SIMPLE)
+            self.held |= 4
+            self.data = <const uint8_t *>self.data_view.buf
+            self.data_bytes = self.data_view.len
+        if offsets is None and data is not None and self.data_bytes < 8 * (first + rows):
+            raise ValueError("the numbers are fewer than the array's length says")
+
+
+cdef inline bint is_valid(Source source, int64_t row) noexcept nogil:
+    row += source.first
+    return source.validity == NULL or source.validity[row >> 3] >> (row & 7) & 1
+
+
+cdef inline int field_at(Source source, int64_t row, Field *field) noexcept nogil:
+    """The bytes of a row; 0 where the array's offsets lead out of its data."""
+    cdef int64_t begin, end
+    if not is_valid(source, row):
+        field.size = -1
+        field.data = NULL
+        return 1
+    row += source.first
+    if source.wide != NULL:
+        begin = source.wide[row]
+        end = source.wide[row + 1]
+    else:
+        begin = source.narrow[row]
+        end = source.narrow[row + 1]
+    if begin < 0 or end < begin or end > source.data_bytes:
+        return 0
+    field.data = source.data + begin
+    field.size = end - begin
+    return 1
+
+
+cdef enum:
+    E_NONE = 0
+    E_OFFSETS = 1
+    E_NAME_NULL = 2
+    E_RECORD_SIZE = 3
+
+_COLUMN_ERRORS = {
+    E_OFFSETS: "the offsets of an Arrow array lead out of its data",
+    E_NAME_NULL: "a record header has no key",
+    E_RECORD_SIZE: "a record may take at most 2147483647 bytes",
+}
+
+
+cdef class ColumnWriter:
+    """Encodes rows of Arrow arrays as records: `key`, `value` (Source or None), `header_lists`, `header_structs`, `header_keys`, `header_values`
+    (all or none), `timestamps` (ms)."""
+
+    cdef Source key
+    cdef Source value
+    cdef Source lists
+    cdef Source structs
+    cdef Source names
+    cdef Source datas
+    cdef Source timestamps
+    cdef int64_t rows
+
+    def __init__(self, int64_t rows, Source key, Source value, Source lists, Source structs, Source names, Source datas, Source timestamps):
+        for source in (key, value, lists, timestamps):
+            if source is not None and (<Source>source).rows != rows:
+                raise ValueError("the columns are not of one length")
+        for source in (key, value, lists, names, datas):
+            if source is not None and not (<Source>source).held & 2:
+                raise ValueError("this array needs offsets")
+        if timestamps is not None and not timestamps.held & 4:
+            raise ValueError("this array needs numbers")
+        if lists is not None:
+            if structs is None or names is None or datas is None:
+                raise ValueError("headers need their keys and values")
+            if names.rows != structs.rows or datas.rows != structs.rows:
+                raise ValueError("the keys and values of the headers are not of one length")
+        self.rows = rows
+        self.key = key
+        self.value = value
+        self.lists = lists
+        self.structs = structs
+        self.names = names
+        self.datas = datas
+        self.timestamps = timestamps
+
+    cdef int header_range(self, int64_t row, int64_t *begin, int64_t *end) noexcept nogil:
+        begin[0] = 0
+        end[0] = 0
+        if self.lists is None or not is_valid(self.lists, row):
+            return E_NONE
+        row += self.lists.first
+        if self.lists.wide != NULL:
+            begin[0] = self.lists.wide[row]
+            end[0] = self.lists.wide[row + 1]
+        else:
+            begin[0] = self.lists.narrow[row]
+            end[0] = self.lists.narrow[row + 1]
+        if begin[0] < 0 or end[0] < begin[0] or end[0] > self.structs.rows or end[0] - begin[0] > INT32_MAX_:
+            return E_OFFSETS
+        return E_NONE
+
+    cdef int64_t timestamp_at(self, int64_t row, int64_t default) noexcept nogil:
+        cdef int64_t value
+        if self.timestamps is None or not is_valid(self.timestamps, row):
+            return default
+        memcpy(&value, self.timestamps.data + 8 * (row + self.timestamps.first), 8)
+        return value
+
+    cdef int body_size(self, int64_t row, int64_t delta, int64_t index, int64_t *size) noexcept nogil:
+        """Bytes of a record without its length."""
+        cdef Field field
+        cdef int64_t header, begin, end
+        cdef int error
+        cdef int64_t total = 1 + number_size(to_zigzag(delta)) + number_size(to_zigzag(index))
+        if self.key is None:
+            total += 1
+        else:
+            if not field_at(self.key, row, &field):
+                return E_OFFSETS
+            total += number_size(to_zigzag(field.size)) + (field.size if field.size > 0 else 0)
+        if self.value is None:
+            total += 1
+        else:
+            if not field_at(self.value, row, &field):
+                return E_OFFSETS
+            total += number_size(to_zigzag(field.size)) + (field.size if field.size > 0 else 0)
+        error = self.header_range(row, &begin, &end)
+        if error:
+            return error
+        total += number_size(to_zigzag(end - begin))
+        for header in range(begin, end):
+            if not is_valid(self.structs, header):
+                return E_NAME_NULL
+            if not field_at(self.names, header, &field):
+                return E_OFFSETS
+            if field.size < 0:
+                return E_NAME_NULL
+            total += number_size(to_zigzag(field.size)) + field.size
+            if not field_at(self.datas, header, &field):
+                return E_OFFSETS
+            total += number_size(to_zigzag(field.size)) + (field.size if field.size > 0 else 0)
+            if total > INT32_MAX_:
+                return E_RECORD_SIZE
+        if total > INT32_MAX_:
+            return E_RECORD_SIZE
+        size[0] = total
+        return E_NONE
+
+    cdef int measure(self, int64_t row, int64_t default, int64_t room, int64_t *rows, int64_t *size, int64_t *base, int64_t *largest) noexcept nogil:
+        """How many rows from `row` on fit into `room` bytes (one at least), and what they take exactly."""
+        cdef int64_t timestamp, body, whole
+        cdef int64_t index = 0
+        cdef int error
+        size[0] = 0
+        largest[0] = -1
+        base[0] = self.timestamp_at(row, default)
+        while row + index < self.rows and index < INT32_MAX_:
+            timestamp = self.timestamp_at(row + index, default)
+            error = self.body_size(row + index, <int64_t>(<uint64_t>timestamp - <uint64_t>base[0]), index, &body)
+            if error:
+                return error
+            whole = number_size(to_zigzag(body)) + body
+            if index and size[0] + whole > room:
+                break
+            size[0] += whole
+            if timestamp > largest[0]:
+                largest[0] = timestamp
+            index += 1
+        rows[0] = index
+        return E_NONE
+
+    cdef uint8_t *put_field(self, uint8_t *cursor, Source source, int64_t row) noexcept nogil:
+        cdef Field field
+        if source is None:
+            cursor[0] = 1
+            return cursor + 1
+        field_at(source, row, &field)
+        cursor = put_number(cursor, to_zigzag(field.size))
+        if field.size > 0:
+            memcpy(cursor, field.data, field.size)
+            cursor += field.size
+        return cursor
+
+    cdef void write(self, uint8_t *cursor, int64_t row, int64_t rows, int64_t default, int64_t base) noexcept nogil:
+        cdef int64_t index, header, delta, body
+        cdef int64_t begin = 0
+        cdef int64_t end = 0
+        for index in range(rows):
+            delta = <int64_t>(<uint64_t>self.timestamp_at(row + index, default) - <uint64_t>base)
+            self.body_size(row + index, delta, index, &body)
+            cursor = put_number(cursor, to_zigzag(body))
+            cursor[0] = 0
+            cursor = put_number(cursor + 1, to_zigzag(delta))
+            cursor = put_number(cursor, to_zigzag(index))
+            cursor = self.put_field(cursor, self.key, row + index)
+            cursor = self.put_field(cursor, self.value, row + index)
+            self.header_range(row + index, &begin, &end)
+            cursor = put_number(cursor, to_zigzag(end - begin))
+            for header in range(begin, end):
+                cursor = self.put_field(cursor, self.names, header)
+                cursor = self.put_field(cursor, self.datas, header)
+
+    def encode(self, bytearray buffer not None, int64_t row, int64_t default_timestamp, int64_t max_bytes):
+        """Puts records from `row` on at the end of `buffer`, as many as keep it within `max_bytes` and one at least. Gives their count, the
+        first's timestamp and the largest one."""
+        cdef int64_t rows = 0
+        cdef int64_t size = 0
+        cdef int64_t base = 0
+        cdef int64_t largest = 0
+        cdef int64_t before = PyByteArray_GET_SIZE(buffer)
+        cdef int error
+        cdef uint8_t *cursor
+        if row < 0 or row >= self.rows:
+            raise IndexError("no such row")
+        with nogil:
+            error = self.measure(row, default_timestamp, max_bytes - before, &rows, &size, &base, &largest)
+        if error:
+            raise ValueError(_COLUMN_ERRORS[error])
+        PyByteArray_Resize(buffer, before + size)
+        cursor = <uint8_t *>PyByteArray_AS_STRING(buffer) + before
+        with nogil:
+            self.write(cursor, row, rows, default_timestamp, base)
+        return rows, base, largest

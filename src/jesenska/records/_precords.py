@@ -306,7 +306,7 @@ def append_record(buffer: bytearray, offset_delta: int, timestamp_delta: int, ke
     _put_bytes(body, value)
     _put_number(body, len(headers))
     for name, data in headers:
-        _put_bytes(body, name.encode())
+        _put_bytes(body, name if isinstance(name, bytes) else name.encode())
         _put_bytes(body, data)
     _put_number(buffer, len(body))
     buffer += body
@@ -323,7 +323,7 @@ def encode_records(buffer: bytearray, records: Iterable[RecordInput], base_times
     return count, max_timestamp
 
 
-class _Reader:
+class RecordReader:
     """A position in the records of a batch that cannot leave its bounds."""
 
     __slots__ = ("data", "end", "index", "position")
@@ -405,7 +405,7 @@ class _Reader:
 def decode_records(body: Buffer, count: int, base_offset: int, base_timestamp: int, append_timestamp: int, timestamp_type: TimestampType) -> list[Record]:
     """The records of a decompressed batch. Under log append time every timestamp is `append_timestamp`. InvalidRecordError where the bytes are
     not `count` whole records and nothing else."""
-    reader = _Reader(bytes(body))
+    reader = RecordReader(bytes(body))
     records = []
     for _ in range(count):
         timestamp_delta, offset_delta, key, value, headers = reader.record()

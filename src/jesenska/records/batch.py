@@ -13,6 +13,7 @@ from jesenska.base.errors import CorruptMessageError
 from jesenska.records import codec
 from jesenska.records.header import (
     ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
     FRAME_SIZE,
     HEADER,
     HEADER_SIZE,
@@ -24,6 +25,7 @@ from jesenska.records.header import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    PRODUCER_ID_OFFSET,
     SMALLEST_LENGTH,
     Attributes,
     BatchHeader,
@@ -51,12 +53,15 @@ __all__ = [
     "read_header",
     "stamp_append_time",
     "stamp_offsets",
+    "stamp_producer",
     "verify_crc",
 ]
 
 _FRAME = Struct(">qiib")
 _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
+_PRODUCER = Struct(">qhi")
+_CRC = Struct(">I")
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING
 COMPILED: bool = False
 
 if TYPE_CHECKING:
+    from jesenska.records import _pcolumns as columns
     from jesenska.records import _precords as records
 else:
-    from jesenska.records import _precords as records
-
+    records = columns = None
     if os.environ.get("JESENSKA_PURE", "") in ("", "0"):
         try:
             from jesenska.records import _crecords as records
 
+            columns = records
             COMPILED = True
         except ImportError:
             pass
+    if records is None:
+        from jesenska.records import _pcolumns as columns
+        from jesenska.records import _precords as records
 
+ColumnReader = columns.ColumnReader
+ColumnWriter = columns.ColumnWriter
+Source = columns.Source
 Walker = records.Walker
 append_record = records.append_record
 check_batch = records.check_batch
@@ -30,6 +37,9 @@ set_max_timestamp = records.set_max_timestamp
 
 __all__ = [
     "COMPILED",
+    "ColumnReader",
+    "ColumnWriter",
+    "Source",
     "Walker",
     "append_record",
     "check_batch",

@@ -21,7 +21,8 @@ from typing import NamedTuple, TypeAlias
 
 from jesenska.records.header import Buffer, TimestampType
 
-Headers: TypeAlias = Sequence[tuple[str, Buffer | None]]
+#: Name and value of each header; a name of bytes is UTF-8 already.
+Headers: TypeAlias = Sequence[tuple[str | bytes, Buffer | None]]
 #: A record to write: timestamp in ms, key, value, headers.
 RecordInput: TypeAlias = tuple[int, Buffer | None, Buffer | None, Headers]
 

@@ -1,0 +1,200 @@
+"""Batches to and from Arrow columns, without a Python object per record. Needs pyarrow (`pip install "jesenska[arrow]"`), imported at first use.
+
+    batches_to_columns   fetched batches -> one RecordBatch:
+                         key binary, value binary, offset int64, timestamp int64 (ms), timestamp_type int32 (0 create, 1 log append)
+                         and, if asked for, headers list<struct<key: string, value: binary>> (null where a record has none)
+    columns_to_batches   arrays of one length -> batches ready to be sent
+
+Keys of headers are UTF-8 by protocol; whoever writes other bytes makes a column that Arrow's `validate(full=True)` refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from jesenska.records import codec as records_codec
+from jesenska.records.batch import iter_headers, verify_crc
+from jesenska.records.decode import records_of
+from jesenska.records.encode import attributes_of, seal_batch
+from jesenska.records.header import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer, Codec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INT64_MAX = (1 << 63) - 1
+_SEQUENCES = 1 << 31
+#: An empty array may come without offsets.
+_EMPTY_OFFSETS = bytes(8)
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError('Arrow columns need pyarrow, which is not installed: pip install "jesenska[arrow]"') from error
+    return pyarrow
+
+
+def batches_to_columns(
+    buffers: Iterable[Buffer],
+    start_offset: int = 0,
+    end_offset: int = _INT64_MAX,
+    *,
+    with_headers: bool = False,
+    verify: bool = True,
+) -> pa.RecordBatch:
+    """The records with start_offset <= offset < end_offset of all whole batches in the buffers, in their order. Control batches are passed
+    over, a part of a batch at a buffer's end is left alone.
+
+    CorruptMessageError for a wrong CRC (unless `verify` is off), InvalidRecordError for records that cannot be read, OverflowError where keys
+    or values pass 2 GiB together."""
+    reader = records_codec.ColumnReader(with_headers)
+    for buffer in buffers:
+        for position, header in iter_headers(buffer):
+            if header.is_control or header.last_offset < start_offset or header.base_offset >= end_offset:
+                continue
+            if verify:
+                verify_crc(buffer, position, header)
+            reader.add(
+                records_of(buffer, position, header),
+                header.record_count,
+                header.base_offset,
+                header.base_timestamp,
+                header.max_timestamp,
+                header.has_log_append_time,
+                start_offset,
+                end_offset,
+            )
+    return _record_batch(reader)
+
+
+def _record_batch(reader: records_codec.ColumnReader) -> pa.RecordBatch:
+    arrow = _pyarrow()
+    rows = reader.rows
+
+    def binary(column: Any, length: int, kind: Any) -> Any:
+        validity = arrow.py_buffer(column.validity) if column.nulls else None
+        return arrow.Array.from_buffers(kind, length, [validity, arrow.py_buffer(column.offsets), arrow.py_buffer(column.data)], null_count=column.nulls)
+
+    names = ["key", "value", "offset", "timestamp", "timestamp_type"]
+    columns = [
+        binary(reader.key, rows, arrow.binary()),
+        binary(reader.value, rows, arrow.binary()),
+        arrow.Array.from_buffers(arrow.int64(), rows, [None, arrow.py_buffer(reader.offsets)], null_count=0),
+        arrow.Array.from_buffers(arrow.int64(), rows, [None, arrow.py_buffer(reader.timestamps)], null_count=0),
+        arrow.Array.from_buffers(arrow.int32(), rows, [None, arrow.py_buffer(reader.timestamp_types)], null_count=0),
+    ]
+    if reader.with_headers:
+        fields = [arrow.field("key", arrow.string()), arrow.field("value", arrow.binary())]
+        children = [binary(reader.header_key, reader.header_rows, arrow.string()), binary(reader.header_value, reader.header_rows, arrow.binary())]
+        marks = arrow.py_buffer(reader.header_validity) if reader.header_nulls else None
+        structs = arrow.Array.from_buffers(arrow.struct(fields), reader.header_rows, [None], null_count=0, children=children)
+        names.append("headers")
+        columns.append(
+            arrow.Array.from_buffers(
+                arrow.list_(arrow.struct(fields)), rows, [marks, arrow.py_buffer(reader.header_offsets)], null_count=reader.header_nulls, children=[structs]
+            )
+        )
+    return arrow.RecordBatch.from_arrays(columns, names)
+
+
+def columns_to_batches(
+    key: pa.Array | None,
+    value: pa.Array | None,
+    headers: pa.Array | None = None,
+    timestamp: pa.Array | None = None,
+    *,
+    default_timestamp: int,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    max_batch_bytes: int = 1_000_000,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+) -> list[bytearray]:
+    """Batches of these rows in their order, each of at most `max_batch_bytes` before compression (a larger record makes its own). None for a
+    column means null in every row. Rows without a timestamp get `default_timestamp` (ms).
+
+    key, value: binary or string, large or not; anything else that Arrow can cast to binary. headers: list<struct<key: string, value:
+    binary>>. timestamp: int64 in ms or a timestamp. Slices and nulls are taken as they are. ValueError for columns of different lengths, a
+    header without a key, or arrays that are broken. With a producer id the sequence numbers go on from batch to batch."""
+    lengths = {len(column) for column in (key, value, headers, timestamp) if column is not None}
+    if len(lengths) != 1:
+        raise ValueError("the columns are not of one length" if lengths else "at least one column is needed")
+    rows = lengths.pop()
+    writer = records_codec.ColumnWriter(rows, _binary(key), _binary(value), *_headers(headers), _timestamps(timestamp))
+    batches = []
+    row = 0
+    while row < rows:
+        batch = bytearray(HEADER_SIZE)
+        count, base_timestamp, max_timestamp = writer.encode(batch, row, default_timestamp, max_batch_bytes)
+        batches.append(
+            seal_batch(
+                batch,
+                attributes_of(codec, is_transactional, False, False),
+                count,
+                base_timestamp,
+                max_timestamp,
+                level=level,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=NO_SEQUENCE if base_sequence == NO_SEQUENCE else (base_sequence + row) % _SEQUENCES,
+            )
+        )
+        row += count
+    return batches
+
+
+def _binary(column: pa.Array | None) -> Any:
+    if column is None:
+        return None
+    pa = _pyarrow()
+    column = _one_array(column)
+    kinds = pa.types
+    if pa.types.is_null(column.type):
+        return None
+    if not (kinds.is_binary(column.type) or kinds.is_string(column.type) or kinds.is_large_binary(column.type) or kinds.is_large_string(column.type)):
+        column = column.cast(pa.large_binary())
+    wide = kinds.is_large_binary(column.type) or kinds.is_large_string(column.type)
+    validity, offsets, data = column.buffers()
+    return records_codec.Source(validity, _EMPTY_OFFSETS if offsets is None else offsets, data, column.offset, len(column), wide)
+
+
+def _timestamps(column: pa.Array | None) -> Any:
+    if column is None:
+        return None
+    pa = _pyarrow()
+    column = _one_array(column)
+    if pa.types.is_null(column.type):
+        return None
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
+    elif not pa.types.is_int64(column.type):
+        column = column.cast(pa.int64())
+    validity, data = column.buffers()
+    return records_codec.Source(validity, None, data, column.offset, len(column), False)
+
+
+def _headers(column: pa.Array | None) -> tuple[Any, Any, Any, Any]:
+    if column is None:
+        return None, None, None, None
+    pa = _pyarrow()
+    column = _one_array(column)
+    if pa.types.is_null(column.type):
+        return None, None, None, None
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)) or not pa.types.is_struct(column.type.value_type):
+        raise ValueError(f"headers are list<struct<key: string, value: binary>>, not {column.type}")
+    structs = column.values
+    if structs.type.num_fields != 2:
+        raise ValueError(f"headers are list<struct<key: string, value: binary>>, not {column.type}")
+    wide = pa.types.is_large_list(column.type)
+    validity, offsets = column.buffers()[:2]
+    lists = records_codec.Source(validity, _EMPTY_OFFSETS if offsets is None else offsets, None, column.offset, len(column), wide)
+    marks = records_codec.Source(structs.buffers()[0], None, None, structs.offset, len(structs), False)
+    return lists, marks, _binary(structs.field(0)), _binary(structs.field(1))
+
+
+def _one_array(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, _pyarrow().ChunkedArray) else column
