@@ -1,0 +1,235 @@
+"""The words of the tree: what can be asked of it, what a change is, what it answers and how it refuses.
+
+A request (`Create`, `Delete`, `SetData`, `SetAcl`, `Check`) says what someone wants; a transaction says what happened, with everything decided:
+full paths with their sequence numbers, owners, new versions. Applying a transaction cannot fail and gives the same tree everywhere.
+
+    Transaction  zxid, time_ms, changes                one number for all its changes; zxids go up by one
+    changes      NodeCreated  path data acl owner      owner: session id of an ephemeral node, 0 otherwise
+                 NodeDeleted  path
+                 DataSet      path data version
+                 AclSet       path acl version
+                 SessionOpened  id timeout_ms
+                 SessionClosed  id                     its ephemeral nodes' NodeDeleted stand before it
+
+Error codes are ZooKeeper's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, NamedTuple
+
+ANY_VERSION = -1
+
+ACL_ALL = 31
+READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
+
+
+class Acl(NamedTuple):
+    """One rule of who may do what with a node: permission bits, scheme and id."""
+
+    permissions: int
+    scheme: str
+    id: str
+
+
+OPEN_ACL: tuple[Acl, ...] = (Acl(ACL_ALL, "world", "anyone"),)
+
+
+class Stat(NamedTuple):
+    """What is known of a node besides its data; names and meanings are ZooKeeper's."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    cversion: int
+    aversion: int
+    ephemeral_owner: int
+    data_length: int
+    num_children: int
+    pzxid: int
+
+
+# What can be asked
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+    acl: tuple[Acl, ...] = OPEN_ACL
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class SetAcl:
+    path: str
+    acl: tuple[Acl, ...]
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Changes nothing; makes a multi fail where the node is not at this version."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+Operation = Create | Delete | SetData | SetAcl | Check
+
+
+class Result(NamedTuple):
+    """The answer to one operation: the path (of a sequential node the full one), and the node's stat where it has one afterwards."""
+
+    path: str
+    stat: Stat | None
+
+
+# What happened
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCreated:
+    path: str
+    data: bytes
+    acl: tuple[Acl, ...]
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeleted:
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class AclSet:
+    path: str
+    acl: tuple[Acl, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    session_id: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    session_id: int
+
+
+Change = NodeCreated | NodeDeleted | DataSet | AclSet | SessionOpened | SessionClosed
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    zxid: int
+    time_ms: int
+    changes: tuple[Change, ...]
+
+
+# How it refuses
+
+
+class TreeCode(IntEnum):
+    """ZooKeeper's error codes, as far as this tree gives them."""
+
+    OK = 0
+    SYSTEM_ERROR = -1
+    RUNTIME_INCONSISTENCY = -2
+    CONNECTION_LOSS = -4
+    UNIMPLEMENTED = -6
+    BAD_ARGUMENTS = -8
+    NO_NODE = -101
+    NO_AUTH = -102
+    BAD_VERSION = -103
+    NO_CHILDREN_FOR_EPHEMERALS = -108
+    NODE_EXISTS = -110
+    NOT_EMPTY = -111
+    SESSION_EXPIRED = -112
+    INVALID_ACL = -114
+    SESSION_MOVED = -118
+
+
+class TreeError(Exception):
+    """The tree's refusal of a request; `path` is the node it is about."""
+
+    code: ClassVar[TreeCode] = TreeCode.SYSTEM_ERROR
+
+    def __init__(self, path: str, reason: str = "") -> None:
+        super().__init__(f"{self.code.name} for {path}" + (f": {reason}" if reason else ""))
+        self.path = path
+
+
+class NoNodeError(TreeError):
+    code = TreeCode.NO_NODE
+
+
+class NodeExistsError(TreeError):
+    code = TreeCode.NODE_EXISTS
+
+
+class BadVersionError(TreeError):
+    code = TreeCode.BAD_VERSION
+
+
+class NotEmptyError(TreeError):
+    code = TreeCode.NOT_EMPTY
+
+
+class NoChildrenForEphemeralsError(TreeError):
+    code = TreeCode.NO_CHILDREN_FOR_EPHEMERALS
+
+
+class SessionExpiredError(TreeError):
+    code = TreeCode.SESSION_EXPIRED
+
+
+class BadArgumentsError(TreeError):
+    code = TreeCode.BAD_ARGUMENTS
+
+
+class InvalidAclError(TreeError):
+    code = TreeCode.INVALID_ACL
+
+
+class ConnectionLossError(TreeError):
+    """The store could not be reached, or could not write: whether the change happened is not known."""
+
+    code = TreeCode.CONNECTION_LOSS
+
+
+class MultiError(Exception):
+    """A multi of which nothing was done: operation `index` was refused with `error`."""
+
+    def __init__(self, index: int, count: int, error: TreeError) -> None:
+        super().__init__(f"operation {index + 1} of {count} was refused: {error}")
+        self.index = index
+        self.error = error
+        # ZooKeeper's codes for each: those before the refused one were fine, those after it were not tried.
+        self.codes = (TreeCode.OK,) * index + (error.code,) + (TreeCode.RUNTIME_INCONSISTENCY,) * (count - index - 1)

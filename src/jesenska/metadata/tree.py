@@ -1,0 +1,437 @@
+"""The cluster's tree of facts as a deterministic state machine, with ZooKeeper's data model.
+
+Nodes hold data and children; they are persistent or ephemeral (gone with their session), and a sequential one gets a number from its parent.
+Every node counts its changes, so that a writer can say "only if it is still as I read it"; several operations can be one (`multi`).
+
+    decide(request, now_ms) -> Decision     checks the request against this tree, applies it, and gives the transaction and the answers
+    apply(transaction) -> Notices           applies what another tree decided; cannot fail
+
+Whoever journals keeps two trees: one decides and is ahead, the other applies what has been committed and is what readers see. Both, and every
+tree rebuilt from the journal, come to the same state: time, session ids and zxids come in from outside or follow from the state alone.
+
+As in ZooKeeper: a node's number of creations of children, not its cversion, numbers sequential children; cversion is creations plus deletions.
+`/`, `/zookeeper` and what is below it exist from the beginning and cannot be deleted.
+
+Leaves out: checking ACLs (they are stored and given), quotas, containers and TTL nodes, and watches (`watches`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from jesenska.base.limits import TREE_NODE_MAX_BYTES
+from jesenska.metadata.transactions import (
+    ANY_VERSION,
+    OPEN_ACL,
+    Acl,
+    AclSet,
+    BadArgumentsError,
+    BadVersionError,
+    Change,
+    Check,
+    Create,
+    DataSet,
+    Delete,
+    InvalidAclError,
+    MultiError,
+    NoChildrenForEphemeralsError,
+    NodeCreated,
+    NodeDeleted,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Result,
+    SessionClosed,
+    SessionExpiredError,
+    SessionOpened,
+    SetAcl,
+    SetData,
+    Stat,
+    Transaction,
+    TreeError,
+)
+
+_SPECIAL = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
+
+
+class Node:
+    """One node's state. `creates` counts children ever created; cversion follows from it and from the children that are left."""
+
+    __slots__ = ("acl", "aversion", "children", "creates", "ctime", "czxid", "data", "ephemeral_owner", "mtime", "mzxid", "pzxid", "version")
+
+    def __init__(
+        self,
+        data: bytes,
+        acl: tuple[Acl, ...],
+        czxid: int,
+        mzxid: int,
+        pzxid: int,
+        ctime: int,
+        mtime: int,
+        version: int,
+        creates: int,
+        aversion: int,
+        ephemeral_owner: int,
+    ) -> None:
+        self.data, self.acl = data, acl
+        self.czxid, self.mzxid, self.pzxid = czxid, mzxid, pzxid
+        self.ctime, self.mtime = ctime, mtime
+        self.version, self.creates, self.aversion = version, creates, aversion
+        self.ephemeral_owner = ephemeral_owner
+        self.children: set[str] = set()
+
+    @property
+    def stat(self) -> Stat:
+        children = len(self.children)
+        return Stat(
+            self.czxid, self.mzxid, self.ctime, self.mtime, self.version, _int32(2 * self.creates - children), self.aversion,
+            self.ephemeral_owner, len(self.data), children, self.pzxid,
+        )  # fmt: skip
+
+    def copy(self) -> Node:
+        other = Node(
+            self.data, self.acl, self.czxid, self.mzxid, self.pzxid, self.ctime, self.mtime, self.version, self.creates, self.aversion,
+            self.ephemeral_owner,
+        )  # fmt: skip
+        other.children = set(self.children)
+        return other
+
+    def fields(self) -> tuple[object, ...]:
+        """Everything that makes this node what it is, for comparison."""
+        return (self.data, self.acl, self.stat, self.creates, frozenset(self.children))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A request for a session; whoever asks chooses an id that is not in use."""
+
+    session_id: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """The end of a session, asked for by its owner or by whoever found that it expired."""
+
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Multi:
+    """Operations of one session that happen together or not at all."""
+
+    session_id: int
+    operations: tuple[Operation, ...]
+
+
+Request = OpenSession | CloseSession | Multi
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided: the transaction to journal, and the answers to give once it is."""
+
+    transaction: Transaction
+    results: tuple[Result, ...]
+
+
+class Tree:
+    """The nodes, the sessions, and the number of the last transaction."""
+
+    __slots__ = ("_ephemerals", "_nodes", "last_zxid", "sessions")
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._ephemerals: dict[int, set[str]] = {}
+        self.sessions: dict[int, int] = {}  # session id -> time-out in ms
+        self.last_zxid = 0
+        for path in _SPECIAL:
+            self._nodes[path] = Node(b"", OPEN_ACL, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+            if path != "/":
+                parent, name = split(path)
+                self._nodes[parent].children.add(name)
+                self._nodes[parent].creates += 1
+
+    @staticmethod
+    def restored(nodes: Iterable[tuple[str, Node]], sessions: dict[int, int], last_zxid: int) -> Tree:
+        """The tree with exactly these nodes, in any order; ValueError where one has no parent."""
+        tree = Tree()
+        tree._nodes = dict(nodes)
+        tree.sessions = dict(sessions)
+        tree.last_zxid = last_zxid
+        tree._ephemerals = {session_id: set() for session_id in sessions}
+        for path, node in tree._nodes.items():
+            if path != "/":
+                parent, name = split(path)
+                if parent not in tree._nodes:
+                    raise ValueError(f"node {path} has no parent")
+                tree._nodes[parent].children.add(name)
+            if node.ephemeral_owner:
+                tree._ephemerals.setdefault(node.ephemeral_owner, set()).add(path)
+        if "/" not in tree._nodes:
+            raise ValueError("the root node is missing")
+        return tree
+
+    def copy(self) -> Tree:
+        """A tree with the same state that changes by itself."""
+        other = Tree()
+        other._nodes = {path: node.copy() for path, node in self._nodes.items()}
+        other._ephemerals = {session: set(paths) for session, paths in self._ephemerals.items()}
+        other.sessions = dict(self.sessions)
+        other.last_zxid = self.last_zxid
+        return other
+
+    def state(self) -> tuple[object, ...]:
+        """All of the state as one comparable value."""
+        return ({path: node.fields() for path, node in self._nodes.items()}, dict(self.sessions), self.last_zxid)
+
+    # Reading
+
+    def get(self, path: str) -> tuple[bytes, Stat]:
+        """Data and stat; NoNodeError."""
+        node = self._node(path)
+        return node.data, node.stat
+
+    def exists(self, path: str) -> Stat | None:
+        """The stat, or None where there is no such node."""
+        check_path(path)
+        node = self._nodes.get(path)
+        return node.stat if node is not None else None
+
+    def children(self, path: str) -> tuple[list[str], Stat]:
+        """Names of the children in order, and the stat; NoNodeError."""
+        node = self._node(path)
+        return sorted(node.children), node.stat
+
+    def acl(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
+        """The rules of who may do what, and the stat; NoNodeError."""
+        node = self._node(path)
+        return node.acl, node.stat
+
+    def ephemerals(self, session_id: int) -> list[str]:
+        """Paths of a session's ephemeral nodes, in order."""
+        return sorted(self._ephemerals.get(session_id, ()))
+
+    def walk(self) -> Iterator[tuple[str, Node]]:
+        """Every path with its node; not to be changed."""
+        return iter(self._nodes.items())
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    # Deciding
+
+    def decide(self, request: Request, now_ms: int) -> Decision:
+        """The transaction of a request and its answers; this tree has it applied.
+
+        TreeError where one operation alone was refused, MultiError where it was one of several; the tree is then as it was."""
+        zxid = self.last_zxid + 1
+        match request:
+            case OpenSession(session_id, timeout_ms):
+                if session_id in self.sessions or session_id == 0:
+                    raise BadArgumentsError("/", f"session id {session_id:#x} is in use")
+                decision = Decision(Transaction(zxid, now_ms, (SessionOpened(session_id, timeout_ms),)), ())
+                self.apply(decision.transaction)
+            case CloseSession(session_id):
+                if session_id not in self.sessions:
+                    raise SessionExpiredError("/")
+                gone = [NodeDeleted(path) for path in self.ephemerals(session_id)]
+                decision = Decision(Transaction(zxid, now_ms, (*gone, SessionClosed(session_id))), ())
+                self.apply(decision.transaction)
+            case Multi(session_id, operations):
+                if session_id not in self.sessions:
+                    raise SessionExpiredError("/")
+                decision = self._decide_all(session_id, operations, zxid, now_ms)
+        return decision
+
+    def _decide_all(self, session_id: int, operations: Sequence[Operation], zxid: int, now_ms: int) -> Decision:
+        changes: list[Change] = []
+        results: list[Result] = []
+        undo: list[Callable[[], None]] = []
+        for index, operation in enumerate(operations):
+            try:
+                change = self._decide_one(session_id, operation)
+            except TreeError as error:
+                for back in reversed(undo):
+                    back()
+                if len(operations) == 1:
+                    raise
+                raise MultiError(index, len(operations), error) from error
+            if change is None:
+                results.append(Result(operation.path, None))
+                continue
+            undo.append(self._undo_of(change))
+            self._apply_change(change, zxid, now_ms)
+            changes.append(change)
+            node = self._nodes.get(change.path)
+            results.append(Result(change.path, node.stat if node is not None else None))
+        self.last_zxid = zxid
+        return Decision(Transaction(zxid, now_ms, tuple(changes)), tuple(results))
+
+    def _decide_one(self, session_id: int, operation: Operation) -> NodeCreated | NodeDeleted | DataSet | AclSet | None:
+        match operation:
+            case Create():
+                return self._decide_create(session_id, operation)
+            case Delete(path, version):
+                if path in _SPECIAL:
+                    raise BadArgumentsError(path, "this node cannot be deleted")
+                node = self._node(path)
+                _require_version(path, node.version, version)
+                if node.children:
+                    raise NotEmptyError(path)
+                return NodeDeleted(path)
+            case SetData(path, data, version):
+                node = self._node(path)
+                _require_size(path, data)
+                _require_version(path, node.version, version)
+                return DataSet(path, bytes(data), _int32(node.version + 1))
+            case SetAcl(path, acl, version):
+                node = self._node(path)
+                _require_acl(path, acl)
+                _require_version(path, node.aversion, version)
+                return AclSet(path, acl, _int32(node.aversion + 1))
+            case Check(path, version):
+                _require_version(path, self._node(path).version, version)
+                return None
+
+    def _decide_create(self, session_id: int, operation: Create) -> NodeCreated:
+        path = operation.path
+        check_path(path + "1" if operation.sequential else path)
+        _require_acl(path, operation.acl)
+        _require_size(path, operation.data)
+        if path == "/":
+            raise NodeExistsError(path)
+        parent_path = path[: path.rindex("/")] or "/"
+        parent = self._nodes.get(parent_path)
+        if parent is None:
+            raise NoNodeError(path)
+        if operation.sequential:
+            path += f"{_int32(parent.creates):010d}"
+        if path in self._nodes:
+            raise NodeExistsError(path)
+        if parent.ephemeral_owner:
+            raise NoChildrenForEphemeralsError(path)
+        return NodeCreated(path, bytes(operation.data), operation.acl, session_id if operation.ephemeral else 0)
+
+    # Applying
+
+    def apply(self, transaction: Transaction) -> tuple[Change, ...]:
+        """Does what was decided elsewhere, and gives the changes in their order. AssertionError for a transaction that is not the next one."""
+        assert transaction.zxid == self.last_zxid + 1, f"transaction {transaction.zxid} does not follow {self.last_zxid}"
+        for change in transaction.changes:
+            self._apply_change(change, transaction.zxid, transaction.time_ms)
+        self.last_zxid = transaction.zxid
+        return transaction.changes
+
+    def _apply_change(self, change: Change, zxid: int, time_ms: int) -> None:
+        match change:
+            case NodeCreated(path, data, acl, owner):
+                parent_path, name = split(path)
+                parent = self._nodes[parent_path]
+                parent.children.add(name)
+                parent.creates += 1
+                parent.pzxid = zxid
+                self._nodes[path] = Node(data, acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
+                if owner:
+                    self._ephemerals.setdefault(owner, set()).add(path)
+            case NodeDeleted(path):
+                node = self._nodes.pop(path)
+                parent_path, name = split(path)
+                parent = self._nodes[parent_path]
+                parent.children.discard(name)
+                parent.pzxid = zxid
+                if node.ephemeral_owner:
+                    self._ephemerals[node.ephemeral_owner].discard(path)
+            case DataSet(path, data, version):
+                node = self._nodes[path]
+                node.data, node.version = data, version
+                node.mzxid, node.mtime = zxid, time_ms
+            case AclSet(path, acl, version):
+                node = self._nodes[path]
+                node.acl, node.aversion = acl, version
+            case SessionOpened(session_id, timeout_ms):
+                self.sessions[session_id] = timeout_ms
+                self._ephemerals[session_id] = set()
+            case SessionClosed(session_id):
+                del self.sessions[session_id]
+                self._ephemerals.pop(session_id, None)
+
+    def _undo_of(self, change: NodeCreated | NodeDeleted | DataSet | AclSet) -> Callable[[], None]:
+        """What takes back a change that is about to be applied."""
+        nodes, path = self._nodes, change.path
+        if isinstance(change, DataSet | AclSet):
+            node = nodes[path]
+            before = (node.data, node.version, node.mzxid, node.mtime, node.acl, node.aversion)
+
+            def restore_node() -> None:
+                node.data, node.version, node.mzxid, node.mtime, node.acl, node.aversion = before
+
+            return restore_node
+        parent_path, name = split(path)
+        parent = nodes[parent_path]
+        counters = (parent.creates, parent.pzxid)
+        deleted = nodes.get(path)
+        owner = change.owner if isinstance(change, NodeCreated) else deleted.ephemeral_owner if deleted is not None else 0
+
+        def restore_membership() -> None:
+            parent.creates, parent.pzxid = counters
+            if deleted is None:
+                del nodes[path]
+                parent.children.discard(name)
+                self._ephemerals.get(owner, set()).discard(path)
+            else:
+                nodes[path] = deleted
+                parent.children.add(name)
+                if owner:
+                    self._ephemerals[owner].add(path)
+
+        return restore_membership
+
+    def _node(self, path: str) -> Node:
+        check_path(path)
+        node = self._nodes.get(path)
+        if node is None:
+            raise NoNodeError(path)
+        return node
+
+
+def split(path: str) -> tuple[str, str]:
+    """The parent's path and the last name."""
+    parent, _, name = path.rpartition("/")
+    return parent or "/", name
+
+
+def check_path(path: str) -> None:
+    """BadArgumentsError for what ZooKeeper does not take as a path."""
+    if not path.startswith("/"):
+        raise BadArgumentsError(path, "a path begins with /")
+    if path == "/":
+        return
+    for name in path[1:].split("/"):
+        if name in ("", ".", ".."):
+            raise BadArgumentsError(path, "a path has no empty name, no . and no ..")
+    if not path.isascii() or not path.isprintable():
+        for char in path:
+            if char <= "\x1f" or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\uf8ff" or "\ufff0" <= char <= "\uffff":
+                raise BadArgumentsError(path, f"a path does not hold the character {char!r}")
+
+
+def _require_version(path: str, actual: int, wanted: int) -> None:
+    if wanted not in (ANY_VERSION, actual):
+        raise BadVersionError(path, f"it is at version {actual}, not {wanted}")
+
+
+def _require_size(path: str, data: bytes) -> None:
+    if len(data) > TREE_NODE_MAX_BYTES:
+        raise BadArgumentsError(path, f"{len(data)} bytes are more than the {TREE_NODE_MAX_BYTES} that a node may hold")
+
+
+def _require_acl(path: str, acl: tuple[Acl, ...]) -> None:
+    if not acl or not all(rule.scheme and 0 <= rule.permissions <= 31 for rule in acl):
+        raise InvalidAclError(path)
+
+
+def _int32(value: int) -> int:
+    """Counters are 32 bits wide and start again below zero, as in ZooKeeper."""
+    return (value + 2**31) % 2**32 - 2**31

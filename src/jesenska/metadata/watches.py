@@ -1,0 +1,93 @@
+"""One-shot watches: who wants to hear once of the next change of a node, or of its children.
+
+    asked with        heard at
+    get, exists       creation, change of data, deletion of the node
+    children          creation or deletion of a child, deletion of the node
+
+A watch is used up by the first event it hears. Watchers are any hashable values; one watcher asking twice hears once. Events come in the order of
+the changes, and of one change first for the node, then for its parent, as ZooKeeper sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from enum import IntEnum
+from typing import Generic, NamedTuple, TypeVar
+
+from jesenska.metadata.transactions import Change, DataSet, NodeCreated, NodeDeleted
+from jesenska.metadata.tree import split
+
+
+class EventType(IntEnum):
+    """Kinds of event; the numbers are ZooKeeper's."""
+
+    NODE_CREATED = 1
+    NODE_DELETED = 2
+    NODE_DATA_CHANGED = 3
+    NODE_CHILDREN_CHANGED = 4
+
+
+class WatchEvent(NamedTuple):
+    type: EventType
+    path: str
+
+
+W = TypeVar("W", bound=Hashable)
+
+
+class Watches(Generic[W]):
+    """The watches of one tree."""
+
+    __slots__ = ("_child", "_data", "_of")
+
+    def __init__(self) -> None:
+        self._data: dict[str, dict[W, None]] = {}
+        self._child: dict[str, dict[W, None]] = {}
+        self._of: dict[W, set[tuple[bool, str]]] = {}
+
+    def watch_data(self, path: str, watcher: W) -> None:
+        """Asks for the next change of the node itself; it need not exist yet."""
+        self._data.setdefault(path, {})[watcher] = None
+        self._of.setdefault(watcher, set()).add((True, path))
+
+    def watch_children(self, path: str, watcher: W) -> None:
+        """Asks for the next change of the node's children."""
+        self._child.setdefault(path, {})[watcher] = None
+        self._of.setdefault(watcher, set()).add((False, path))
+
+    def forget(self, watcher: W) -> None:
+        """Drops everything that a watcher asked for."""
+        for is_data, path in self._of.pop(watcher, set()):
+            table = self._data if is_data else self._child
+            held = table[path]
+            del held[watcher]
+            if not held:
+                del table[path]
+
+    def fired(self, changes: Iterable[Change]) -> list[tuple[W, WatchEvent]]:
+        """The events of some changes, for those who asked; their watches are used up."""
+        found: list[tuple[W, WatchEvent]] = []
+        for change in changes:
+            match change:
+                case NodeCreated(path):
+                    self._take(found, (self._data,), path, EventType.NODE_CREATED)
+                    self._take(found, (self._child,), split(path)[0], EventType.NODE_CHILDREN_CHANGED)
+                case NodeDeleted(path):
+                    self._take(found, (self._data, self._child), path, EventType.NODE_DELETED)
+                    self._take(found, (self._child,), split(path)[0], EventType.NODE_CHILDREN_CHANGED)
+                case DataSet(path):
+                    self._take(found, (self._data,), path, EventType.NODE_DATA_CHANGED)
+        return found
+
+    def __len__(self) -> int:
+        return sum(len(places) for places in self._of.values())
+
+    def _take(self, found: list[tuple[W, WatchEvent]], tables: tuple[dict[str, dict[W, None]], ...], path: str, kind: EventType) -> None:
+        heard: dict[W, None] = {}
+        for table in tables:
+            for watcher in table.pop(path, {}):
+                heard[watcher] = None
+                places = self._of[watcher]
+                places.discard((table is self._data, path))
+                if not places:
+                    del self._of[watcher]
+        found += [(watcher, WatchEvent(kind, path)) for watcher in heard]
