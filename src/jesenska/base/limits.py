@@ -26,3 +26,5 @@ OPEN_SEGMENTS_MAX = 4096
 PRODUCERS_PER_PARTITION_MAX = 100_000
 #: Bytes of one node of the metadata tree (ZooKeeper's own limit).
 TREE_NODE_MAX_BYTES = 1024 * 1024
+#: Changes of the metadata tree that wait for their commit before further ones are refused.
+TREE_PENDING_MAX = 10_000
