@@ -868,8 +868,9 @@ class PartitionLog:
         self._closed = True
         if clean and self._failure is None:
             assert not self._pending, "queued appends must end before the log is closed"
-            self._files.replace_file(self._snapshot_path(self.log_end_offset), encode_snapshot(self.producers.entries()), sync=False)
             active = self._active
+            if self.log_end_offset > self.segments[0].base_offset:
+                self._files.replace_file(self._snapshot_path(self.log_end_offset), encode_snapshot(self.producers.entries()), sync=False)
             if active.max_timestamp >= 0:
                 active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
             active.trim()

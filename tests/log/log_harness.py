@@ -1,0 +1,125 @@
+"""Batches, and logs in a temporary directory, for the tests of the log room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.background import DirectoryWriter, inline_writer
+from jesenska.log.files import FileLayer
+from jesenska.log.log_config import LogConfig
+from jesenska.log.partition_log import AppendResult, PartitionLog
+from jesenska.log.recovery import LogLoader
+from jesenska.log.segment_file import OpenFiles
+from jesenska.records.batch import iter_headers
+from jesenska.records.decode import decode_batches
+from jesenska.records.encode import encode_batch
+from jesenska.records.record import Record
+
+NOW_MS = 1_600_000_000_000
+
+
+def make_batch(
+    count: int = 1,
+    *,
+    timestamp: int = NOW_MS,
+    value_bytes: int = 10,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> bytearray:
+    return encode_batch(
+        [(timestamp + index, b"key", bytes(value_bytes), ()) for index in range(count)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+    )
+
+
+@dataclass
+class LogHarness:
+    """One partition's log that can be closed, killed and opened again."""
+
+    directory: Path
+    config: LogConfig = field(default_factory=LogConfig)
+    files: FileLayer = field(default_factory=FileLayer)
+    writer: DirectoryWriter = field(default_factory=inline_writer)
+    now_ms: int = NOW_MS
+
+    def __post_init__(self) -> None:
+        self.open_files = OpenFiles(self.files, 64)
+        self.notes: list[str] = []
+        self.log = self.open(clean=True)
+
+    def open(self, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0) -> PartitionLog:
+        loader = LogLoader(
+            self.directory,
+            self.config,
+            self.files,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            now_ms=self.now_ms,
+        )
+        loaded = loader.load()
+        self.notes = loaded.notes
+        self.log = PartitionLog(TopicPartition("t", 0), loaded, self.config, self.files, self.open_files, self.writer, now_ms=self.now_ms)
+        self.log.high_watermark = self.log.log_end_offset
+        return self.log
+
+    def reopen(self) -> PartitionLog:
+        """An orderly stop and a start."""
+        start = self.log.log_start_offset
+        self.log.close()
+        return self.open(clean=True, log_start_offset=start)
+
+    def crash(self, recovery_point: int | None = None) -> PartitionLog:
+        """The process dies (what was written is in the files) and a new one starts."""
+        point = self.log.recovery_point if recovery_point is None else recovery_point
+        self.log.close(clean=False)
+        return self.open(clean=False, recovery_point=point)
+
+    def append(self, *batches: bytearray, leader_epoch: int = 0, now_ms: int | None = None) -> AppendResult:
+        buffer = memoryview(bytearray(b"".join(batches)))
+        headers = [header for _, header in iter_headers(buffer)]
+        result = self.log.append(buffer, headers, leader_epoch, self.now_ms if now_ms is None else now_ms)
+        self.log.high_watermark = self.log.log_end_offset
+        return result
+
+    def read(self, offset: int, max_bytes: int = 1 << 20, max_offset: int | None = None, minimum_one_batch: bool = True) -> bytes:
+        result = self.log.read(offset, max_bytes, max_offset, minimum_one_batch)
+        if result.region is None:
+            return b""
+        try:
+            return self.files.pread(result.region.file.fileno(), result.region.size_bytes, result.region.position)
+        finally:
+            result.region.release()
+
+    def offsets(self) -> list[int]:
+        return [record.offset for record in self.records()]
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.directory.iterdir())
+
+    def records(self, offset: int | None = None) -> list[Record]:
+        """Every record from an offset on, read as a consumer would."""
+        at = self.log.log_start_offset if offset is None else offset
+        found: list[Record] = []
+        while at < self.log.log_end_offset:
+            batch = list(decode_batches(self.read(at), start_offset=at))
+            assert batch, f"nothing at {at}"
+            found.extend(batch)
+            at = found[-1].offset + 1
+        return found
+
+    def contents(self) -> bytes:
+        return b"".join(segment.file.path.read_bytes()[: segment.size_bytes] for segment in self.log.segments)
+
+    def __enter__(self) -> LogHarness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.close(clean=False)
