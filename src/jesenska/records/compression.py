@@ -42,6 +42,7 @@ _LZ4_HEADER_SIZE_MIN = 7
 _LZ4_VERSION_MASK = 0xC0
 _LZ4_VERSION = 0x40
 _LZ4_INDEPENDENT = 0x20
+_LZ4_RESERVED = 0x03
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50
 _ZSTD_WINDOW_MAX_BYTES = 1 << 27
@@ -189,7 +190,7 @@ def _unlz4(data: memoryview, limit: int) -> Iterator[Buffer]:
     if len(data) < _LZ4_HEADER_SIZE_MIN:
         raise _cut_short("lz4")
     flags = data[4]
-    if data[:4] != _LZ4_MAGIC or flags & _LZ4_VERSION_MASK != _LZ4_VERSION:
+    if data[:4] != _LZ4_MAGIC or flags & _LZ4_VERSION_MASK != _LZ4_VERSION or flags & _LZ4_RESERVED:
         raise InvalidRecordError("the lz4 stream of the batch does not begin with a frame")
     if not flags & _LZ4_INDEPENDENT:
         raise InvalidRecordError("the lz4 frame of the batch has linked blocks, which Kafka clients cannot read")
