@@ -130,9 +130,9 @@ Request = OpenSession | CloseSession | Multi
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided: the transaction to journal, and the answers to give once it is."""
+    """What was decided: the transaction to journal, and the answers to give once it is. No transaction where nothing changes."""
 
-    transaction: Transaction
+    transaction: Transaction | None
     results: tuple[Result, ...]
 
 
@@ -231,19 +231,20 @@ class Tree:
             case OpenSession(session_id, timeout_ms):
                 if session_id in self.sessions or session_id == 0:
                     raise BadArgumentsError("/", f"session id {session_id:#x} is in use")
-                decision = Decision(Transaction(zxid, now_ms, (SessionOpened(session_id, timeout_ms),)), ())
-                self.apply(decision.transaction)
+                transaction = Transaction(zxid, now_ms, (SessionOpened(session_id, timeout_ms),))
+                self.apply(transaction)
+                return Decision(transaction, ())
             case CloseSession(session_id):
                 if session_id not in self.sessions:
                     raise SessionExpiredError("/")
                 gone = [NodeDeleted(path) for path in self.ephemerals(session_id)]
-                decision = Decision(Transaction(zxid, now_ms, (*gone, SessionClosed(session_id))), ())
-                self.apply(decision.transaction)
+                transaction = Transaction(zxid, now_ms, (*gone, SessionClosed(session_id)))
+                self.apply(transaction)
+                return Decision(transaction, ())
             case Multi(session_id, operations):
                 if session_id not in self.sessions:
                     raise SessionExpiredError("/")
-                decision = self._decide_all(session_id, operations, zxid, now_ms)
-        return decision
+                return self._decide_all(session_id, operations, zxid, now_ms)
 
     def _decide_all(self, session_id: int, operations: Sequence[Operation], zxid: int, now_ms: int) -> Decision:
         changes: list[Change] = []
@@ -266,6 +267,8 @@ class Tree:
             changes.append(change)
             node = self._nodes.get(change.path)
             results.append(Result(change.path, node.stat if node is not None else None))
+        if not changes:
+            return Decision(None, tuple(results))
         self.last_zxid = zxid
         return Decision(Transaction(zxid, now_ms, tuple(changes)), tuple(results))
 

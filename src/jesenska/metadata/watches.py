@@ -63,6 +63,10 @@ class Watches(Generic[W]):
             if not held:
                 del table[path]
 
+    def watchers(self) -> list[W]:
+        """Everyone who asked for something and has not heard all of it."""
+        return list(self._of)
+
     def fired(self, changes: Iterable[Change]) -> list[tuple[W, WatchEvent]]:
         """The events of some changes, for those who asked; their watches are used up."""
         found: list[tuple[W, WatchEvent]] = []

@@ -1,0 +1,363 @@
+"""The tree inside this process. It decides on the event loop, a thread writes the journal, and answers and watches leave after the commit.
+
+    request -> head.decide -> queue -> journal.commit (thread, everything that has queued, one fsync)
+                                          |
+            answers, watches <- committed.apply
+
+`head` is ahead: it has what was decided, so that requests can follow one another without waiting. `committed` is what readers see. A refusal waits
+as well, for it may be due to a change that is not committed yet.
+
+When a commit fails, nothing of it happened: `head` goes back to `committed`, and all that waited is refused. A full disk leaves the store usable
+(a later change may find room); any other failure ends it, since what is on the disk is then in doubt: sessions are LOST and the broker must start
+again.
+
+After a restart, sessions of the process that ended are closed: nobody can come back to them. `EmbeddedTree.simulated` keeps everything in memory,
+for tests and the simulator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from jesenska.base.clock import Clock
+from jesenska.base.limits import TREE_PENDING_MAX
+from jesenska.metadata.journal import Journal, JournalFullError, SqliteJournal
+from jesenska.metadata.store import SessionState, StateCallback, WatchCallback
+from jesenska.metadata.transactions import (
+    ANY_VERSION,
+    OPEN_ACL,
+    Acl,
+    ConnectionLossError,
+    Create,
+    Delete,
+    MultiError,
+    Operation,
+    Result,
+    SessionClosed,
+    SessionExpiredError,
+    SetData,
+    Stat,
+    Transaction,
+    TreeError,
+)
+from jesenska.metadata.tree import CloseSession, Multi, OpenSession, Request, Tree, check_path
+from jesenska.metadata.watches import WatchEvent, Watches
+
+DEFAULT_SESSION_TIMEOUT_MS = 18_000
+_SESSION_ID_BASE = 1 << 56  # as ZooKeeper's: the server's number in the highest byte
+
+
+class _Pending:
+    """A decision on its way to the disk: a transaction with its answers, or a refusal that waits for its turn."""
+
+    __slots__ = ("error", "future", "results", "transaction")
+
+    def __init__(
+        self,
+        transaction: Transaction | None,
+        results: tuple[Result, ...],
+        error: TreeError | MultiError | None,
+        future: asyncio.Future[tuple[Result, ...]],
+    ) -> None:
+        self.transaction, self.results, self.error, self.future = transaction, results, error, future
+
+
+class StoreFullError(ConnectionLossError):
+    """The disk is full: the change was not made, and may be tried again when there is room."""
+
+
+class EmbeddedTree:
+    """The one owner of the tree in this process; `session` gives stores on it."""
+
+    def __init__(self, tree: Tree, clock: Clock, journal: Journal | None, executor: ThreadPoolExecutor | None) -> None:
+        self._committed = tree
+        self._head = tree.copy()
+        self._clock = clock
+        self._journal = journal
+        self._executor = executor
+        self._queue: deque[_Pending] = deque()
+        self._committing = False
+        self._failure: str | None = None
+        self._sessions: dict[int, EmbeddedStore] = {}
+        self._watches: Watches[_Watcher] = Watches()
+
+    @staticmethod
+    async def open(path: Path, clock: Clock) -> EmbeddedTree:
+        """The tree journalled in that file, which is made where it is not there; JournalError with one sentence otherwise."""
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-metadata")
+        try:
+            journal, tree = await asyncio.get_running_loop().run_in_executor(executor, SqliteJournal.open, path)
+        except BaseException:
+            executor.shutdown(wait=False)
+            raise
+        embedded = EmbeddedTree(tree, clock, journal, executor)
+        try:
+            for session_id in sorted(tree.sessions):
+                await embedded._submit(CloseSession(session_id))
+        except BaseException:
+            await embedded.close()
+            raise
+        return embedded
+
+    @staticmethod
+    def simulated(clock: Clock, tree: Tree | None = None) -> EmbeddedTree:
+        """The same without a disk: a change is committed as soon as the loop comes round."""
+        return EmbeddedTree(tree if tree is not None else Tree(), clock, None, None)
+
+    @property
+    def tree(self) -> Tree:
+        """What has been committed; to be read only."""
+        return self._committed
+
+    async def session(self, timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> EmbeddedStore:
+        """A new session. A session of this process lasts as long as the process: nothing can come between."""
+        session_id = _SESSION_ID_BASE | (self._head.last_zxid + 1)
+        store = EmbeddedStore(self, session_id)
+        self._sessions[session_id] = store
+        try:
+            await self._submit(OpenSession(session_id, timeout_ms))
+        except BaseException:
+            self._sessions.pop(session_id, None)
+            raise
+        return store
+
+    async def expire(self, session_id: int) -> None:
+        """Ends a session as if nothing had been heard of it for too long: its ephemeral nodes go, its store is EXPIRED."""
+        await self._submit(CloseSession(session_id))
+
+    async def close(self) -> None:
+        """Waits for what was decided to be committed, then closes the file. Sessions that are open stay in it, to be closed at the next start."""
+        self._failure = self._failure or "the store is closed"
+        try:
+            await self._barrier()
+        except ConnectionLossError:
+            pass  # those who asked were told
+        for store in list(self._sessions.values()):
+            store._enter(SessionState.CLOSED)
+        self._sessions.clear()
+        if self._executor is not None and self._journal is not None:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._journal.close)
+            self._executor.shutdown(wait=True)
+            self._journal = self._executor = None
+
+    # Deciding and committing
+
+    def _submit(self, request: Request) -> asyncio.Future[tuple[Result, ...]]:
+        """Decides at once; the future has the answers when they may be given."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Result, ...]] = loop.create_future()
+        if self._failure is not None:
+            future.set_exception(ConnectionLossError("/", self._failure))
+            return future
+        if len(self._queue) >= TREE_PENDING_MAX:
+            future.set_exception(ConnectionLossError("/", f"{TREE_PENDING_MAX} changes wait for the disk already"))
+            return future
+        try:
+            decision = self._head.decide(request, self._clock.now_ms())
+        except (TreeError, MultiError) as error:
+            if not self._queue and not self._committing:
+                future.set_exception(error)
+                return future
+            self._queue.append(_Pending(None, (), error, future))
+        else:
+            if decision.transaction is None and not self._queue and not self._committing:
+                future.set_result(decision.results)
+                return future
+            self._queue.append(_Pending(decision.transaction, decision.results, None, future))
+        self._commit_next()
+        return future
+
+    def _commit_next(self) -> None:
+        if self._committing or not self._queue:
+            return
+        self._committing = True
+        batch = list(self._queue)
+        self._queue.clear()
+        loop = asyncio.get_running_loop()
+        transactions = [item.transaction for item in batch if item.transaction is not None]
+        if self._journal is None or self._executor is None or not transactions:
+            loop.call_soon(self._committed_batch, batch, None)
+            return
+        commit = loop.run_in_executor(self._executor, self._journal.commit, transactions)
+        commit.add_done_callback(lambda done: self._committed_batch(batch, done.exception()))
+
+    def _committed_batch(self, batch: list[_Pending], failure: BaseException | None) -> None:
+        if failure is not None:
+            self._fail(batch, failure)
+        else:
+            for item in batch:
+                if item.transaction is not None:
+                    self._publish(item.transaction)
+                if item.future.cancelled():
+                    continue
+                if item.error is not None:
+                    item.future.set_exception(item.error)
+                else:
+                    item.future.set_result(item.results)
+        self._committing = False
+        self._commit_next()
+
+    def _publish(self, transaction: Transaction) -> None:
+        """Shows a committed transaction to readers, and tells those who watch or whose session it ends."""
+        changes = self._committed.apply(transaction)
+        for watcher, event in self._watches.fired(changes):
+            watcher.call(event)
+        for change in changes:
+            if isinstance(change, SessionClosed):
+                store = self._sessions.pop(change.session_id, None)
+                if store is not None:
+                    self._forget_watches(store)
+                    store._enter(SessionState.EXPIRED)
+
+    def _fail(self, batch: list[_Pending], failure: BaseException) -> None:
+        waiting = [*batch, *self._queue]
+        self._queue.clear()
+        self._head = self._committed.copy()
+        is_full = isinstance(failure, JournalFullError)
+        if not is_full:
+            self._failure = str(failure)
+        for item in waiting:
+            if not item.future.cancelled():
+                item.future.set_exception((StoreFullError if is_full else ConnectionLossError)("/", str(failure)))
+        if not is_full:
+            for store in list(self._sessions.values()):
+                store._enter(SessionState.LOST)
+
+    async def _barrier(self) -> None:
+        """Returns when what was decided before the call is committed, or refused."""
+        if self._committing or self._queue:
+            future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
+            self._queue.append(_Pending(None, (), None, future))
+            self._commit_next()
+            await future
+
+    def _forget_watches(self, store: EmbeddedStore) -> None:
+        for watcher in [watcher for watcher in self._watches.watchers() if watcher.session_id == store.session_id]:
+            self._watches.forget(watcher)
+
+
+class _Watcher(NamedTuple):
+    """Who hears: one callback of one session; asking twice with the same callback, one hears once."""
+
+    session_id: int
+    callback: WatchCallback
+
+    def call(self, event: WatchEvent) -> None:
+        try:
+            self.callback(event)
+        except Exception as error:
+            # A broken listener must not keep others from hearing, nor answers from leaving.
+            asyncio.get_running_loop().call_exception_handler({"message": "a watch's callback raised", "exception": error})
+
+
+class EmbeddedStore:
+    """A session on the embedded tree; implements `Store`."""
+
+    def __init__(self, owner: EmbeddedTree, session_id: int) -> None:
+        self._owner = owner
+        self._session_id = session_id
+        self._state = SessionState.CONNECTED
+        self._state_callbacks: list[StateCallback] = []
+        self._last: asyncio.Future[tuple[Result, ...]] | None = None
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    def on_state(self, callback: StateCallback) -> None:
+        self._state_callbacks.append(callback)
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
+        await self._in_order()
+        found = self._owner._committed.get(path)
+        if watch is not None:
+            self._owner._watches.watch_data(path, self._watcher(watch))
+        return found
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        await self._in_order()
+        stat = self._owner._committed.exists(path)
+        if watch is not None:
+            self._owner._watches.watch_data(path, self._watcher(watch))
+        return stat
+
+    async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
+        await self._in_order()
+        found = self._owner._committed.children(path)
+        if watch is not None:
+            self._owner._watches.watch_children(path, self._watcher(watch))
+        return found
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL) -> Result:
+        return (await self._change((Create(path, data, ephemeral, sequential, acl),)))[0]
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        stat = (await self._change((SetData(path, data, version),)))[0].stat
+        assert stat is not None
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._change((Delete(path, version),))
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
+        if not operations:
+            return ()
+        try:
+            return await self._change(tuple(operations))
+        except TreeError as error:
+            if len(operations) == 1 and not isinstance(error, ConnectionLossError | SessionExpiredError):
+                raise MultiError(0, 1, error) from error
+            raise
+
+    async def sync(self, path: str = "/") -> None:
+        check_path(path)
+        self._require_alive()
+        await self._owner._barrier()
+
+    async def close(self) -> None:
+        if self._state in (SessionState.CLOSED, SessionState.EXPIRED):
+            return
+        self._owner._sessions.pop(self._session_id, None)
+        self._owner._forget_watches(self)
+        self._enter(SessionState.CLOSED)
+        try:
+            await self._owner._submit(CloseSession(self._session_id))
+        except ConnectionLossError:
+            pass  # the session is closed at the next start
+
+    def _change(self, operations: tuple[Operation, ...]) -> asyncio.Future[tuple[Result, ...]]:
+        self._require_alive()
+        self._last = self._owner._submit(Multi(self._session_id, operations))
+        return self._last
+
+    async def _in_order(self) -> None:
+        """A read comes after the writes that its session asked for before it."""
+        self._require_alive()
+        last = self._last
+        if last is not None and not last.done():
+            await asyncio.wait((last,))
+            self._require_alive()
+
+    def _require_alive(self) -> None:
+        if self._state in (SessionState.EXPIRED, SessionState.CLOSED):
+            raise SessionExpiredError("/", f"the session is {self._state.value}")
+        if self._owner._failure is not None:
+            raise ConnectionLossError("/", self._owner._failure)
+
+    def _watcher(self, callback: WatchCallback) -> _Watcher:
+        return _Watcher(self._session_id, callback)
+
+    def _enter(self, state: SessionState) -> None:
+        if state is self._state:
+            return
+        self._state = state
+        for callback in self._state_callbacks:
+            callback(state)

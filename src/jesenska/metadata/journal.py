@@ -1,0 +1,225 @@
+"""The tree on disk: one SQLite file, `jesenska-metadata.db`, directly in the first log directory.
+
+    nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner     one row per node, as it is now
+    sessions  id timeout_ms                                                                  one row per session
+    meta      key value                                                                      last_zxid
+    PRAGMA application_id = "jsnk", PRAGMA user_version = 1                                  the format of this file
+
+A commit writes the rows that some transactions change and the last zxid, in one SQLite transaction with one fsync (write-ahead log,
+synchronous=FULL). After a crash SQLite drops what was not committed: the file then holds a prefix of the transactions that contains every one that
+was answered. `-wal` and `-shm` beside the file belong to it while it is open or after a crash.
+
+The file is opened with an exclusive lock; the broker's lock on the directory keeps a second broker away before that.
+Everything here blocks: it runs on the writer thread (`store`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from jesenska.metadata.transactions import (
+    OPEN_ACL,
+    Acl,
+    AclSet,
+    DataSet,
+    NodeCreated,
+    NodeDeleted,
+    SessionClosed,
+    SessionOpened,
+    Transaction,
+)
+from jesenska.metadata.tree import Node, Tree, split
+
+METADATA_FILE = "jesenska-metadata.db"
+FORMAT = 1
+_APPLICATION_ID = int.from_bytes(b"jsnk", "big")
+
+_SCHEMA = """
+CREATE TABLE nodes (
+  path TEXT PRIMARY KEY, data BLOB NOT NULL, acl TEXT, czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL, pzxid INTEGER NOT NULL,
+  ctime INTEGER NOT NULL, mtime INTEGER NOT NULL, version INTEGER NOT NULL, creates INTEGER NOT NULL, aversion INTEGER NOT NULL,
+  owner INTEGER NOT NULL
+);
+CREATE TABLE sessions (id INTEGER PRIMARY KEY, timeout_ms INTEGER NOT NULL);
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
+"""
+
+
+class JournalError(Exception):
+    """The journal cannot be opened, read or written; the text is one sentence with the remedy."""
+
+
+class JournalFullError(JournalError):
+    """The disk is full: nothing of the commit was written, and a later one may succeed."""
+
+
+class Journal(Protocol):
+    """Where transactions are made durable."""
+
+    def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Returns when all of them are durable; JournalError, with none of them written, otherwise."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SqliteJournal:
+    """The journal in a file; made by `open`."""
+
+    __slots__ = ("_connection", "_path")
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+
+    @staticmethod
+    def open(path: Path) -> tuple[SqliteJournal, Tree]:
+        """The journal of that file and the tree it holds; a file that is not there is made. JournalError with one sentence."""
+        is_new = not path.exists()
+        try:
+            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+        except sqlite3.Error as error:
+            raise JournalError(f"The metadata file {path} cannot be opened ({error}): check the directory and its permissions.") from error
+        try:
+            journal = SqliteJournal(path, connection)
+            for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL", "fullfsync=ON", "checkpoint_fullfsync=ON"):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            journal._prepare()
+            tree = journal._load()
+        except (sqlite3.Error, ValueError) as error:
+            connection.close()
+            raise _sentence(path, error) from error
+        except JournalError:
+            connection.close()
+            raise
+        if is_new:
+            _sync_directory(path.parent)
+        return journal, tree
+
+    def _prepare(self) -> None:
+        """Makes the tables of a new file; refuses a file of another kind, of a newer format, or a damaged one."""
+        connection = self._connection
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables == 0 and application == 0:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.executemany("INSERT INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", [_row(path, node) for path, node in Tree().walk()])
+            connection.execute("INSERT INTO meta VALUES ('last_zxid', 0)")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute("COMMIT")
+            return
+        if application != _APPLICATION_ID:
+            raise JournalError(f"The file {self._path} is a database of another program: move it away, or give another directory in log.dirs.")
+        if version > FORMAT:
+            raise JournalError(f"The metadata file {self._path} has format {version}, and this release reads up to {FORMAT}: start the release that wrote it.")
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise JournalError(f"The metadata file {self._path} is damaged ({verdict}): restore it from a copy.")
+
+    def _load(self) -> Tree:
+        connection = self._connection
+        nodes = [_node(row) for row in connection.execute("SELECT * FROM nodes")]
+        sessions = {int(session): int(timeout) for session, timeout in connection.execute("SELECT id, timeout_ms FROM sessions")}
+        found = connection.execute("SELECT value FROM meta WHERE key = 'last_zxid'").fetchone()
+        if found is None:
+            raise ValueError("the number of the last transaction is missing")
+        return Tree.restored(nodes, sessions, int(found[0]))
+
+    def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Makes some transactions durable, all together; JournalFullError where the disk is full, JournalError for any other failure."""
+        if not transactions:
+            return
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for transaction in transactions:
+                self._write(transaction)
+            connection.execute("UPDATE meta SET value = ? WHERE key = 'last_zxid'", (transactions[-1].zxid,))
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                try:
+                    connection.execute("ROLLBACK")
+                except sqlite3.Error as second:
+                    raise _sentence(self._path, second) from error
+            raise _sentence(self._path, error) from error
+
+    def _write(self, transaction: Transaction) -> None:
+        execute = self._connection.execute
+        zxid, time_ms = transaction.zxid, transaction.time_ms
+        for change in transaction.changes:
+            match change:
+                case NodeCreated(path, data, acl, owner):
+                    node = Node(data, acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
+                    execute("INSERT INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", _row(path, node))
+                    execute("UPDATE nodes SET creates = creates + 1, pzxid = ? WHERE path = ?", (zxid, split(path)[0]))
+                case NodeDeleted(path):
+                    execute("DELETE FROM nodes WHERE path = ?", (path,))
+                    execute("UPDATE nodes SET pzxid = ? WHERE path = ?", (zxid, split(path)[0]))
+                case DataSet(path, data, version):
+                    execute("UPDATE nodes SET data = ?, version = ?, mzxid = ?, mtime = ? WHERE path = ?", (data, version, zxid, time_ms, path))
+                case AclSet(path, acl, version):
+                    execute("UPDATE nodes SET acl = ?, aversion = ? WHERE path = ?", (_acl_text(acl), version, path))
+                case SessionOpened(session_id, timeout_ms):
+                    execute("INSERT INTO sessions VALUES (?,?)", (session_id, timeout_ms))
+                case SessionClosed(session_id):
+                    execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+
+    def close(self) -> None:
+        """Folds the write-ahead log into the file and lets go of it."""
+        self._connection.close()
+
+
+def _row(path: str, node: Node) -> tuple[object, ...]:
+    return (
+        path, node.data, _acl_text(node.acl), node.czxid, node.mzxid, node.pzxid, node.ctime, node.mtime, node.version, node.creates,
+        node.aversion, node.ephemeral_owner,
+    )  # fmt: skip
+
+
+def _node(row: Sequence[object]) -> tuple[str, Node]:
+    path, data, acl, *numbers = row
+    if not isinstance(path, str) or not isinstance(data, bytes) or not all(isinstance(number, int) for number in numbers):
+        raise ValueError(f"the row of node {path!r} has values of the wrong kind")
+    czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner = (int(str(number)) for number in numbers)
+    return path, Node(data, _acl(acl), czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner)
+
+
+def _acl_text(acl: tuple[Acl, ...]) -> str | None:
+    """None for the open one, which nearly every node has."""
+    return None if acl == OPEN_ACL else json.dumps([list(rule) for rule in acl])
+
+
+def _acl(text: object) -> tuple[Acl, ...]:
+    if text is None:
+        return OPEN_ACL
+    return tuple(Acl(int(permissions), str(scheme), str(who)) for permissions, scheme, who in json.loads(str(text)))
+
+
+def _sentence(path: Path, error: Exception) -> JournalError:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_FULL"):
+        return JournalFullError(f"The disk is full, so the metadata file {path} cannot be written: make room; the change was not made.")
+    if name.startswith("SQLITE_BUSY"):
+        return JournalError(f"The metadata file {path} is in use by another process: stop that process, or give another directory in log.dirs.")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return JournalError(f"The metadata file {path} cannot be written ({error}): check the permissions of the directory.")
+    if name.startswith("SQLITE_IOERR"):
+        return JournalError(f"The metadata file {path} could not be read or written ({error}): check the disk, then start the broker again.")
+    return JournalError(f"The metadata file {path} is damaged ({error}): restore it from a copy.")
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
