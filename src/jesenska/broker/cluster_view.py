@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from jesenska.config.layers import TopicConfig
 from jesenska.log.log_config import LogConfig
 from jesenska.records.check import CheckRules
 from jesenska.replication.partition import Partition
@@ -16,20 +17,19 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 @dataclass(slots=True)
 class Topic:
-    """A topic with its partitions in order, and the settings that differ from the broker's defaults."""
+    """A topic with its partitions in order and its settings in force."""
 
     name: str
     topic_id: uuid.UUID
     partitions: list[Partition]
-    overrides: dict[str, str]
+    config: TopicConfig
     log_config: LogConfig
-    #: Limits of record timestamps: how far before and after the broker's time they may lie, ms.
+    #: The check of produced batches; with limits of time (`timed`) they are added for each request.
+    rules: CheckRules
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
-    min_in_sync_replicas: int
-    is_internal: bool = False
-    #: The check of records without timestamp limits, made once; None where limits are set and depend on the time.
-    fixed_rules: CheckRules | None = None
+    timed: bool
+    is_internal: bool
 
 
 @dataclass(frozen=True, slots=True)

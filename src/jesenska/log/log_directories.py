@@ -43,7 +43,13 @@ from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.meta_properties import MetaProperties, check_meta_properties, read_meta_properties, write_meta_properties
+from jesenska.log.meta_properties import (
+    MetaProperties,
+    check_meta_properties,
+    read_meta_properties,
+    refuse_raft_data,
+    write_meta_properties,
+)
 from jesenska.log.partition_log import DELETE_DIRECTORY_SUFFIX, PartitionLog
 from jesenska.log.partition_metadata import read_topic_id, write_topic_id
 from jesenska.log.recovery import LoadedLog, LogLoader
@@ -102,8 +108,6 @@ class LogDirectories:
         self,
         paths: Sequence[Path],
         *,
-        cluster_id: str,
-        broker_id: int,
         files: FileLayer | None = None,
         settings: DirectorySettings | None = None,
         background: Background | None = None,
@@ -117,8 +121,7 @@ class LogDirectories:
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
         self._background = background if background is not None else InlineBackground()
-        self._cluster_id = cluster_id
-        self._broker_id = broker_id
+        self._found: list[MetaProperties | None] = []
         self._jitter = jitter
         self._open_files = OpenFiles(self._files, open_segments_max)
         writer_for = writer_for if writer_for is not None else lambda path: inline_writer()
@@ -130,10 +133,11 @@ class LogDirectories:
 
     # -- start ------------------------------------------------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Creates, locks and checks every directory; LogDirectoryError or ForeignDataError, one sentence, if one cannot be used."""
+    def lock(self) -> list[MetaProperties | None]:
+        """Creates and locks every directory and gives what each says of itself; LogDirectoryError or ForeignDataError, one sentence, if one
+        cannot be used. From here on nobody else writes in them."""
+        self._found = []
         try:
-            found: list[MetaProperties | None] = []
             for directory in self.directories:
                 try:
                     self._files.mkdir(directory.path)
@@ -142,14 +146,25 @@ class LogDirectories:
                         f"The log directory {directory.path} cannot be created ({error.strerror}): create it for this user, or name another in log.dirs."
                     ) from error
                 directory.lock = DirectoryLock(directory.path)
-                found.append(read_meta_properties(directory.path, self._files))
-                check_meta_properties(directory.path, found[-1], self._cluster_id, self._broker_id)
-            for directory, properties in zip(self.directories, found, strict=True):
-                if properties is None or properties.cluster_id is None or properties.broker_id is None:
-                    write_meta_properties(directory.path, self._cluster_id, self._broker_id, self._files)
+                self._found.append(read_meta_properties(directory.path, self._files))
+                refuse_raft_data(directory.path, self._found[-1])
         except (JesenskaError, OSError):
             self._unlock()
             raise
+        return list(self._found)
+
+    def claim(self, cluster_id: str, broker_id: int) -> None:
+        """Checks that every directory is this broker's or nobody's, and marks the latter as its own; ForeignDataError otherwise."""
+        for directory, properties in zip(self.directories, self._found, strict=True):
+            check_meta_properties(directory.path, properties, cluster_id, broker_id)
+        for directory, properties in zip(self.directories, self._found, strict=True):
+            if properties is None or properties.cluster_id is None or properties.broker_id is None:
+                write_meta_properties(directory.path, cluster_id, broker_id, self._files)
+
+    @property
+    def was_clean(self) -> bool:
+        """True if the last stop was orderly in every directory; known after `load`."""
+        return all(directory.was_clean for directory in self.directories)
 
     def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from other threads."""

@@ -56,12 +56,17 @@ def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | 
     return MetaProperties(version, fields.get("cluster.id"), broker_id, fields.get("directory.id"))
 
 
-def check_meta_properties(directory: Path, found: MetaProperties | None, cluster_id: str, broker_id: int) -> None:
-    """ForeignDataError, one sentence, unless the data are this broker's of this cluster (or nobody's yet)."""
+def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
+    """ForeignDataError, one sentence, if the data are those of a KRaft node."""
     if (found is not None and found.version != 0) or (directory / KRAFT_LOG).is_dir():
         raise ForeignDataError(
             f"The log directory {directory} holds data of a Kafka node in KRaft mode, which this broker cannot serve yet: name another directory in log.dirs."
         )
+
+
+def check_meta_properties(directory: Path, found: MetaProperties | None, cluster_id: str, broker_id: int) -> None:
+    """ForeignDataError, one sentence, unless the data are this broker's of this cluster (or nobody's yet)."""
+    refuse_raft_data(directory, found)
     if found is None:
         return
     if found.cluster_id is not None and found.cluster_id != cluster_id:

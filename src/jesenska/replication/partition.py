@@ -12,10 +12,11 @@ This is a mover: it holds the log. The rules of ISR and high watermark will be m
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jesenska.base.errors import (
     FencedLeaderEpochError,
+    KafkaError,
     KafkaStorageError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
@@ -50,7 +51,9 @@ class Partition:
         self.isr = tuple(isr)
         self.log = log
         self.min_in_sync_replicas = min_in_sync_replicas
-        self.high_watermark = log.log_end_offset if log is not None else 0
+        self.high_watermark = 0
+        if log is not None:
+            self._advance(log)
 
     @property
     def last_stable_offset(self) -> int:
@@ -70,8 +73,11 @@ class Partition:
             raise UnknownLeaderEpochError(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
         return log
 
-    def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int) -> AppendResult:
-        """Appends checked batches as the leader. NotEnoughReplicasError before anything is written if acks=all cannot be kept."""
+    def append(
+        self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Callable[[AppendResult | KafkaError], None]
+    ) -> AppendResult | None:
+        """Appends checked batches as the leader; None if the write waits, and then `done` is called with what became of it.
+        NotEnoughReplicasError before anything is written if acks=all cannot be kept."""
         log = self.log
         if log is None:
             log = self.leader_log()
@@ -79,9 +85,19 @@ class Partition:
             raise NotEnoughReplicasError(
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas, min.insync.replicas asks for {self.min_in_sync_replicas}"
             )
-        result = log.append(buffer, headers, self.leader_epoch, now_ms)
-        self.high_watermark = log.log_end_offset
+
+        def written(outcome: AppendResult | KafkaError) -> None:
+            self._advance(log)
+            done(outcome)
+
+        result = log.append_or_queue(buffer, headers, self.leader_epoch, now_ms, written)
+        if result is not None:
+            self._advance(log)
         return result
+
+    def _advance(self, log: PartitionLog) -> None:
+        """What is in the log of the only in-sync replica is committed."""
+        self.high_watermark = log.high_watermark = log.log_end_offset
 
     def read(self, offset: int, max_bytes: int, current_leader_epoch: int, minimum_one_batch: bool) -> ReadResult:
         """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log."""

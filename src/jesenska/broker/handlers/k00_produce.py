@@ -14,35 +14,39 @@ checked at once; compressed ones and those over 64 KB in the thread pool, all of
 The connection takes no further request meanwhile, which keeps the order of its batches.
 
 acks 0 has no answer; an error closes the connection, as Kafka does, so that the producer learns of it. acks 1 and all are the same on a lone
-broker, except that all asks for min.insync.replicas first.
+broker, except that all asks for min.insync.replicas first. A write that must wait behind a flush of its directory delays the answer, not the loop.
 
 Left out: transactions (INVALID_REQUEST), message sets, quotas.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
     ErrorCode,
+    InvalidRecordError,
     InvalidRequestError,
     InvalidRequiredAcksError,
     InvalidTopicException,
     KafkaError,
+    UnknownServerError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
 from jesenska.base.limits import INLINE_CHECK_MAX_BYTES
 from jesenska.broker.cluster_view import Topic
 from jesenska.broker.dispatch import LATER, NO_ANSWER, Context, Outcome, handles
-from jesenska.records.batch import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC_OFFSET, BatchHeader, Codec
+from jesenska.log.partition_log import AppendResult
 from jesenska.records.check import CheckRules, check_batches
-from jesenska.records.faults import RecordsRejectedError
+from jesenska.records.faults import RecordErrors
+from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, LENGTH_OVERHEAD, Attributes, BatchHeader
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k00_produce import (
     ProduceRequest,
+    ProduceRequestPartition,
     ProduceResponse,
     ProduceResponseCurrentLeader,
     ProduceResponseNodeEndpoint,
@@ -54,19 +58,25 @@ from jesenska.wire.messages.k00_produce import (
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
+logger = logging.getLogger(__name__)
+
 _ACKS = (1, -1, 0)
-_FIRST_BATCHES = 3
-_FIRST_ZSTD = 7
+_FIRST_WITH_BATCHES = 3
+_FIRST_WITH_RECORD_ERRORS = 8
+_FIRST_WITH_LEADERS = 10
+_FIRST_WITH_IDS = 13
 _ADMIN_CLIENT = "__admin_client"
+_CODEC_BITS = int(Attributes.CODEC_MASK)
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class _Item:
     """One partition of a request on its way into the log."""
 
-    __slots__ = ("checked", "error", "index", "partition", "records", "rules")
+    __slots__ = ("answer", "checked", "error", "partition", "records", "rules")
 
     def __init__(self, index: int) -> None:
-        self.index = index
+        self.answer = ProduceResponsePartition(index=index)
         self.partition: Partition | None = None
         self.records: memoryview | None = None
         self.rules: CheckRules | None = None
@@ -74,45 +84,144 @@ class _Item:
         self.error: KafkaError | None = None
 
 
+class _Produce:
+    """A request in work: its partitions, and how many of them wait for their write."""
+
+    __slots__ = ("_broker", "_context", "_failed", "_items", "_pending", "_response", "_returned", "acks")
+
+    def __init__(self, broker: Broker, context: Context, acks: int, response: ProduceResponse, items: list[_Item]) -> None:
+        self._broker = broker
+        self._context = context
+        self.acks = acks
+        self._response = response
+        self._items = items
+        self._pending = 0
+        self._failed: KafkaError | None = None
+        self._returned = False
+
+    def append(self) -> Outcome:
+        """Appends every partition whose records are good; the answer, or LATER if a write waits behind a flush."""
+        now_ms = self._broker.clock.now_ms()
+        for item in self._items:
+            if item.error is None:
+                partition = item.partition
+                assert partition is not None
+                assert item.records is not None
+                assert item.checked is not None
+                size = sum(header.batch_length + LENGTH_OVERHEAD for header in item.checked)
+                try:
+                    result = partition.append(item.records[:size], item.checked, self.acks, now_ms, lambda outcome, item=item: self._written(item, outcome))
+                except KafkaError as error:
+                    item.error = error
+                else:
+                    if result is None:
+                        self._pending += 1
+                    else:
+                        self._appended(item, result)
+                    continue
+            self._refused(item)
+        self._returned = True
+        return LATER if self._pending else self._answer()
+
+    def _appended(self, item: _Item, result: AppendResult) -> None:
+        assert item.partition is not None
+        self._broker.waiting.notify(item.partition.topic_partition)
+        answer = item.answer
+        answer.base_offset = result.base_offset
+        answer.log_append_time_ms = result.log_append_time_ms
+        answer.log_start_offset = result.log_start_offset
+
+    def _written(self, item: _Item, outcome: AppendResult | KafkaError) -> None:
+        """A queued write is in the log, or failed."""
+        if isinstance(outcome, KafkaError):
+            item.error = outcome
+            self._refused(item)
+        else:
+            self._appended(item, outcome)
+        self._pending -= 1
+        if self._returned and not self._pending:
+            answer = self._answer()
+            if isinstance(answer, ProduceResponse):
+                self._context.answer(answer)
+            else:
+                self._context.no_answer()
+
+    def _answer(self) -> Outcome:
+        failed = self._failed
+        if not self.acks:
+            if failed is not None:
+                self._context.close(f"a produce request without acks failed: {failed}")
+            return NO_ANSWER
+        if failed is not None and self._context.version >= _FIRST_WITH_LEADERS and failed.code in _MOVED:
+            self._response.node_endpoints = [
+                ProduceResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+                for node, host, port in self._broker.endpoints_for(self._context.connection.listener_name)
+            ]
+        return self._response
+
+    def _refused(self, item: _Item) -> None:
+        error = item.error
+        assert error is not None
+        self._failed = error
+        answer = item.answer
+        answer.error_code = error.code
+        answer.base_offset = -1
+        answer.error_message = error.message or None
+        if error.code == ErrorCode.INVALID_RECORD and self._context.version < _FIRST_WITH_RECORD_ERRORS:
+            answer.error_code = ErrorCode.CORRUPT_MESSAGE  # clients before version 8 do not know INVALID_RECORD
+        if isinstance(error, RecordErrors):
+            answer.record_errors = [
+                ProduceResponseRecordError(batch_index=rejected.batch_index, batch_index_error_message=rejected.message) for rejected in error.record_errors
+            ]
+        if item.partition is not None:
+            if error.code in _MOVED:
+                answer.current_leader = ProduceResponseCurrentLeader(leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch)
+            if item.partition.log is not None:
+                answer.log_start_offset = item.partition.log.log_start_offset
+
+
 @handles(ProduceRequest, 0, 13)
 def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome:
-    acks, version = request.acks, context.version
+    version = context.version
     pooled: list[_Item] = []
-    plan: list[tuple[ProduceResponseTopic, list[_Item]]] = []
+    items: list[_Item] = []
+    response = ProduceResponse()
     refusal = _refuse_all(request, version)
     for wanted in request.topic_data:
-        topic = broker.view.by_id.get(wanted.topic_id) if version >= 13 else broker.view.topics.get(wanted.name)
-        items: list[_Item] = []
+        topic = broker.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(wanted.name)
+        answers = []
         for data in wanted.partition_data:
             item = _Item(data.index)
             items.append(item)
+            answers.append(item.answer)
             if refusal is not None:
                 item.error = refusal
                 continue
             try:
-                _prepare(broker, item, topic, data.records, version, context.client_id)
+                _prepare(broker, item, topic, data, version, context.client_id)
             except KafkaError as error:
                 item.error = error
                 continue
             if item.checked is None:
                 pooled.append(item)
-        plan.append((ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id), items))
+        response.responses.append(ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers))
+    produce = _Produce(broker, context, request.acks, response, items)
     if not pooled:
-        return _append(broker, plan, acks, context)
-    for _, items in plan:
-        for item in items:
-            if item.records is not None:
-                item.records = context.keep(item.records)
+        return produce.append()
+    for item in items:
+        if item.records is not None:
+            item.records = context.keep(item.records)
 
     def finish() -> None:
-        if not context.gone:
-            outcome = _append(broker, plan, acks, context)
-            if isinstance(outcome, ProduceResponse):
-                context.answer(outcome)
-            elif not context.gone:
-                context.no_answer()
+        if context.gone:
+            return
+        outcome = produce.append()
+        if isinstance(outcome, ProduceResponse):
+            context.answer(outcome)
+        elif outcome is NO_ANSWER:
+            context.no_answer()
 
-    broker.pool.submit(lambda: _check_all(pooled), finish)
+    broker.pool.submit(lambda: _check_all(pooled, version), finish)
     return LATER
 
 
@@ -121,106 +230,44 @@ def _refuse_all(request: ProduceRequest, version: int) -> KafkaError | None:
         return InvalidRequiredAcksError(f"acks is {request.acks}; it may be 0, 1 or -1 (all)")
     if request.transactional_id is not None:
         return InvalidRequestError("transactions are not served yet")
-    if version < _FIRST_BATCHES:
+    if version < _FIRST_WITH_BATCHES:
         return UnsupportedForMessageFormatError("message sets (Produce 0 to 2) are not served yet; produce record batches (Produce 3 and later)")
     return None
 
 
-def _prepare(broker: Broker, item: _Item, topic: Topic | None, records: object, version: int, client_id: str | None) -> None:
+def _prepare(broker: Broker, item: _Item, topic: Topic | None, data: ProduceRequestPartition, version: int, client_id: str | None) -> None:
     """Finds the partition and checks the records, unless they are for the pool."""
     if topic is None:
-        if version >= 13:
+        if version >= _FIRST_WITH_IDS:
             raise UnknownTopicIdError("this broker knows no topic of that id")
         raise UnknownTopicOrPartitionError("this broker knows no topic of that name")
-    if not 0 <= item.index < len(topic.partitions):
-        raise UnknownTopicOrPartitionError(f"{topic.name} has {len(topic.partitions)} partitions, none with the number {item.index}")
+    if not 0 <= data.index < len(topic.partitions):
+        raise UnknownTopicOrPartitionError(f"{topic.name} has {len(topic.partitions)} partitions, none with the number {data.index}")
     if topic.is_internal and client_id != _ADMIN_CLIENT:
         raise InvalidTopicException(f"clients do not write to the internal topic {topic.name}")
-    partition = topic.partitions[item.index]
+    partition = topic.partitions[data.index]
     partition.leader_log()
     item.partition = partition
-    assert isinstance(records, memoryview | None)
-    if records is None or not records:
-        raise InvalidRequestError("a partition without records")
+    records = data.records
+    if not isinstance(records, memoryview):
+        raise InvalidRecordError("a partition without records")
     item.records = records
     item.rules = broker.check_rules(topic)
     size = len(records)
-    if size >= HEADER_SIZE:
-        attributes = records[ATTRIBUTES_OFFSET + 1] & 0x07 if records[MAGIC_OFFSET] == 2 else 0
-        if attributes == Codec.ZSTD and version < _FIRST_ZSTD:
-            raise UnsupportedCompressionTypeError("zstd is for Produce 7 and later")
-        if attributes or size > INLINE_CHECK_MAX_BYTES:
-            return
-    item.checked = check_batches(records, item.rules)
+    if size > INLINE_CHECK_MAX_BYTES or (size >= HEADER_SIZE and records[ATTRIBUTES_OFFSET + 1] & _CODEC_BITS):
+        return
+    item.checked = check_batches(records, item.rules, version)
 
 
-def _check_all(items: list[_Item]) -> None:
+def _check_all(items: list[_Item], version: int) -> None:
     """Runs in the pool."""
     for item in items:
         assert item.records is not None
         assert item.rules is not None
         try:
-            item.checked = check_batches(item.records, item.rules)
+            item.checked = check_batches(item.records, item.rules, version)
         except KafkaError as error:
             item.error = error
-
-
-def _append(broker: Broker, plan: list[tuple[ProduceResponseTopic, list[_Item]]], acks: int, context: Context) -> Outcome:
-    now_ms = broker.clock.now_ms()
-    failed: KafkaError | None = None
-    for answer, items in plan:
-        partitions = answer.partition_responses
-        for item in items:
-            if item.error is None:
-                partition = item.partition
-                assert partition is not None
-                assert item.records is not None
-                assert item.checked is not None
-                try:
-                    result = partition.append(item.records, item.checked, acks, now_ms)
-                except KafkaError as error:
-                    item.error = error
-                else:
-                    broker.waiting.notify(partition.topic_partition)
-                    if acks:
-                        partitions.append(
-                            ProduceResponsePartition(
-                                index=item.index,
-                                base_offset=result.base_offset,
-                                log_append_time_ms=result.log_append_time_ms,
-                                log_start_offset=result.log_start_offset,
-                            )
-                        )
-                    continue
-            failed = item.error
-            if acks:
-                partitions.append(_refused(broker, item, context))
-    if acks:
-        response = ProduceResponse(responses=[answer for answer, _ in plan])
-        if failed is not None and context.version >= 10 and failed.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-            response.node_endpoints = [
-                ProduceResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-                for node, host, port in broker.endpoints_for(context.connection.listener_name)
-            ]
-        return response
-    if failed is not None:
-        context.close(f"a produce request without acks failed: {failed}")
-    return NO_ANSWER
-
-
-def _refused(broker: Broker, item: _Item, context: Context) -> ProduceResponsePartition:
-    error = item.error
-    assert error is not None
-    answer = ProduceResponsePartition(index=item.index, error_code=error.code, base_offset=-1, error_message=error.message or None)
-    if context.version < _FIRST_ZSTD + 1 and error.code == ErrorCode.INVALID_RECORD:
-        answer.error_code = ErrorCode.CORRUPT_MESSAGE  # INVALID_RECORD is known from version 8 on
-    if isinstance(error, RecordsRejectedError):
-        answer.record_errors = [
-            ProduceResponseRecordError(batch_index=rejected.batch_index, batch_index_error_message=rejected.message) for rejected in error.rejected
-        ]
-    if item.partition is not None:
-        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-            answer.current_leader = ProduceResponseCurrentLeader(leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch)
-        if item.partition.log is not None:
-            answer.log_start_offset = item.partition.log.log_start_offset
-    return answer
+        except Exception:
+            logger.exception("the check of a batch failed")
+            item.error = UnknownServerError("the check of a batch failed")

@@ -98,7 +98,7 @@ def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, an
         answer.old_style_offsets = [offset][: max(asked.max_num_offsets, 0)]
     else:
         answer.offset = offset
-        answer.leader_epoch = partition.leader_epoch if time == LATEST else log.epoch_of(offset)
+        answer.leader_epoch = partition.leader_epoch if time == LATEST else log.leader_epochs.epoch_for_offset(offset)
     return True
 
 
@@ -108,7 +108,7 @@ def _look_up(partition: Partition, asked: ListOffsetsRequestPartition, answer: L
     if version == 0:
         answer.old_style_offsets = log.segment_starts_before(asked.timestamp, asked.max_num_offsets)
         return
-    found = log.max_timestamp_offset() if asked.timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(asked.timestamp)
+    found = log.offset_of_max_timestamp() if asked.timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(asked.timestamp)
     if found is not None and found.offset < partition.high_watermark:
         answer.timestamp, answer.offset, answer.leader_epoch = found.timestamp_ms, found.offset, found.leader_epoch
     answer.error_code = ErrorCode.NONE

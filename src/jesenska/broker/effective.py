@@ -1,0 +1,68 @@
+"""From settings to what the rooms take: a topic's settings as its log's values, a broker's as those of its directories."""
+
+from __future__ import annotations
+
+from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
+from jesenska.config.layers import BrokerConfig, TopicConfig
+from jesenska.log.log_config import LogConfig
+from jesenska.log.log_directories import DirectorySettings
+from jesenska.records.check import CheckRules
+
+_INT64_MAX = 2**63 - 1
+
+
+def log_config_of(topic: TopicConfig) -> LogConfig:
+    """What a partition's log needs of its topic's settings."""
+    policy = topic.strings("cleanup.policy")
+    return LogConfig(
+        segment_bytes=topic.integer("segment.bytes"),
+        segment_ms=topic.integer("segment.ms"),
+        segment_jitter_ms=topic.integer("segment.jitter.ms"),
+        segment_index_bytes=topic.integer("segment.index.bytes"),
+        index_interval_bytes=topic.integer("index.interval.bytes"),
+        retention_ms=topic.integer("retention.ms"),
+        retention_bytes=topic.integer("retention.bytes"),
+        delete="delete" in policy,
+        compact="compact" in policy,
+        flush_messages=topic.integer("flush.messages"),
+        flush_ms=topic.integer("flush.ms"),
+        file_delete_delay_ms=topic.integer("file.delete.delay.ms"),
+        max_message_bytes=topic.integer("max.message.bytes"),
+        preallocate=topic.boolean("preallocate"),
+        log_append_time=topic.value("message.timestamp.type") == "LogAppendTime",
+        min_cleanable_dirty_ratio=topic.number("min.cleanable.dirty.ratio"),
+        min_compaction_lag_ms=topic.integer("min.compaction.lag.ms"),
+        max_compaction_lag_ms=topic.integer("max.compaction.lag.ms"),
+        delete_retention_ms=topic.integer("delete.retention.ms"),
+    )
+
+
+def check_rules_of(topic: TopicConfig, config: LogConfig) -> tuple[CheckRules, int, int]:
+    """The check of produced batches without the limits of time, and those limits: how far before and after now a timestamp may lie, ms."""
+    rules = CheckRules(
+        max_message_bytes=config.max_message_bytes,
+        key_required=config.compact,
+        log_append_time=config.log_append_time,
+        decompressed_max_bytes=DECOMPRESSED_BATCH_MAX_BYTES,
+    )
+    return rules, topic.timestamp_before_max_ms, topic.timestamp_after_max_ms
+
+
+def rules_at(rules: CheckRules, before_max_ms: int, after_max_ms: int, now_ms: int) -> CheckRules:
+    """The rules with the limits of time as they are now."""
+    return rules._replace(
+        earliest_timestamp_ms=now_ms - before_max_ms if before_max_ms < _INT64_MAX else -(2**63),
+        latest_timestamp_ms=now_ms + after_max_ms if after_max_ms < _INT64_MAX else _INT64_MAX,
+    )
+
+
+def directory_settings_of(config: BrokerConfig) -> DirectorySettings:
+    return DirectorySettings(
+        recovery_threads_per_data_dir=config.integer("num.recovery.threads.per.data.dir"),
+        flush_offset_checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
+        flush_start_offset_checkpoint_interval_ms=config.integer("log.flush.start.offset.checkpoint.interval.ms"),
+        high_watermark_checkpoint_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
+        retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
+        producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
+        producer_id_expiration_check_interval_ms=config.integer("producer.id.expiration.check.interval.ms"),
+    )

@@ -1,0 +1,238 @@
+"""A broker: the order in which it starts and stops, and what handlers find in it.
+
+    start   listeners bound -> directories locked -> tree opened -> cluster id settled -> logs loaded and recovered -> registered in the tree
+            -> view of topics built -> connections accepted
+    stop    no new connections -> requests in work answered -> session closed -> logs synced, marked clean -> directories given up
+
+Binding first means that a taken port is told before anything is touched; clients that connect during recovery wait in the backlog.
+
+After a crash the tree has what was answered, the logs are recovered past their recovery points, and each partition's leader epoch is raised, so
+that a consumer can tell a log that was cut from one that went on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from jesenska.base.clock import Clock, SystemClock, system_random
+from jesenska.base.errors import JesenskaError
+from jesenska.broker import handlers
+from jesenska.broker.cluster_view import BrokerNode, ClusterView, Topic
+from jesenska.broker.dispatch import Dispatcher
+from jesenska.broker.effective import directory_settings_of, rules_at
+from jesenska.broker.pool import Pool
+from jesenska.broker.registration import generate_broker_id, prepare_tree, register_broker, settle_cluster_id
+from jesenska.broker.settings import Settings
+from jesenska.broker.topics import Topics
+from jesenska.broker.waiting import WaitingRoom
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.listeners import Listener as ConfiguredListener
+from jesenska.config.listeners import listeners_of
+from jesenska.log.background import DirectoryWriter, ThreadBackground
+from jesenska.log.files import raise_open_file_limit
+from jesenska.log.log_directories import Known, LoadProgress, LogDirectories
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.journal import METADATA_FILE, JournalError
+from jesenska.metadata.producer_ids import ProducerIds
+from jesenska.net.listener import Listener
+from jesenska.records.check import CheckRules
+
+logger = logging.getLogger(__name__)
+
+_POOL_THREADS = 2
+_TICK_SECONDS = 1.0
+_STOP_GRACE_SECONDS = 5.0
+_PROGRESS_SECONDS = 2.0
+
+handlers.load()
+
+
+class Broker:
+    """One broker on the running event loop: `start`, then `stop`. Handlers use its public attributes."""
+
+    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.random = system_random()
+        self.broker_id = config.integer("broker.id")
+        self._loop = asyncio.get_running_loop()
+        self._listeners_config = listeners_of(config)
+        self._listeners: list[Listener] = []
+        self._tree: EmbeddedTree | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._writers: list[ThreadPoolExecutor] = []
+        self._locked = False
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="jesenska-background")
+        self._stopped = False
+        self.pool = Pool(self._loop, _POOL_THREADS)
+        self.waiting = WaitingRoom(self._loop)
+        self.dispatcher = Dispatcher(self, self._loop, self.clock, config.integer("socket.request.max.bytes"))
+        self.view = ClusterView("", -1)
+        self.fetch_max_bytes = config.integer("fetch.max.bytes")
+        self.directories: LogDirectories
+        self.topics: Topics
+        self.settings: Settings
+        self.producer_ids: ProducerIds
+
+    # --- starting -----------------------------------------------------------------------------------------------------------------------
+
+    async def start(self, on_progress: Callable[[str], None] | None = None) -> None:
+        """Returns when clients can connect; JesenskaError with one sentence if this broker cannot start. `on_progress` is told of long
+        recoveries."""
+        open_segments_max = raise_open_file_limit()
+        self._bind()
+        paths = [Path(item) for item in self._log_dirs()]
+        self.directories = LogDirectories(
+            paths,
+            settings=directory_settings_of(self.config),
+            background=ThreadBackground(self._background, self._loop.call_soon_threadsafe),
+            writer_for=self._writer_for,
+            open_segments_max=open_segments_max,
+            jitter=lambda limit: self.random.randint(0, limit) if limit > 0 else 0,
+        )
+        found = self.directories.lock()
+        self._locked = True
+        try:
+            self._tree = await EmbeddedTree.open(paths[0] / METADATA_FILE, self.clock)
+        except JournalError as error:
+            raise JesenskaError(str(error)) from error
+        store = await self._tree.session()
+        await prepare_tree(store)
+        cluster_id = await settle_cluster_id(store, next((item.cluster_id for item in found if item is not None and item.cluster_id), None))
+        if self.broker_id < 0:
+            known_id = next((item.broker_id for item in found if item is not None and item.broker_id is not None), None)
+            self.broker_id = known_id if known_id is not None else await generate_broker_id(store, self.config.integer("reserved.broker.max.id"))
+        self.directories.claim(cluster_id, self.broker_id)
+        self.view.cluster_id = cluster_id
+        self.settings = Settings(self, store)
+        await self.settings.load()
+        self.topics = Topics(self, store)
+        known = await self.topics.read()
+        await self._load_logs(known, on_progress)
+        await self.topics.take_over(clean=self.directories.was_clean)
+        endpoints = self._endpoints()
+        self.view.brokers[self.broker_id] = BrokerNode(
+            self.broker_id, {item.name: (item.host, item.port) for item in endpoints}, self.config.string("broker.rack")
+        )
+        await register_broker(store, self.broker_id, endpoints, self.config.string("broker.rack"), self.clock.now_ms())
+        self.view.controller_id = self.broker_id
+        self.producer_ids = ProducerIds(store, self.broker_id)
+        for listener in self._listeners:
+            listener.start()
+        self._ticking = self._loop.create_task(self._tick())
+        logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
+
+    def _bind(self) -> None:
+        for item in self._listeners_config.opened:
+            name = item.name
+
+            def accepted(sock: socket.socket, host: str, name: str = name) -> None:
+                self.dispatcher.accept(sock, host, name)
+
+            self._listeners.append(Listener(self._loop, name, item.host, item.port, accepted))
+
+    def _log_dirs(self) -> list[str]:
+        several = self.config.string("log.dirs")
+        text = several if several is not None else self.config.string("log.dir") or ""
+        found = [item.strip() for item in text.split(",") if item.strip()]
+        if not found:
+            raise JesenskaError("log.dirs names no directory: set it to where the data is to be kept.")
+        return found
+
+    def _writer_for(self, path: Path) -> DirectoryWriter:
+        executors = [ThreadPoolExecutor(1, thread_name_prefix=f"jesenska-{work}") for work in ("writer", "flusher")]
+        self._writers += executors
+        writer, flusher = (ThreadBackground(executor, self._loop.call_soon_threadsafe) for executor in executors)
+        return DirectoryWriter(writer, flusher)
+
+    async def _load_logs(self, known: Known, on_progress: Callable[[str], None] | None) -> None:
+        latest: list[LoadProgress] = []
+
+        def progress(item: LoadProgress) -> None:
+            latest[:] = [item]
+
+        loading = self._loop.run_in_executor(self._background, self.directories.load, known, self.clock.now_ms(), progress)
+        while True:
+            done, _ = await asyncio.wait({loading}, timeout=_PROGRESS_SECONDS)
+            if done:
+                break
+            if latest and on_progress is not None:
+                item = latest[0]
+                on_progress(
+                    f"recovering: {item.partitions_done} of {item.partitions_total} partitions, {item.checked_bytes / 1e6:.0f} MB checked"
+                )
+        loading.result()
+
+    def _endpoints(self) -> tuple[ConfiguredListener, ...]:
+        ports = {listener.name: listener.port for listener in self._listeners}
+        return self._listeners_config.advertise(ports, socket.gethostname())
+
+    # --- what handlers ask --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def first_listener_name(self) -> str:
+        return self._listeners[0].name
+
+    @property
+    def auto_create_topics(self) -> bool:
+        return self.config.boolean("auto.create.topics.enable")
+
+    def endpoint_for(self, listener_name: str) -> tuple[str, int]:
+        """Host and port that clients of a listener use for this broker."""
+        endpoints = self.view.brokers[self.broker_id].endpoints
+        return endpoints[listener_name] if listener_name in endpoints else next(iter(endpoints.values()))
+
+    def endpoints_for(self, listener_name: str) -> Iterator[tuple[BrokerNode, str, int]]:
+        """Every broker with its host and port on a listener of that name; a broker without one is left out, as Kafka does."""
+        for node in self.view.brokers.values():
+            endpoint = node.endpoints.get(listener_name)
+            if endpoint is not None:
+                yield node, endpoint[0], endpoint[1]
+
+    def check_rules(self, topic: Topic) -> CheckRules:
+        """What is checked of batches for a topic now."""
+        if not topic.timed:
+            return topic.rules
+        return rules_at(topic.rules, topic.timestamp_before_max_ms, topic.timestamp_after_max_ms, self.clock.now_ms())
+
+    # --- running and stopping -----------------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            try:
+                self.directories.tick(self.clock.now_ms())
+            except Exception:
+                logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
+
+    async def stop(self) -> None:
+        """Stops in order; harmless a second time, or after a start that failed."""
+        if self._stopped:
+            return
+        self._stopped = True
+        for listener in self._listeners:
+            listener.close()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.wait({self._ticking})
+        self.waiting.close()
+        await self.dispatcher.close(_STOP_GRACE_SECONDS)
+        await self._loop.run_in_executor(None, self._finish_threads)
+        await asyncio.sleep(0)  # what the threads handed back
+        if self._tree is not None:
+            await self._tree.close()
+        if self._locked:
+            await self._loop.run_in_executor(None, self._close_directories)
+
+    def _finish_threads(self) -> None:
+        self.pool.close()
+        for executor in [*self._writers, self._background]:
+            executor.shutdown(wait=True)
+
+    def _close_directories(self) -> None:
+        self.directories.close(clean=self._ticking is not None)

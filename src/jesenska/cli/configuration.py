@@ -1,0 +1,41 @@
+"""A broker's configuration from the command line's view: file, environment and overrides, with warnings for what is not known or has no effect."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.properties import PropertiesError
+from jesenska.config.safety import StartRefused, refuse_unsafe
+from jesenska.config.sources import OverrideError, gather
+
+logger = logging.getLogger(__name__)
+
+
+def broker_config(
+    file: str | None = None, defaults: Mapping[str, str] | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> BrokerConfig:
+    """The settings to start with: overrides beat the environment, that beats the file, and all beat `defaults`. JesenskaError with one
+    sentence for what cannot be read, is not valid, or would not be safe."""
+    content = None
+    if file is not None:
+        try:
+            content = Path(file).read_bytes()
+        except OSError as error:
+            raise JesenskaError(f"The configuration file {file} cannot be read ({error.strerror}): name one that exists.") from error
+    try:
+        gathered = gather(content, os.environ if environment is None else environment, overrides)
+        for unknown in gathered.unknown:
+            logger.warning("%s", unknown)
+        config = BrokerConfig({**(defaults or {}), **gathered.settings})
+        refuse_unsafe(config)
+    except (PropertiesError, OverrideError, StartRefused) as error:
+        raise JesenskaError(str(error)) from error
+    for setting in config.unused():
+        if setting.name in gathered.settings:
+            logger.warning("%s is stored, but has no effect yet: %s", setting.name, setting.reason)
+    return config

@@ -1,0 +1,84 @@
+"""jesenska: `up` starts a broker without a configuration file; every other tool has Kafka's own name.
+
+jesenska up                    127.0.0.1:9092, data in ./data
+jesenska up --any-port         any free port if 9092 is taken
+jesenska up --host 0.0.0.0     for other machines, too
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.broker.server import Broker
+from jesenska.cli.broker_process import configure_logging, run_broker
+from jesenska.cli.configuration import broker_config
+from jesenska.cli.tool import Parser, run
+from jesenska.net.listener import PortTakenError
+
+_DEFAULT_PORT = 9092
+
+
+def _parser() -> Parser:
+    parser = Parser("jesenska", "A Kafka broker and its tools, in Python.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    up = commands.add_parser("up", help="Start a broker; no configuration file needed.", allow_abbrev=False)
+    up.add_argument("--host", default="127.0.0.1", help="Address to listen on and to tell clients (default: 127.0.0.1, this machine only).")
+    up.add_argument("--port", type=int, default=_DEFAULT_PORT, help="Port to listen on (default: 9092).")
+    up.add_argument("--any-port", action="store_true", help="Take any free port if that one is taken.")
+    up.add_argument("--data", default="data", metavar="DIR", help="Directory for the data (default: ./data).")
+    up.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="A setting of server.properties; may be repeated.")
+    up.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"], help="How much to log on stderr.")
+    up.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    if sys.platform == "win32":
+        print("jesenska: Windows is not supported; run it inside WSL, where it works as on Linux.", file=sys.stderr)
+        return 1
+    return run(_parser(), arguments, _up)
+
+
+def _up(options: argparse.Namespace) -> int:
+    configure_logging(options.log_level)
+    try:
+        return _run(options, options.port)
+    except PortTakenError as error:
+        if not options.any_port:
+            raise JesenskaError(
+                f"Port {error.port} is taken by another process, perhaps another broker: stop that one, choose one with --port, or add --any-port."
+            ) from error
+        print(f"Port {error.port} is taken; using another one.", file=sys.stderr)
+        return _run(options, 0)
+
+
+def _run(options: argparse.Namespace, port: int) -> int:
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    everywhere = options.host in ("0.0.0.0", "::")  # noqa: S104
+    defaults = {
+        "listeners": f"PLAINTEXT://{'' if everywhere else host}:{port}",
+        "log.dirs": str(Path(options.data)),
+        "broker.id": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+    }
+    config = broker_config(defaults=defaults, overrides=options.override)
+    return run_broker(config, lambda broker: _announce(broker, options.data), lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def _announce(broker: Broker, data: str) -> None:
+    host, port = broker.endpoint_for(broker.first_listener_name)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    print(
+        f"jesenska is up at {address} (data in {data}; Ctrl-C stops it)\n"
+        f"\n"
+        f"  kafka-topics --bootstrap-server {address} --create --topic test --partitions 3\n"
+        f"  kafka-console-producer --bootstrap-server {address} --topic test\n"
+        f"  kafka-console-consumer --bootstrap-server {address} --topic test --from-beginning",
+        flush=True,
+    )

@@ -1,0 +1,154 @@
+"""What all tools share: flags as Kafka writes them, one sentence for an error, the exit code, the connection to a cluster.
+
+    exit 0   done          1   failed: one sentence on stderr          2   wrong flags          130   stopped by Ctrl-C
+
+`--debug` shows the stack behind a sentence. Kafka's own spellings of flags are kept; where two releases differ both are understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jesenska import __version__
+from jesenska.base.errors import JesenskaError
+from jesenska.client.cluster import Cluster
+from jesenska.config.properties import PropertiesError, parse_properties
+
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Flags without abbreviations; a mistake prints the options and one sentence."""
+
+    def __init__(self, name: str, description: str) -> None:
+        super().__init__(prog=name, description=description, allow_abbrev=False, formatter_class=_Wide)
+        self.add_argument("--version", action="version", version=f"{name} of jesenska {__version__}", help="Display the release and exit.")
+        self.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}; {self.prog} --help lists the options.", file=sys.stderr)
+        raise SystemExit(WRONG_USE)
+
+
+class _Wide(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=36, width=120)
+
+
+def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], int | None]) -> int:
+    """Parses and works; a tool without arguments prints its options and fails, as Kafka's do."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given and parser_needs_arguments(parser):
+        parser.print_help(sys.stderr)
+        return FAILED
+    options = parser.parse_args(given)
+    try:
+        return work(options) or 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; the interpreter must not complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (JesenskaError, PropertiesError) as error:
+        if options.debug:
+            raise
+        print(f"{parser.prog}: {sentence(error)}", file=sys.stderr)
+        return FAILED
+    except OSError as error:
+        if options.debug:
+            raise
+        print(f"{parser.prog}: {error.filename or 'A system call'}: {error.strerror or error}.", file=sys.stderr)
+        return FAILED
+
+
+def run_async(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], Awaitable[int | None]]) -> int:
+    """As `run`, for work on an event loop."""
+
+    async def main(options: argparse.Namespace) -> int | None:
+        return await work(options)
+
+    return run(parser, arguments, lambda options: asyncio.run(main(options)))
+
+
+def parser_needs_arguments(parser: Parser) -> bool:
+    return not getattr(parser, "runs_without_arguments", False)
+
+
+def sentence(error: BaseException) -> str:
+    """The error's text as one sentence with a full stop."""
+    text = str(error).strip() or type(error).__name__
+    return text if text[-1] in ".!?:" else text + "."
+
+
+# --- the connection -------------------------------------------------------------------------------------------------------------------------
+
+
+def add_bootstrap(parser: argparse.ArgumentParser, *, old_name: str | None = None) -> None:
+    """The flags that say which cluster: `--bootstrap-server`, the older name where a tool had one, and `--command-config`."""
+    names = ["--bootstrap-server", *([old_name] if old_name else [])]
+    parser.add_argument(*names, dest="bootstrap_server", metavar="HOST:PORT[,...]", help="The Kafka server to connect to.")
+    parser.add_argument("--command-config", metavar="FILE", help="Property file containing configs to be passed to the client.")
+
+
+def read_properties(path: str | None) -> dict[str, str]:
+    """The settings of a property file; nothing without a path."""
+    if path is None:
+        return {}
+    try:
+        return parse_properties(Path(path).read_bytes())
+    except OSError as error:
+        raise JesenskaError(f"The file {path} cannot be read ({error.strerror}): name one that exists.") from error
+
+
+def properties_of(items: Sequence[str] | None) -> dict[str, str]:
+    """Settings given as name=value; JesenskaError for what is not."""
+    found = {}
+    for item in items or ():
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise JesenskaError(f"{item!r} is not a setting: write name=value.")
+        found[name.strip()] = value
+    return found
+
+
+@contextlib.asynccontextmanager
+async def cluster_of(options: argparse.Namespace, settings: dict[str, str] | None = None) -> AsyncIterator[Cluster]:
+    """The cluster that the flags name; closed at the end."""
+    if not options.bootstrap_server:
+        raise JesenskaError("No broker is named: give --bootstrap-server host:port, for example 127.0.0.1:9092.")
+    settings = read_properties(options.command_config) | (settings or {}) if "command_config" in options else settings or {}
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol != "PLAINTEXT":
+        raise JesenskaError(f"security.protocol={protocol} is not built yet: only PLAINTEXT connections are, and none is made in its place.")
+    cluster = Cluster(
+        options.bootstrap_server,
+        client_id=settings.get("client.id", "jesenska"),
+        request_timeout_seconds=_milliseconds(settings, "request.timeout.ms", 30_000) / 1000,
+        retry_backoff_seconds=_milliseconds(settings, "retry.backoff.ms", 100) / 1000,
+        metadata_max_age_seconds=_milliseconds(settings, "metadata.max.age.ms", 300_000) / 1000,
+    )
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def _milliseconds(settings: dict[str, str], name: str, default: int) -> int:
+    try:
+        return int(settings.get(name, default))
+    except ValueError as error:
+        raise JesenskaError(f"{name} is {settings[name]!r}: write a number of milliseconds.") from error
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout, for `--output json`."""
+    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

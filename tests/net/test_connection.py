@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jesenska.base.regions import FileRegion
+from jesenska.net.connection import FramedConnection, ReadBuffer
+
+
+class _File:
+    """An open file that counts its holders."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR)
+        self.holders = 0
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def acquire(self) -> None:
+        self.holders += 1
+
+    def release(self) -> None:
+        self.holders -= 1
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _Server:
+    """One end of a socket pair as a framed connection that keeps what it got; the test holds the other end."""
+
+    def __init__(self, *, max_frame_bytes: int = 100_000_000, buffer_bytes: int = 4096, pause: bool = False) -> None:
+        ours, self.peer = socket.socketpair()
+        self.frames: list[bytes] = []
+        self.closed_with: str | None = None
+        self.drained = asyncio.Event()
+        self.pause = pause
+        self._arrived = asyncio.Event()
+        self.connection = FramedConnection(
+            asyncio.get_running_loop(), ours, ReadBuffer(buffer_bytes), max_frame_bytes, self._frame, self._closed, self.drained.set
+        )
+        self.peer.setblocking(False)
+
+    def _frame(self, view: memoryview) -> bool:
+        self.frames.append(bytes(view))
+        self._arrived.set()
+        return not self.pause
+
+    def _closed(self, reason: str) -> None:
+        self.closed_with = reason
+        self._arrived.set()
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.frames) < count and self.closed_with is None:
+                self._arrived.clear()
+                await self._arrived.wait()
+
+    async def until_closed(self) -> str:
+        async with asyncio.timeout(10):
+            while self.closed_with is None:
+                self._arrived.clear()
+                await self._arrived.wait()
+        return self.closed_with
+
+    async def say(self, data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self.peer, data)
+
+    async def hear(self, count: int) -> bytes:
+        got = b""
+        async with asyncio.timeout(10):
+            while len(got) < count:
+                piece = await asyncio.get_running_loop().sock_recv(self.peer, 1 << 16)
+                if not piece:
+                    break
+                got += piece
+        return got
+
+    def end(self) -> None:
+        self.connection.close()
+        self.peer.close()
+
+
+def _framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+@given(payloads=st.lists(st.binary(max_size=9000), min_size=1, max_size=8), cuts=st.lists(st.integers(1, 6000), max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_frames_arrive_whole_and_in_order_however_the_bytes_are_cut(payloads: list[bytes], cuts: list[int]) -> None:
+    async def scenario() -> None:
+        server = _Server(buffer_bytes=2048)
+        stream = b"".join(map(_framed, payloads))
+        position = 0
+        for cut in cuts:
+            await server.say(stream[position : position + cut])
+            position += cut
+            await asyncio.sleep(0)
+        await server.say(stream[position:])
+        await server.until(len(payloads))
+        assert server.frames == payloads
+        server.end()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 1001])
+def test_a_length_that_is_negative_or_over_the_limit_closes_the_connection(length: int) -> None:
+    async def scenario() -> None:
+        server = _Server(max_frame_bytes=1000)
+        await server.say(struct.pack(">i", length) + b"xxxx")
+        assert f"a frame of {length} bytes is not allowed" in await server.until_closed()
+        assert server.frames == []
+        server.end()
+
+    asyncio.run(scenario())
+
+
+def test_a_length_alone_allocates_only_the_first_piece() -> None:
+    async def scenario() -> None:
+        server = _Server(max_frame_bytes=2**31 - 1)
+        await server.say(struct.pack(">i", 2**30) + b"x" * 10)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        own = server.connection._own
+        assert own is not None
+        assert len(own) <= 64 * 1024
+        server.end()
+
+    asyncio.run(scenario())
+
+
+def test_a_paused_connection_hands_out_nothing_until_it_is_resumed() -> None:
+    async def scenario() -> None:
+        server = _Server(pause=True)
+        await server.say(_framed(b"one") + _framed(b"two") + _framed(b"three"))
+        await server.until(1)
+        await server.say(_framed(b"four"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert server.frames == [b"one"]
+        server.pause = False
+        server.connection.resume()
+        await server.until(4)
+        assert server.frames == [b"one", b"two", b"three", b"four"]
+        server.end()
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_the_stream_closes_without_a_reason() -> None:
+    async def scenario() -> None:
+        server = _Server()
+        server.peer.close()
+        assert await server.until_closed() == ""
+        server.end()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("sizes", [[10], [200_000], [10, 100, 70_000, 5, 300_000], [70_000, 70_000]])
+def test_buffers_and_file_regions_leave_in_order_and_regions_are_released(tmp_path: Path, sizes: list[int]) -> None:
+    async def scenario() -> None:
+        path = tmp_path / "log"
+        content = os.urandom(sum(sizes))
+        path.write_bytes(content)
+        file = _File(path)
+        server = _Server()
+        pieces: list[bytes | FileRegion] = []
+        expected = b""
+        position = 0
+        for size in sizes:
+            pieces += [b"head", FileRegion(file, position, size)]
+            expected += b"head" + content[position : position + size]
+            position += size
+        assert file.holders == len(sizes)
+        done = server.connection.send(pieces, len(expected))
+        assert await server.hear(len(expected)) == expected
+        if not done:
+            await asyncio.wait_for(server.drained.wait(), 10)
+        assert file.holders == 0
+        server.end()
+        file.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_was_truncated_under_an_answer_closes_the_connection(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        path = tmp_path / "log"
+        path.write_bytes(bytes(200_000))
+        file = _File(path)
+        server = _Server()
+        region = FileRegion(file, 0, 200_000)
+        os.truncate(path, 1000)
+        server.connection.send([b"head", region], 200_004)
+        assert "truncated" in await server.until_closed()
+        assert file.holders == 0
+        server.end()
+        file.close()
+
+    asyncio.run(scenario())
+
+
+def test_closing_lets_go_of_what_has_not_been_sent(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        path = tmp_path / "log"
+        path.write_bytes(bytes(8_000_000))
+        file = _File(path)
+        server = _Server()
+        assert not server.connection.send([FileRegion(file, 0, 8_000_000)], 8_000_000)
+        assert file.holders == 1
+        server.connection.close("enough")
+        assert file.holders == 0
+        assert server.connection.send([FileRegion(file, 0, 10)], 10)
+        assert file.holders == 0
+        server.end()
+        file.close()
+
+    asyncio.run(scenario())
