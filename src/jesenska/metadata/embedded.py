@@ -45,7 +45,7 @@ from jesenska.metadata.transactions import (
     TreeError,
 )
 from jesenska.metadata.tree import CloseSession, Multi, OpenSession, Request, Tree, check_path
-from jesenska.metadata.watches import WatchEvent, Watches
+from jesenska.metadata.watches import Watches, WatchEvent
 
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
 _SESSION_ID_BASE = 1 << 56  # as ZooKeeper's: the server's number in the highest byte

@@ -1,0 +1,334 @@
+"""What stands in each node: JSON (in one case plain text) in the version that Kafka 3.9 writes in ZooKeeper mode, and every older version that
+brokers from 0.8 on have left behind. The literals that a real 3.9.1 wrote are in the tests.
+
+    node                          written                                                                              read
+    /brokers/ids/N                v5  endpoints, listener_security_protocol_map, host, port, jmx_port, timestamp,      1-5
+                                      features, rack where there is one
+    /brokers/topics/T             v3  partitions, topic_id, adding_replicas, removing_replicas                         1-3
+    .../partitions/N/state        v1  controller_epoch, leader, leader_epoch, isr                                      1
+    /controller                   v2  brokerid, timestamp, kraftControllerEpoch                                        1-2
+    /controller_epoch             decimal text
+    /cluster/id                   v"1" id
+    /config/<type>/<name>         v1  config                                                                           1
+    /config/changes/...           v2  entity_path                                                                      1-2
+    /admin/reassign_partitions    v1  partitions: topic, partition, replicas                                           1
+    /admin/preferred_...          v1  partitions: topic, partition                                                     1
+    /isr_change_notification/...  v1  partitions: topic, partition                                                     1
+    /log_dir_event_...            v1  broker, event                                                                    1
+    /latest_producer_id_block     v1  broker, block_start and block_end as text                                        1
+    /feature                      v2  features, status                                                                 1-2
+
+Numbers may stand as text and the reverse, as old releases did. Bytes that are not of the format raise NodeFormatError: they are another process's."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jesenska.base.identifiers import TopicPartition, uuid_from_text, uuid_to_text
+from jesenska.config.listeners import Listener
+
+Replicas = Mapping[int, tuple[int, ...]]
+
+
+class NodeFormatError(ValueError):
+    """A node's bytes are not what belongs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A broker that is up: where it listens, since when, and where it stands."""
+
+    endpoints: tuple[Listener, ...]
+    timestamp_ms: int
+    rack: str | None = None
+    jmx_port: int = -1
+
+    def encode(self) -> bytes:
+        # Clients of the 0.8 era look for host and port; brokers without a plaintext listener write none.
+        plain = next((item for item in self.endpoints if item.protocol == "PLAINTEXT"), None)
+        value: dict[str, Any] = {
+            "features": {},
+            "listener_security_protocol_map": {item.name: item.protocol for item in self.endpoints},
+            "endpoints": [str(item) for item in self.endpoints],
+        }
+        if self.rack is not None:
+            value["rack"] = self.rack
+        value |= {
+            "jmx_port": self.jmx_port,
+            "port": plain.port if plain else -1,
+            "host": plain.host if plain else None,
+            "version": 5,
+            "timestamp": str(self.timestamp_ms),
+        }
+        return _dump(value)
+
+    @staticmethod
+    def decode(data: bytes) -> BrokerNode:
+        value = _load(data)
+        version = _int(value, "version")
+        if not 1 <= version <= 5:
+            raise NodeFormatError(f"a broker's node of version {version} is not known")
+        rack = value.get("rack")
+        if version == 1:
+            endpoints = [Listener("PLAINTEXT", "PLAINTEXT", _str(value, "host"), _int(value, "port"))]
+        else:
+            protocols = value.get("listener_security_protocol_map")
+            endpoints = [_endpoint(str(text), protocols if isinstance(protocols, dict) else {}) for text in _list(value, "endpoints")]
+        return BrokerNode(tuple(endpoints), int(value.get("timestamp") or -1), str(rack) if rack is not None else None, int(value.get("jmx_port") or -1))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNode:
+    """A topic's replicas by partition, the preferred leader first. `topic_id` is missing in topics of releases before 2.8."""
+
+    replicas: Replicas
+    topic_id: uuid.UUID | None
+    adding: Replicas = field(default_factory=dict)
+    removing: Replicas = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        value: dict[str, Any] = {"partitions": _replicas_out(self.replicas)}
+        if self.topic_id is not None:
+            value["topic_id"] = uuid_to_text(self.topic_id)
+        value |= {"adding_replicas": _replicas_out(self.adding), "removing_replicas": _replicas_out(self.removing)}
+        value["version"] = 3 if self.topic_id is not None else 2
+        return _dump(value)
+
+    @staticmethod
+    def decode(data: bytes) -> TopicNode:
+        value = _load(data)
+        version = _int(value, "version")
+        if not 1 <= version <= 3:
+            raise NodeFormatError(f"a topic's node of version {version} is not known")
+        text = value.get("topic_id")
+        try:
+            topic_id = uuid_from_text(str(text)) if text is not None else None
+        except ValueError as error:
+            raise NodeFormatError(str(error)) from error
+        return TopicNode(
+            _replicas_in(_dict(value, "partitions")),
+            topic_id,
+            _replicas_in(value.get("adding_replicas") or {}),
+            _replicas_in(value.get("removing_replicas") or {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStateNode:
+    """Who leads a partition (-1: nobody), since which epoch, and who is in sync."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+
+    def encode(self) -> bytes:
+        return _dump(
+            {
+                "controller_epoch": self.controller_epoch,
+                "leader": self.leader,
+                "version": 1,
+                "leader_epoch": self.leader_epoch,
+                "isr": list(self.isr),
+            }
+        )
+
+    @staticmethod
+    def decode(data: bytes) -> PartitionStateNode:
+        value = _load(data)
+        return PartitionStateNode(
+            _int(value, "leader"), _int(value, "leader_epoch"), tuple(int(item) for item in _list(value, "isr")), _int(value, "controller_epoch")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerNode:
+    """Which broker is controller, and since when."""
+
+    broker_id: int
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        return _dump({"version": 2, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms), "kraftControllerEpoch": -1})
+
+    @staticmethod
+    def decode(data: bytes) -> ControllerNode:
+        value = _load(data)
+        return ControllerNode(_int(value, "brokerid"), int(value.get("timestamp") or -1))
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    try:
+        return int(data.decode("ascii"))
+    except ValueError as error:
+        raise NodeFormatError("the controller's epoch is not a number") from error
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _dump({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return _str(_load(data), "id")
+
+
+def encode_config(settings: Mapping[str, str]) -> bytes:
+    return _dump({"version": 1, "config": dict(settings)})
+
+
+def decode_config(data: bytes) -> dict[str, str]:
+    """The settings of an entity; an empty node has none."""
+    if not data:
+        return {}
+    value = _load(data)
+    if _int(value, "version") != 1:
+        raise NodeFormatError(f"settings of version {value['version']} are not known")
+    return {str(name): str(text) for name, text in _dict(value, "config").items()}
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """`entity_path` is the part behind /config/, such as `topics/clicks`."""
+    return _dump({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(data: bytes) -> str:
+    value = _load(data)
+    if _int(value, "version") == 1:
+        return f"{_str(value, 'entity_type')}/{_str(value, 'entity_name')}"
+    return _str(value, "entity_path")
+
+
+def encode_reassignment(assignments: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    items = [{"topic": at.topic, "partition": at.partition, "replicas": list(replicas)} for at, replicas in assignments.items()]
+    return _dump({"version": 1, "partitions": items})
+
+
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    return {_partition_of(item): tuple(int(broker) for broker in _list(item, "replicas")) for item in _partition_items(data)}
+
+
+def encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
+    """A list of partitions, as a preferred leader election and a change of ISRs have it."""
+    return _dump({"version": 1, "partitions": [{"topic": at.topic, "partition": at.partition} for at in partitions]})
+
+
+def decode_partitions(data: bytes) -> list[TopicPartition]:
+    return [_partition_of(item) for item in _partition_items(data)]
+
+
+LOG_DIR_FAILED = 1
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    return _dump({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILED})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker that lost a directory."""
+    return _int(_load(data), "broker")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """Producer ids from `first` to `last`, both included, and the broker they were given to."""
+
+    broker_id: int
+    first: int
+    last: int
+
+    def encode(self) -> bytes:
+        return _dump({"version": 1, "broker": self.broker_id, "block_start": str(self.first), "block_end": str(self.last)})
+
+    @staticmethod
+    def decode(data: bytes) -> ProducerIdBlock:
+        value = _load(data)
+        return ProducerIdBlock(_int(value, "broker"), _int(value, "block_start"), _int(value, "block_end"))
+
+
+def encode_feature() -> bytes:
+    """The node that says that features are kept track of, and that none is set."""
+    return _dump({"features": {}, "version": 2, "status": 1})
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _load(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise NodeFormatError("the node does not hold JSON") from error
+    if not isinstance(value, dict):
+        raise NodeFormatError("the node does not hold a JSON object")
+    return value
+
+
+def _int(value: Mapping[str, Any], key: str) -> int:
+    found = value.get(key)
+    if isinstance(found, bool) or not isinstance(found, int | str):
+        raise NodeFormatError(f"{key} is missing or no number")
+    try:
+        return int(found)
+    except ValueError as error:
+        raise NodeFormatError(f"{key} is no number") from error
+
+
+def _str(value: Mapping[str, Any], key: str) -> str:
+    found = value.get(key)
+    if not isinstance(found, str):
+        raise NodeFormatError(f"{key} is missing or no text")
+    return found
+
+
+def _list(value: Mapping[str, Any], key: str) -> list[Any]:
+    found = value.get(key)
+    if not isinstance(found, list):
+        raise NodeFormatError(f"{key} is missing or no list")
+    return found
+
+
+def _dict(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    if not isinstance(found, dict):
+        raise NodeFormatError(f"{key} is missing or no object")
+    return found
+
+
+def _endpoint(text: str, protocols: Mapping[str, Any]) -> Listener:
+    name, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not separator or not colon or not port.lstrip("-").isdigit():
+        raise NodeFormatError(f"the endpoint {text!r} is none")
+    return Listener(name, str(protocols.get(name, name)), host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def _replicas_out(replicas: Replicas) -> dict[str, list[int]]:
+    return {str(partition): list(brokers) for partition, brokers in replicas.items()}
+
+
+def _replicas_in(value: object) -> dict[int, tuple[int, ...]]:
+    try:
+        assert isinstance(value, dict)
+        return {int(partition): tuple(int(broker) for broker in brokers) for partition, brokers in value.items()}
+    except (AssertionError, TypeError, ValueError) as error:
+        raise NodeFormatError("the replicas are not lists of brokers by partition") from error
+
+
+def _partition_items(data: bytes) -> list[dict[str, Any]]:
+    items = _list(_load(data), "partitions")
+    if not all(isinstance(item, dict) for item in items):
+        raise NodeFormatError("partitions holds something else than objects")
+    return items
+
+
+def _partition_of(item: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(_str(item, "topic"), _int(item, "partition"))

@@ -1,0 +1,113 @@
+"""Where each fact stands in the tree: the paths that Apache Kafka's brokers read and write in ZooKeeper mode.
+
+/brokers/ids/<id>                                   a broker that is up                       ephemeral
+/brokers/topics/<topic>                             replicas of each partition, topic id
+/brokers/topics/<topic>/partitions/<n>/state        leader, ISR, epochs
+/brokers/seqid                                      its version gives broker ids automatically
+/controller, /controller_epoch                      who is controller (ephemeral), and since which epoch
+/cluster/id                                         the cluster's id
+/config/<topics|brokers|clients|users|ips>/<name>   dynamic settings; `<default>` for all
+/config/changes/config_change_<n>                   says that one of them changed             sequential
+/admin/delete_topics/<topic>                        a topic to delete
+/admin/reassign_partitions, /admin/preferred_replica_election                                 work for the controller
+/isr_change_notification/isr_change_<n>             says that ISRs changed                    sequential
+/log_dir_event_notification/log_dir_event_<n>       says that a broker lost a directory       sequential
+/latest_producer_id_block                           the last block of producer ids that was given out
+/feature                                            features of the cluster
+/consumers/...                                      groups of the 0.8 era"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+CONSUMERS = "/consumers"
+ISR_CHANGES = "/isr_change_notification"
+ISR_CHANGE_PREFIX = "/isr_change_notification/isr_change_"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
+
+DEFAULT_ENTITY = "<default>"
+
+#: Nodes that a broker makes at its start where they are missing, parents first: those that Kafka 3.9 makes.
+PERSISTENT_PATHS = (
+    CONSUMERS,
+    "/brokers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG,
+    CONFIG_CHANGES,
+    "/admin",
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    "/cluster",
+)
+
+
+def broker(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def partitions(topic_name: str) -> str:
+    return f"{TOPICS}/{topic_name}/partitions"
+
+
+def partition(topic_name: str, number: int) -> str:
+    return f"{TOPICS}/{topic_name}/partitions/{number}"
+
+
+def partition_state(topic_name: str, number: int) -> str:
+    return f"{TOPICS}/{topic_name}/partitions/{number}/state"
+
+
+def delete_topic(name: str) -> str:
+    return f"{DELETE_TOPICS}/{name}"
+
+
+def config(entity_type: str, name: str) -> str:
+    """`entity_type` is `topics`, `brokers`, `clients`, `users` or `ips`; names of users and clients come sanitized (`sanitize`)."""
+    return f"{CONFIG}/{entity_type}/{name}"
+
+
+def topic_config(name: str) -> str:
+    return config("topics", name)
+
+
+def broker_config(broker_id: int | None) -> str:
+    """Settings of one broker; None: of every broker."""
+    return config("brokers", DEFAULT_ENTITY if broker_id is None else str(broker_id))
+
+
+def sanitize(name: str) -> str:
+    """A user's or client's name as it stands in a path: URL-encoded, `*` included, blanks as %20."""
+    return quote(name, safe="-_.").replace("~", "%7E")
+
+
+def desanitize(name: str) -> str:
+    """The reverse of `sanitize`."""
+    return unquote(name)
