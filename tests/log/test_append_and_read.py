@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_harness import NOW_MS, LogHarness, make_batch
 
 from jesenska.base.errors import KafkaStorageError, MessageTooLargeError, OffsetOutOfRangeError, RecordListTooLargeError
 from jesenska.log.log_config import LogConfig
 from jesenska.records.batch import iter_headers, verify_crc
 from jesenska.records.decode import decode_batches
+from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 
 
 def test_appends_get_offsets_in_a_row_and_are_read_back(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from struct import iter_unpack, pack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_harness import NOW_MS, LogHarness, make_batch
 
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import UNWRITTEN_ENTRIES_MAX, CorruptIndexError
 from jesenska.log.log_config import LogConfig
 from jesenska.log.offset_index import OffsetIndex
 from jesenska.log.time_index import TimeIndex
+from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 
 
 class CountingFiles(FileLayer):
@@ -138,9 +138,7 @@ def test_missing_or_damaged_index_is_built_anew_when_needed(tmp_path: Path) -> N
     probes=st.lists(st.integers(0, 4000), min_size=1, max_size=20),
     base_offset=st.integers(0, 2**40),
 )
-def test_offset_lookup_equals_a_scan(
-    tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[int, int]], probes: list[int], base_offset: int
-) -> None:
+def test_offset_lookup_equals_a_scan(tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[int, int]], probes: list[int], base_offset: int) -> None:
     index = OffsetIndex(tmp_path_factory.mktemp("index") / "x.index", base_offset, 4000, FileLayer())
     index.reset()
     rows: list[tuple[int, int]] = []

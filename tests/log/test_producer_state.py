@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_harness import NOW_MS, LogHarness, make_batch
 
 from jesenska.base.errors import (
     CorruptMessageError,
@@ -21,15 +20,14 @@ from jesenska.log.producer_state import ProducerState, Undo, decode_snapshot, en
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import BatchHeader, read_header
+from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 
 # What Apache Kafka 3.9.1 wrote for one producer: last offset 167, sequence 167, 8 records.
-KAFKA_SNAPSHOT = bytes.fromhex("000115068535000000010000000000000000000000000 0a700000000000000a700000007000001a1fbea9267ffffffffffffffffffffffff".replace(" ", ""))
+KAFKA_SNAPSHOT = bytes.fromhex("0001 15068535 000000010000000000000000 0000 000000a7 00000000000000a7 00000007 000001a1fbea9267 ffffffff ffffffffffffffff")
 
 
 def header(sequence: int, count: int = 1, *, producer: int = 1, epoch: int = 0, txn: bool = False) -> BatchHeader:
-    return read_header(
-        make_batch(count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, is_transactional=txn), 0
-    )
+    return read_header(make_batch(count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, is_transactional=txn), 0)
 
 
 def feed(state: ProducerState, one: BatchHeader, offset: int) -> tuple[int, int] | None:
@@ -277,7 +275,7 @@ def test_sequence_check_agrees_with_a_model_and_an_undo_leaves_no_trace(steps: l
                 changes.append(state.apply(one, offset, one.max_timestamp, NOW_MS))
             outcome = "taken" if earlier is None else f"duplicate {earlier.first_offset}"
         except KafkaError as error:
-            outcome = {InvalidProducerEpochError: "fenced", OutOfOrderSequenceNumberError: "out of order"}[type(error)]  # type: ignore[index]
+            outcome = {InvalidProducerEpochError: "fenced", OutOfOrderSequenceNumberError: "out of order"}[type(error)]
         if outcome == "taken" and fails:
             state.undo(changes)
             assert sorted(state.entries()) == sorted(before)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from log_harness import NOW_MS, LogHarness, make_batch
 
 from jesenska.log.log_config import LogConfig
 from jesenska.log.producer_state import decode_snapshot
 from jesenska.log.retention import SegmentFacts, count_deletable
+from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 
 DAY_MS = 86_400_000
 

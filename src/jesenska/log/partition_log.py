@@ -711,14 +711,14 @@ class PartitionLog:
             self.flush()
 
     def _flush_up_to(self, offset: int, done: Callable[[KafkaError | None], None] | None = None) -> None:
-        opened, work = self._flush_work(offset)
+        opened, work, reached = self._flush_work(offset)
 
         def flushed(outcome: BaseException | None) -> None:
             for handle in opened:
                 handle.release()
             failure: KafkaError | None = None
             if outcome is None and self._failure is None:
-                self.recovery_point = max(self.recovery_point, min(offset, self.log_end_offset))
+                self.recovery_point = max(self.recovery_point, min(reached, self.log_end_offset))
             elif not self._closed:
                 failure = self._flush_failed(outcome)
             if done is not None:
@@ -726,14 +726,18 @@ class PartitionLog:
 
         self._writer.flush(work, flushed)
 
-    def _flush_work(self, offset: int) -> tuple[list[OpenFile], Callable[[], None]]:
-        """What a flush has to sync, as a function that touches nothing of the log, and the files to release after it."""
+    def _flush_work(self, offset: int) -> tuple[list[OpenFile], Callable[[], None], int]:
+        """What a flush has to sync, as a function that touches nothing of the log; the files to release after it; and up to where the log is
+        synced then: not past a segment whose index entries do not fit on the disk, so that recovery builds them anew."""
+        reached = offset
         opened: list[OpenFile] = []
         paths: list[Path] = []
         for segment in self.segments:
             if segment.base_offset < offset and self._end_of(segment) >= self.recovery_point:
-                with suppress(OSError):
+                try:
                     segment.write_indexes()
+                except OSError:
+                    reached = min(reached, segment.base_offset)
                 handle = segment.file.handle()
                 handle.acquire()
                 opened.append(handle)
@@ -745,7 +749,7 @@ class PartitionLog:
         if self._is_new:
             paths.append(self.directory / partition_metadata.FILE_NAME)
             self._is_new = False
-        return opened, partial(_sync, self._files, opened, paths, self.directory)
+        return opened, partial(_sync, self._files, opened, paths, self.directory), reached
 
     def _flush_failed(self, error: BaseException | None) -> KafkaError:
         if self._failure is None:
@@ -874,7 +878,8 @@ class PartitionLog:
             if active.max_timestamp >= 0:
                 active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
             active.trim()
-            opened, work = self._flush_work(self.log_end_offset)
+            active.write_indexes()
+            opened, work, _ = self._flush_work(self.log_end_offset)
             work()
             for handle in opened:
                 handle.release()

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jesenska.log.files import FileLayer
+from jesenska.log.leader_epochs import LeaderEpochs, read_leader_epochs, write_leader_epochs
+from tests.log.log_harness import LogHarness, make_batch
+
+
+def test_end_offset_of_an_epoch_is_where_the_next_begins() -> None:
+    epochs = LeaderEpochs([(1, 0), (2, 10), (5, 25)])
+    assert epochs.end_offset_for(1, 40) == (1, 10)
+    assert epochs.end_offset_for(2, 40) == (2, 25)
+    assert epochs.end_offset_for(5, 40) == (5, 40)
+
+
+def test_end_offset_of_an_epoch_that_was_never_here() -> None:
+    epochs = LeaderEpochs([(1, 3), (2, 10), (5, 25)])
+    assert epochs.end_offset_for(3, 40) == (2, 25)
+    assert epochs.end_offset_for(0, 40) == (0, 3)
+    assert epochs.end_offset_for(6, 40) == (-1, -1)
+    assert epochs.end_offset_for(-1, 40) == (-1, -1)
+    assert LeaderEpochs().end_offset_for(0, 40) == (-1, -1)
+
+
+def test_truncation_from_both_ends() -> None:
+    epochs = LeaderEpochs([(1, 0), (2, 10), (5, 25)])
+    assert epochs.truncate_from_end(25)
+    assert not epochs.truncate_from_end(25)
+    assert epochs.entries() == [(1, 0), (2, 10)]
+    assert epochs.latest_epoch == 2
+    assert epochs.truncate_from_start(4)
+    assert epochs.entries() == [(1, 4), (2, 10)]
+    assert epochs.truncate_from_start(12)
+    assert epochs.entries() == [(2, 12)]
+    assert not epochs.truncate_from_start(12)
+
+
+def test_file_is_the_text_that_kafka_writes(tmp_path: Path) -> None:
+    write_leader_epochs(tmp_path, [(0, 0), (3, 1180)], FileLayer(), sync=False)
+    assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n3 1180\n"
+    found = read_leader_epochs(tmp_path, FileLayer())
+    assert found is not None
+    assert found.entries() == [(0, 0), (3, 1180)]
+
+
+def test_log_writes_an_epoch_when_its_first_batch_comes(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.append(make_batch(3), leader_epoch=2)
+        harness.append(make_batch(3), leader_epoch=2)
+        harness.append(make_batch(3), leader_epoch=4)
+        assert (harness.directory / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n2 0\n4 6\n"
+        assert harness.log.end_offset_for_epoch(2) == (2, 6)
+        assert harness.log.end_offset_for_epoch(3) == (2, 6)
+        assert harness.log.end_offset_for_epoch(4) == (4, 9)
+        harness.log.delete_records(7)
+        assert harness.log.leader_epochs.entries() == [(4, 7)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 60)), max_size=25),
+    st.integers(0, 60),
+    st.integers(0, 13),
+)
+def test_both_columns_always_go_up_and_lookups_agree_with_a_scan(rows: list[tuple[int, int]], offset: int, epoch: int) -> None:
+    epochs = LeaderEpochs(rows)
+    entries = epochs.entries()
+    for (epoch_a, start_a), (epoch_b, start_b) in pairwise(entries):
+        assert epoch_a < epoch_b
+        assert start_a < start_b
+    assert epochs.epoch_for_offset(offset) == max((each for each, start in entries if start <= offset), default=-1)
+    answered, end = epochs.end_offset_for(epoch, 100)
+    later = [start for each, start in entries if each > epoch]
+    if any(each >= epoch for each, _ in entries):
+        assert end == min(later, default=100)
+        assert answered == max((each for each, _ in entries if each <= epoch), default=epoch)
+    else:
+        assert (answered, end) == (-1, -1)

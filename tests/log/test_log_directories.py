@@ -1,0 +1,456 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jesenska.base.errors import JesenskaError, KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
+from jesenska.log.directory_lock import LogDirectoryError, owner_pid
+from jesenska.log.files import FileLayer
+from jesenska.log.log_config import LogConfig
+from jesenska.log.log_directories import DirectorySettings, LoadProgress, LogDirectories
+from jesenska.log.meta_properties import ForeignDataError, read_meta_properties
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition_metadata import read_topic_id
+from jesenska.records.batch import iter_headers
+from tests.log.log_harness import NOW_MS, make_batch
+
+CLUSTER = "BkqKvcOWQuuOhwNvbYx_og"
+TOPIC_ID = uuid.UUID("f6d6d71e-006f-4733-b42b-eeb7454cb91d")
+
+
+def known(config: LogConfig, *names: str) -> Callable[[TopicPartition, uuid.UUID | None], LogConfig | None]:
+    return lambda topic_partition, topic_id: config if str(topic_partition) in names else None
+
+
+def start(*paths: Path, names: tuple[str, ...] = (), config: LogConfig | None = None, settings: DirectorySettings | None = None) -> LogDirectories:
+    directories = LogDirectories(list(paths), settings=settings)
+    try:
+        directories.lock()
+        directories.claim(CLUSTER, 0)
+        directories.load(known(config or LogConfig(), *names), NOW_MS)
+    except JesenskaError:
+        directories.close(clean=False)
+        raise
+    return directories
+
+
+def append(log: PartitionLog, count: int = 1, timestamp: int = NOW_MS) -> None:
+    buffer = memoryview(make_batch(count, timestamp=timestamp))
+    log.append(buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS)
+    log.high_watermark = log.log_end_offset
+
+
+def test_fresh_directory_gets_what_a_broker_of_the_zookeeper_mode_writes(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "data"
+    directories = start(path)
+    properties = read_meta_properties(path, FileLayer())
+    assert properties is not None
+    assert (properties.version, properties.cluster_id, properties.broker_id) == (0, CLUSTER, 0)
+    assert not (path / ".kafka_cleanshutdown").exists()
+    directories.close()
+    assert (path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":-1}'
+    assert not any(entry.is_dir() for entry in path.iterdir())
+
+
+def test_directories_say_whose_they_are_before_they_are_claimed(tmp_path: Path) -> None:
+    start(tmp_path / "a").close()
+    directories = LogDirectories([tmp_path / "a", tmp_path / "b"])
+    first, second = directories.lock()
+    assert first is not None
+    assert (first.cluster_id, first.broker_id) == (CLUSTER, 0)
+    assert second is None
+    assert not (tmp_path / "b" / "meta.properties").exists()
+    directories.claim(CLUSTER, 0)
+    assert (tmp_path / "b" / "meta.properties").exists()
+    directories.close(clean=False)
+
+
+def test_partition_survives_an_orderly_stop_without_recovery(tmp_path: Path) -> None:
+    directories = start(tmp_path / "data")
+    log = directories.create(TopicPartition("orders", 0), TOPIC_ID, LogConfig(), NOW_MS)
+    append(log, 5)
+    directories.close()
+    partition = tmp_path / "data" / "orders-0"
+    assert read_topic_id(partition, FileLayer()) == TOPIC_ID
+    assert (tmp_path / "data" / "recovery-point-offset-checkpoint").read_bytes() == b"0\n1\norders 0 5\n"
+    assert (tmp_path / "data" / "replication-offset-checkpoint").read_bytes() == b"0\n1\norders 0 5\n"
+    again = start(tmp_path / "data", names=("orders-0",))
+    assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    reopened = again.get(TopicPartition("orders", 0))
+    assert reopened is not None
+    assert (reopened.log_end_offset, reopened.high_watermark, reopened.topic_id) == (5, 5, TOPIC_ID)
+    again.close()
+
+
+def test_crash_is_recovered_and_reports_progress(tmp_path: Path) -> None:
+    directories = start(tmp_path / "data")
+    log = directories.create(TopicPartition("orders", 0), TOPIC_ID, LogConfig(), NOW_MS)
+    append(log, 5)
+    append(log, 5)
+    directories.checkpoint_high_watermarks()
+    size_bytes = log.size_bytes
+    path = log.active_segment.file.path
+    directories.close(clean=False)
+    with path.open("ab") as file:
+        file.write(b"torn")
+    again = LogDirectories([tmp_path / "data"])
+    again.lock()
+    again.claim(CLUSTER, 0)
+    seen: list[LoadProgress] = []
+    again.load(known(LogConfig(), "orders-0"), NOW_MS, seen.append)
+    assert seen[-1] == LoadProgress(1, 1, size_bytes)
+    reopened = again.get(TopicPartition("orders", 0))
+    assert reopened is not None
+    assert (reopened.log_end_offset, reopened.high_watermark) == (10, 10)
+    again.close()
+
+
+def test_unknown_partitions_are_named_and_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("gone-0", "moving-0.0123456789abcdef0123456789abcdef-future", "notes"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / "keep").write_bytes(b"x")
+    with caplog.at_level(logging.WARNING):
+        directories = start(tmp_path / "data")
+    assert directories.logs == {}
+    for name in ("gone-0", "-future", "notes"):
+        assert name in caplog.text
+    with pytest.raises(KafkaStorageError, match="gone-0"):
+        directories.create(TopicPartition("gone", 0), TOPIC_ID, LogConfig(), NOW_MS)
+    directories.close()
+    assert (tmp_path / "data" / "gone-0" / "keep").exists()
+    assert (tmp_path / "data" / "notes" / "keep").exists()
+
+
+def test_directory_is_offered_to_the_metadata_with_its_topic_id(tmp_path: Path) -> None:
+    directories = start(tmp_path / "data")
+    directories.create(TopicPartition("a-b", 3), TOPIC_ID, LogConfig(), NOW_MS)
+    directories.close()
+    asked: list[tuple[TopicPartition, uuid.UUID | None]] = []
+    again = LogDirectories([tmp_path / "data"])
+    again.lock()
+    again.claim(CLUSTER, 0)
+
+    def ask(topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> LogConfig | None:
+        asked.append((topic_partition, topic_id))
+        return None
+
+    again.load(ask, NOW_MS)
+    again.close()
+    assert asked == [(TopicPartition("a-b", 3), TOPIC_ID)]
+
+
+def test_deleted_partition_is_renamed_at_once_and_removed_later(tmp_path: Path) -> None:
+    directories = start(tmp_path / "data")
+    log = directories.create(TopicPartition("orders", 0), TOPIC_ID, LogConfig(file_delete_delay_ms=1000), NOW_MS)
+    append(log)
+    directories.delete(TopicPartition("orders", 0), NOW_MS)
+    assert directories.get(TopicPartition("orders", 0)) is None
+    (renamed,) = [path for path in (tmp_path / "data").iterdir() if path.is_dir()]
+    name, _, rest = renamed.name.partition(".")
+    assert name == "orders-0"
+    assert rest.endswith("-delete")
+    assert len(rest) == 32 + len("-delete")
+    # The name is free again at once.
+    append(directories.create(TopicPartition("orders", 0), uuid.uuid4(), LogConfig(), NOW_MS))
+    directories.tick(NOW_MS + 999)
+    assert renamed.exists()
+    directories.tick(NOW_MS + 1000)
+    assert not renamed.exists()
+    assert (tmp_path / "data" / "orders-0").exists()
+    directories.close()
+
+
+def test_left_over_delete_directories_are_removed_after_the_start(tmp_path: Path) -> None:
+    doomed = tmp_path / "data" / "orders-0.0123456789abcdef0123456789abcdef-delete"
+    doomed.mkdir(parents=True)
+    (doomed / "00000000000000000000.log").write_bytes(b"x")
+    directories = start(tmp_path / "data")
+    directories.tick(NOW_MS)
+    assert not doomed.exists()
+    directories.close()
+
+
+def test_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
+    directories = start(tmp_path / "data")
+    topic_partition = TopicPartition("x" * 249, 0)
+    directories.create(topic_partition, TOPIC_ID, LogConfig(), NOW_MS)
+    directories.delete(topic_partition, NOW_MS)
+    (renamed,) = [path for path in (tmp_path / "data").iterdir() if path.is_dir()]
+    assert len(renamed.name) <= 255
+    assert renamed.name.endswith("-delete")
+    directories.close()
+
+
+def test_new_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    directories = start(*paths)
+    for number in range(7):
+        directories.create(TopicPartition("t", number), TOPIC_ID, LogConfig(), NOW_MS)
+    assert sorted(len(directory.logs) for directory in directories.directories) == [2, 2, 3]
+    directories.close()
+    again = start(*paths, names=tuple(f"t-{number}" for number in range(7)))
+    assert len(again.logs) == 7
+    again.close()
+
+
+def test_partition_in_two_directories_stops_the_start(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+    directories = LogDirectories([tmp_path / "a", tmp_path / "b"])
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    with pytest.raises(LogDirectoryError, match="t-0 is in both"):
+        directories.load(known(LogConfig(), "t-0"), NOW_MS)
+    directories.close(clean=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("version=0\nbroker.id=0\ncluster.id=another\n", "belongs to cluster another"),
+        (f"version=0\nbroker.id=3\ncluster.id={CLUSTER}\n", "belongs to broker 3"),
+        (f"version=1\nnode.id=0\ncluster.id={CLUSTER}\n", "KRaft"),
+        ("version=zero\n", "cannot be read"),
+    ],
+)
+def test_data_of_somebody_else_stop_the_start_untouched(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "meta.properties").write_text(content)
+    with pytest.raises(ForeignDataError, match=words):
+        start(tmp_path)
+    assert (tmp_path / "meta.properties").read_text() == content
+    # Nobody keeps the lock.
+    assert owner_pid(tmp_path) is None
+
+
+def test_directory_with_a_kraft_metadata_log_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    with pytest.raises(ForeignDataError, match="KRaft"):
+        start(tmp_path)
+
+
+def test_second_broker_in_this_process_is_kept_out_and_does_not_break_the_lock(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    for _ in range(2):
+        with pytest.raises(LogDirectoryError, match=f"in use by process {os.getpid()}"):
+            start(tmp_path)
+    assert try_lock_elsewhere(tmp_path) == "locked"
+    directories.close()
+    assert try_lock_elsewhere(tmp_path) == "free"
+
+
+def try_lock_elsewhere(directory: Path) -> str:
+    """What another process finds that locks as Java's FileLock does."""
+    program = (
+        "import fcntl, sys\n"
+        "file = open(sys.argv[1], 'r+')\n"
+        "try:\n"
+        "    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "    print('free')\n"
+        "except OSError:\n"
+        "    print('locked')\n"
+    )
+    return subprocess.run([sys.executable, "-c", program, str(directory / ".lock")], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_lock_of_another_process_keeps_this_one_out(tmp_path: Path) -> None:
+    program = (
+        "import fcntl, sys\n"
+        "file = open(sys.argv[1], 'w')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "file.write('4711'); file.flush()\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        with pytest.raises(LogDirectoryError, match="in use by process 4711"):
+            start(tmp_path)
+        assert owner_pid(tmp_path) == 4711
+        other.communicate("")
+    start(tmp_path).close()
+
+
+def test_lock_file_names_our_process_while_we_run(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+    directories.close()
+    assert (tmp_path / ".lock").read_text() == ""
+
+
+def test_directory_that_cannot_be_made_or_written_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(LogDirectoryError, match=r"file/data cannot be created .* log\.dirs"):
+        start(tmp_path / "file" / "data")
+    (tmp_path / "data" / ".lock").mkdir(parents=True)
+    with pytest.raises(LogDirectoryError, match=r"data cannot be written .* log\.dirs"):
+        start(tmp_path / "data")
+
+
+def test_tick_writes_checkpoints_at_their_intervals(tmp_path: Path) -> None:
+    settings = DirectorySettings(high_watermark_checkpoint_interval_ms=100, flush_offset_checkpoint_interval_ms=200)
+    directories = start(tmp_path, settings=settings)
+    batch_bytes = len(make_batch())
+    log = directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(segment_bytes=2 * batch_bytes), NOW_MS)
+    directories.tick(NOW_MS)
+    for _ in range(5):
+        append(log)
+    directories.tick(NOW_MS + 99)
+    assert not (tmp_path / "replication-offset-checkpoint").exists()
+    directories.tick(NOW_MS + 100)
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 5\n"
+    assert not (tmp_path / "recovery-point-offset-checkpoint").exists()
+    directories.tick(NOW_MS + 200)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 4\n"
+    directories.close()
+
+
+def test_tick_deletes_old_segments_and_their_files_after_the_delay(tmp_path: Path) -> None:
+    settings = DirectorySettings(retention_check_interval_ms=1000)
+    directories = start(tmp_path, settings=settings)
+    config = LogConfig(segment_bytes=2 * len(make_batch()), retention_bytes=0, file_delete_delay_ms=500)
+    log = directories.create(TopicPartition("t", 0), TOPIC_ID, config, NOW_MS)
+    for _ in range(6):
+        append(log)
+    directories.tick(NOW_MS)
+    directories.tick(NOW_MS + 1000)
+    assert log.log_start_offset == 6
+    deleted = sorted((tmp_path / "t-0").glob("*.deleted"))
+    assert deleted
+    directories.tick(NOW_MS + 1499)
+    assert all(path.exists() for path in deleted)
+    directories.tick(NOW_MS + 1500)
+    assert not any(path.exists() for path in deleted)
+    directories.close()
+
+
+def test_log_start_offset_within_a_segment_survives_a_restart(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(), NOW_MS)
+    append(log, 10)
+    log.delete_records(4)
+    directories.close()
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nt 0 4\n"
+    again = start(tmp_path, names=("t-0",))
+    assert again.logs[TopicPartition("t", 0)].log_start_offset == 4
+    again.close()
+
+
+def test_flush_by_time(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(flush_ms=100), NOW_MS)
+    append(log, 3)
+    directories.tick(NOW_MS + 99)
+    assert log.recovery_point == 0
+    directories.tick(NOW_MS + 100)
+    assert log.recovery_point == 3
+    directories.close()
+
+
+def test_damaged_checkpoint_makes_recovery_longer_and_loses_nothing(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    append(directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(), NOW_MS), 3)
+    directories.close(clean=False)
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n5\nt 0 3\n")
+    (tmp_path / "replication-offset-checkpoint").write_text("nonsense")
+    again = start(tmp_path, names=("t-0",))
+    assert again.logs[TopicPartition("t", 0)].log_end_offset == 3
+    again.close()
+
+
+def test_checkpoint_survives_a_process_that_dies_while_writing(tmp_path: Path) -> None:
+    class DyingFiles(FileLayer):
+        __slots__ = ()
+
+        def rename(self, source: Path, target: Path) -> None:
+            raise OSError("the process dies here")
+
+    checkpoint = OffsetCheckpoint(tmp_path / "recovery-point-offset-checkpoint", FileLayer())
+    checkpoint.write({TopicPartition("t", 0): 7, TopicPartition("t.with-dashes", 12): 8})
+    with pytest.raises(OSError, match="dies here"):
+        OffsetCheckpoint(checkpoint.path, DyingFiles()).write({TopicPartition("t", 0): 9})
+    assert checkpoint.read() == {TopicPartition("t", 0): 7, TopicPartition("t.with-dashes", 12): 8}
+
+
+def test_checkpoint_is_synced_before_and_after_it_takes_the_name(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class RecordingFiles(FileLayer):
+        __slots__ = ()
+
+        def fsync(self, descriptor: int) -> None:
+            calls.append("sync file")
+
+        def rename(self, source: Path, target: Path) -> None:
+            calls.append("rename")
+            super().rename(source, target)
+
+        def fsync_directory(self, path: Path) -> None:
+            calls.append("sync directory")
+
+    OffsetCheckpoint(tmp_path / "x", RecordingFiles()).write({})
+    assert calls == ["sync file", "rename", "sync directory"]
+
+
+def test_clean_shutdown_marker_keeps_the_broker_epoch(tmp_path: Path) -> None:
+    marker = CleanShutdownMarker(tmp_path, FileLayer())
+    assert not marker.exists()
+    marker.write(17)
+    assert json.loads(marker.path.read_text()) == {"version": 0, "brokerEpoch": 17}
+    assert marker.broker_epoch() == 17
+    marker.path.write_bytes(b"")
+    assert marker.exists()
+    assert marker.broker_epoch() == -1
+    marker.remove()
+    assert not marker.exists()
+
+
+def test_partition_metadata_is_as_kafka_writes_it_and_nonsense_is_refused(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(), NOW_MS)
+    directories.close()
+    path = tmp_path / "t-0" / "partition.metadata"
+    assert path.read_bytes() == b"version: 0\ntopic_id: 9tbXHgBvRzO0K-63RUy5HQ"
+    path.write_text("version: 3\ntopic_id: 9tbXHgBvRzO0K-63RUy5HQ")
+    with pytest.raises(KafkaStorageError, match=r"partition\.metadata"):
+        read_topic_id(path.parent, FileLayer())
+    path.write_bytes(b"")
+    assert read_topic_id(path.parent, FileLayer()) is None
+
+
+def test_log_whose_sync_failed_is_recovered_at_the_next_start(tmp_path: Path) -> None:
+    class FailingFiles(FileLayer):
+        __slots__ = ("failing",)
+
+        def __init__(self) -> None:
+            self.failing = False
+
+        def fsync(self, descriptor: int) -> None:
+            if self.failing:
+                raise OSError(5, "Input/output error")
+
+    files = FailingFiles()
+    directories = LogDirectories([tmp_path], files=files)
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    directories.load(known(LogConfig()), NOW_MS)
+    log = directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(), NOW_MS)
+    append(log, 2)
+    files.failing = True
+    log.flush()
+    files.failing = False
+    directories.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    again = start(tmp_path, names=("t-0",))
+    assert again.logs[TopicPartition("t", 0)].log_end_offset == 2
+    again.close()
