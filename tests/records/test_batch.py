@@ -16,6 +16,7 @@ from jesenska.records.batch import (
     read_header,
     stamp_append_time,
     stamp_offsets,
+    stamp_producer,
     verify_crc,
 )
 from jesenska.records.decode import decode_batch
@@ -106,3 +107,12 @@ def test_a_batch_that_claims_more_than_is_there_is_corrupt() -> None:
         with pytest.raises(CorruptMessageError):
             verify_crc(batch[:-cut])
     assert BatchHeader._make(read_header(batch)).size_bytes == len(batch)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_producers_numbers_are_stamped_with_the_crc_that_follows(twin: str, codec: Codec) -> None:
+    batch = bytearray(b"xx") + encode_batch(RECORDS, codec)
+    stamp_producer(batch, 2, 1 << 40, 7, (1 << 31) - 1)
+    header = read_header(batch, 2)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1 << 40, 7, (1 << 31) - 1)
+    assert batch[2:] == encode_batch(RECORDS, codec, producer_id=1 << 40, producer_epoch=7, base_sequence=(1 << 31) - 1)

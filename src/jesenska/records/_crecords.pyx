@@ -10,7 +10,6 @@ records, and leave the interpreter lock free where a batch is large enough for a
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -18,12 +17,12 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from libc.string cimport memcpy, memset
 
 from jesenska.records.faults import raise_fault, raise_rejections
-from jesenska.records.header import BatchHeader
-from jesenska.records.header import TimestampType
+from jesenska.records.header import BatchHeader, TimestampType
 from jesenska.records.record import Record
 
 cdef extern from "Python.h":
-    object PyType_GenericAlloc(object type, Py_ssize_t items)
+    ctypedef struct PyTypeObject
+    object PyType_GenericAlloc(PyTypeObject *type, Py_ssize_t items)
 
 cdef extern from "crc32c.h" nogil:
     void jesenska_crc_prepare()
@@ -504,7 +503,7 @@ cdef inline void set_item(object target, Py_ssize_t index, object item) noexcept
 
 cdef object header_value(Header *header):
     """A BatchHeader, made as tuple's own constructor makes it for a subclass."""
-    cdef object value = PyType_GenericAlloc(BatchHeader, 13)
+    cdef object value = PyType_GenericAlloc(<PyTypeObject *>BatchHeader, 13)
     set_item(value, 0, header.base_offset)
     set_item(value, 1, header.batch_length)
     set_item(value, 2, header.leader_epoch)
@@ -549,6 +548,7 @@ cdef int frame_and_header(
     if size < HEADER_BYTES:
         return F_BATCH_LENGTH
     load_header(header, data)
+    header.batch_length = <int32_t>(size - 12)
     if produce_version < 7 and header.attributes & 7 == 4:
         return F_ZSTD_TOO_EARLY
     if available - size >= FRAME_BYTES:
@@ -866,6 +866,8 @@ cdef object header_values(Whole *record):
     cdef Field field
     cdef int64_t index
     cdef list values = []
+    field.size = -1
+    field.data = NULL
     for index in range(record.header_count):
         read_field(&cursor, record.end, &field)
         name = PyUnicode_DecodeUTF8(<const char *>field.data, field.size, "replace")
@@ -896,7 +898,7 @@ def decode_records(body, int32_t count, int64_t base_offset, int64_t base_timest
             if fault:
                 break
             timestamp = append_timestamp if append_time else <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
-            value = PyType_GenericAlloc(Record, 6)
+            value = PyType_GenericAlloc(<PyTypeObject *>Record, 6)
             set_item(value, 0, <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta))
             set_item(value, 1, timestamp)
             set_item(value, 2, kind)
@@ -992,6 +994,7 @@ cdef int measure_columns(
     cdef int64_t offset, number
     cdef int fault
     memset(totals, 0, sizeof(Totals))
+    field.size = 0
     index[0] = 0
     while index[0] < count:
         fault = read_record(&cursor, limit, &record)
@@ -1032,6 +1035,8 @@ cdef int64_t fill_columns(
     cdef int64_t offset, number
     cdef int64_t without = 0
     cdef int32_t index
+    field.size = -1
+    field.data = NULL
     for index in range(count):
         read_record(&cursor, limit, &record)
         offset = <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta)
@@ -1389,6 +1394,8 @@ cdef class ColumnWriter:
         if source is None:
             cursor[0] = 1
             return cursor + 1
+        field.size = -1
+        field.data = NULL
         field_at(source, row, &field)
         cursor = put_number(cursor, to_zigzag(field.size))
         if field.size > 0:
