@@ -28,3 +28,5 @@ PRODUCERS_PER_PARTITION_MAX = 100_000
 TREE_NODE_MAX_BYTES = 1024 * 1024
 #: Changes of the metadata tree that wait for their commit before further ones are refused.
 TREE_PENDING_MAX = 10_000
+#: Partitions that one request may create over all its topics (Apache Kafka 4's own limit).
+PARTITIONS_PER_REQUEST_MAX = 10_000
