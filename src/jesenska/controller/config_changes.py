@@ -1,0 +1,220 @@
+"""Plans for changes of configuration: AlterConfigs (the whole set is replaced) and IncrementalAlterConfigs (SET, DELETE, APPEND, SUBTRACT), of topics,
+of one broker, and of every broker (named by the empty string).
+
+A plan writes the entity's node under /config and a node under /config/changes that tells every broker, in one multi. Codes and sentences are those
+of 3.9.1 and 4.3.1: a topic's mistakes are INVALID_CONFIG, a broker's INVALID_REQUEST.
+
+What a broker's setting needs to be changed while running stands in its table (`dynamic`). Refused besides: settings of TLS and SASL outside a listener's
+prefix, passwords (nothing encrypts them yet), and a change that `safety` would stop at the next start. Names that no table knows are kept for
+brokers and refused for topics, as Kafka does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from jesenska.base.errors import InvalidConfigError, InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
+from jesenska.config.broker_settings import PER_LISTENER, broker_setting, split_listener_prefix
+from jesenska.config.layers import BrokerConfig, TopicConfig, check_broker_values, check_topic_values
+from jesenska.config.safety import refusals
+from jesenska.config.table import Dynamic, Table, Type, Value, value_text
+from jesenska.config.topic_settings import TOPIC_SETTINGS
+from jesenska.controller.topics import topic_name_problem
+from jesenska.controller.view import ClusterView, ConfigView
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import encode_config, encode_config_change
+from jesenska.metadata.transactions import Create, Operation, SetData
+
+
+class OpType(IntEnum):
+    """What to do with one setting; the numbers are those of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOp:
+    """One setting's change. `op` is the number as it came, which may be none that is known."""
+
+    name: str
+    op: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPlan:
+    """Operations to be done together, and the entity's settings once they are. `entity` is `topics/<name>` or `brokers/<id>`."""
+
+    operations: tuple[Operation, ...]
+    entity: str
+    settings: Mapping[str, str]
+
+    def apply(self, view: ClusterView) -> None:
+        """Brings a view up to date after the operations were done."""
+        known = view.configs.get(self.entity)
+        view.configs[self.entity] = ConfigView(self.settings, 0 if known is None else known.version + 1)
+
+
+def plan_topic_config(view: ClusterView, topic: str, ops: Sequence[ConfigOp], broker_config: BrokerConfig) -> ConfigPlan:
+    """The plan of an IncrementalAlterConfigs of a topic."""
+    _require_existing(view, topic)
+    settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
+    return _topic_plan(view, topic, settings, broker_config)
+
+
+def plan_topic_config_replaced(view: ClusterView, topic: str, configs: Mapping[str, str | None], broker_config: BrokerConfig) -> ConfigPlan:
+    """The plan of an AlterConfigs of a topic: what is not named goes back to its default."""
+    _require_existing(view, topic)
+    return _topic_plan(view, topic, _without_nulls(configs), broker_config)
+
+
+def plan_broker_config(view: ClusterView, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig) -> ConfigPlan:
+    """The plan of an IncrementalAlterConfigs of a broker. `resource` is the name in the request, `broker_id` and `config` are this broker's."""
+    target = require_broker(resource, broker_id)
+    current = view.broker_settings(target)
+    return _broker_plan(view, target, current, _changed(current, ops, None), config)
+
+
+def plan_broker_config_replaced(view: ClusterView, resource: str, configs: Mapping[str, str | None], broker_id: int, config: BrokerConfig) -> ConfigPlan:
+    """The plan of an AlterConfigs of a broker."""
+    target = require_broker(resource, broker_id)
+    return _broker_plan(view, target, view.broker_settings(target), _without_nulls(configs), config)
+
+
+def require_broker(resource: str, broker_id: int) -> int | None:
+    """The broker that a resource's name means: None for every broker; InvalidRequestError where it is not this one."""
+    if resource == "":
+        return None
+    try:
+        named = int(resource)
+    except ValueError:
+        raise InvalidRequestError(f"Broker id must be an integer, but it is: {resource}") from None
+    if named != broker_id:
+        raise InvalidRequestError(f"Unexpected broker id, expected {broker_id}, but received {resource}")
+    return named
+
+
+def _require_existing(view: ClusterView, topic: str) -> None:
+    if topic == "":
+        raise InvalidRequestError("Default topic resources are not allowed.")
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise InvalidTopicException(problem)
+    if topic not in view.topics:
+        raise UnknownTopicOrPartitionError(f"The topic '{topic}' does not exist.")
+
+
+def _without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
+    empty = [name for name, value in configs.items() if value is None]
+    if empty:
+        raise InvalidRequestError(f"Null value not supported for : {','.join(empty)}")
+    return {name: value for name, value in configs.items() if value is not None}
+
+
+def _changed(current: Mapping[str, str], ops: Sequence[ConfigOp], table: Table | None) -> dict[str, str]:
+    """The settings after the operations; nothing is checked yet but the operations themselves."""
+    names = [op.name for op in ops]
+    if len(set(names)) != len(names):
+        raise InvalidRequestError("Error due to duplicate config keys")
+    empty = [op.name for op in ops if op.op != OpType.DELETE and op.value is None]
+    if empty:
+        raise InvalidRequestError(f"Null value not supported for : {','.join(empty)}")
+    settings = dict(current)
+    for item in ops:
+        if item.op == OpType.DELETE:
+            settings.pop(item.name, None)
+        elif item.op == OpType.SET:
+            settings[item.name] = item.value or ""
+        elif item.op in (OpType.APPEND, OpType.SUBTRACT):
+            settings[item.name] = _list_changed(settings, item, table)
+        else:
+            raise InvalidRequestError(f"Unknown operation type {item.op} for config {item.name}; it is 0 to 3.")
+    return settings
+
+
+def _list_changed(settings: Mapping[str, str], item: ConfigOp, table: Table | None) -> str:
+    setting = table.get(item.name) if table is not None else broker_setting(item.name)
+    if setting is None or setting.type is not Type.LIST:
+        raise InvalidConfigError(f"Can't {OpType(item.op).name} to key {item.name} because its type is not LIST.")
+    before = settings[item.name] if item.name in settings else value_text(setting.default) or ""
+    kept = [part.strip() for part in before.split(",") if part.strip()]
+    named = [part.strip() for part in (item.value or "").split(",") if part.strip()]
+    if item.op == OpType.APPEND:
+        kept += [part for index, part in enumerate(named) if part not in kept and part not in named[:index]]
+    else:
+        kept = [part for part in kept if part not in named]
+    return ",".join(kept)
+
+
+def _topic_plan(view: ClusterView, topic: str, settings: dict[str, str], broker_config: BrokerConfig) -> ConfigPlan:
+    for name, value in settings.items():
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise InvalidConfigError(f"Unknown topic config name: {name}")
+        setting.parse(value)
+    check_topic_values(TopicConfig(settings, broker_config))
+    return _plan(view, f"topics/{topic}", settings)
+
+
+def _broker_plan(view: ClusterView, target: int | None, current: Mapping[str, str], settings: dict[str, str], config: BrokerConfig) -> ConfigPlan:
+    changed = {name: value for name, value in settings.items() if current.get(name) != value}
+    _require_dynamic(changed, settings, target)
+    for name, value in changed.items():
+        setting = broker_setting(name)
+        if setting is not None:
+            try:
+                setting.parse(value)
+            except InvalidConfigError as error:
+                raise InvalidRequestError(str(error)) from None
+    after = config.with_dynamic(dynamic_default=settings) if target is None else config.with_dynamic(dynamic_broker=settings)
+    try:
+        check_broker_values(_typed(settings))
+    except InvalidConfigError as error:
+        raise InvalidRequestError(str(error)) from None
+    before = {str(refusal) for refusal in refusals(config)}
+    for refusal in refusals(after):
+        if str(refusal) not in before:
+            raise InvalidRequestError(str(refusal))
+    return _plan(view, f"brokers/{paths.DEFAULT_ENTITY if target is None else target}", settings)
+
+
+def _require_dynamic(changed: Mapping[str, str], settings: Mapping[str, str], target: int | None) -> None:
+    fixed, per_broker, unprefixed, secret = [], [], [], []
+    for name in changed:
+        setting = broker_setting(name)
+        if setting is None:
+            continue
+        listener, plain = split_listener_prefix(name)
+        if setting.dynamic is Dynamic.READ_ONLY or (listener is not None and not plain.startswith(("ssl.", "sasl.")) and plain not in PER_LISTENER):
+            fixed.append(name)
+        elif listener is None and plain.startswith(("ssl.", "sasl.")):
+            unprefixed.append(name)
+        elif setting.dynamic is Dynamic.PER_BROKER and target is None:
+            per_broker.append(name)
+        elif setting.sensitive:
+            secret.append(name)
+    if fixed:
+        raise InvalidRequestError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    if unprefixed:
+        raise InvalidRequestError(f"These security configs can be dynamically updated only per-listener using the listener prefix: [{', '.join(unprefixed)}]")
+    if per_broker:
+        raise InvalidRequestError(f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(per_broker)}]")
+    if secret:
+        raise InvalidRequestError(f"Passwords cannot be kept among the dynamic configs yet, for nothing encrypts them: [{', '.join(secret)}]")
+
+
+def _typed(settings: Mapping[str, str]) -> dict[str, Value]:
+    known = ((name, broker_setting(name), value) for name, value in settings.items())
+    return {name: setting.parse(value) for name, setting, value in known if setting is not None}
+
+
+def _plan(view: ClusterView, entity: str, settings: dict[str, str]) -> ConfigPlan:
+    known = view.configs.get(entity)
+    path, data = f"{paths.CONFIG}/{entity}", encode_config(settings)
+    write: Operation = Create(path, data) if known is None else SetData(path, data, known.version)
+    tell = Create(paths.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
+    return ConfigPlan((write, tell), entity, settings)

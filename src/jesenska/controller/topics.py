@@ -1,0 +1,307 @@
+"""Plans for topics: what must be written to the tree so that a topic comes to be, grows or goes, or the error that the request gets.
+
+A plan's operations are one `multi`: it happens as a whole or not at all, and only while the controller's epoch is the one the plan was made in. So
+there is no topic without its partitions' states, and a controller that was replaced without knowing it changes nothing.
+
+    creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live replica as leader
+    expansion  /brokers/topics/T with more replicas, the new .../partitions/N/state
+    deletion   first /admin/delete_topics/T, which survives a crash; then, when the data are gone, everything about T
+
+Codes and sentences are Kafka's (4.3.1, 3.9.1 where they differ in substance). A plan of many thousands of partitions is larger than a real
+ZooKeeper takes in one piece; splitting it belongs to that store's mover."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jesenska.base.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicException,
+    PolicyViolationError,
+    ReassignmentInProgressError,
+    TopicAlreadyExistsError,
+    TopicDeletionDisabledError,
+    UnknownTopicOrPartitionError,
+)
+from jesenska.base.limits import PARTITIONS_PER_REQUEST_MAX
+from jesenska.config.layers import BrokerConfig, TopicConfig, check_topic_values
+from jesenska.config.topic_settings import TOPIC_SETTINGS
+from jesenska.controller.assignment import Assignment, assign_replicas
+from jesenska.controller.view import ClusterView, ConfigView, PartitionView, TopicView
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_config
+from jesenska.metadata.transactions import Check, Create, Delete, Operation, SetData
+
+NO_LEADER = -1
+FIRST_LEADER_EPOCH = 0
+DEFAULT_COUNT = -1
+_NAME_LIMIT = 249
+_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What is asked for: numbers (-1: the broker's default) or an assignment, and settings."""
+
+    name: str
+    partitions: int = DEFAULT_COUNT
+    replication_factor: int = DEFAULT_COUNT
+    assignment: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """Operations to be done together, and the topic as it is once they are."""
+
+    operations: tuple[Operation, ...]
+    topic: TopicView
+    config: TopicConfig
+
+    def apply(self, view: ClusterView) -> None:
+        """Brings a view up to date after the operations were done."""
+        view.topics[self.topic.name] = self.topic
+        if self.config.overrides or f"topics/{self.topic.name}" not in view.configs:
+            view.configs[f"topics/{self.topic.name}"] = ConfigView(dict(self.config.overrides), _next_version(view, self.topic.name))
+
+
+def topic_name_problem(name: str) -> str | None:
+    """Why Kafka refuses a topic's name, in its words; None for a legal one."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > _NAME_LIMIT:
+        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {_NAME_LIMIT}"
+    if not _NAME.match(name):
+        return f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None
+
+
+def require_topic_name(name: str) -> None:
+    """InvalidTopicException for a name that is not legal."""
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise InvalidTopicException(problem)
+
+
+def duplicates(names: Iterable[str]) -> set[str]:
+    """Names that stand more than once in a request: each of them gets INVALID_REQUEST, the others go on."""
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def require_count(requests: Iterable[int]) -> None:
+    """PolicyViolationError where one request asks for more partitions than are created at a time."""
+    if sum(max(count, 0) for count in requests) > PARTITIONS_PER_REQUEST_MAX:
+        raise PolicyViolationError("Excessively large number of partitions per request.")
+
+
+def plan_creation(view: ClusterView, request: NewTopic, broker_config: BrokerConfig, *, topic_id: uuid.UUID, start_index: int, shift: int) -> TopicPlan:
+    """The plan of a new topic; KafkaError with the code and sentence of the answer where it is refused.
+
+    `start_index` and `shift` say where placing replicas begins: chance, from 0 to the number of brokers."""
+    require_topic_name(request.name)
+    _require_new(view, request.name)
+    overrides = _checked_configs(request.configs, broker_config)
+    replicas = _replicas_of(view, request, broker_config, start_index, shift)
+    node = TopicNode(replicas, topic_id)
+    states = {number: first_state(brokers, view.brokers, view.controller_epoch) for number, brokers in replicas.items()}
+    operations: list[Operation] = [*epoch_check(view), _config_write(view, request.name, overrides)]
+    operations.append(Create(paths.topic(request.name), node.encode()))
+    operations.append(Create(paths.partitions(request.name)))
+    operations += _partition_creates(request.name, states)
+    partitions = {number: PartitionView(state) for number, state in states.items()}
+    return TopicPlan(tuple(operations), TopicView(request.name, node, 0, partitions), TopicConfig(overrides, broker_config))
+
+
+def plan_expansion(view: ClusterView, name: str, count: int, assignments: Sequence[Sequence[int]] | None, broker_config: BrokerConfig) -> TopicPlan:
+    """The plan for a topic to have `count` partitions; `assignments` names the replicas of the new ones, if the request does.
+
+    New partitions are placed as if they had been made with the first ones: beginning at the first partition's leader."""
+    topic = require_topic(view, name)
+    existing = topic.node.replicas
+    if topic.node.adding or topic.node.removing:
+        raise ReassignmentInProgressError(f"A partition reassignment is in progress for the topic '{name}'.")
+    if count == len(existing):
+        raise InvalidPartitionsError(f"Topic already has {count} partition(s).")
+    if count < len(existing):
+        raise InvalidPartitionsError(f"The topic {name} currently has {len(existing)} partition(s); {count} would not be an increase.")
+    added = count - len(existing)
+    require_count((added,))
+    first_replicas = existing.get(0, ())
+    replication_factor = len(first_replicas) or 1
+    new: Assignment
+    if assignments is not None:
+        if len(assignments) != added:
+            raise InvalidReplicaAssignmentError(f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) were specified.")
+        new = {len(existing) + index: tuple(brokers) for index, brokers in enumerate(assignments)}
+        _require_assignment(view, new, replication_factor)
+    else:
+        ids = [place.broker_id for place in view.places()]
+        start = next((index for index, broker_id in enumerate(ids) if first_replicas and broker_id >= first_replicas[0]), 0)
+        new = assign_replicas(view.places(), added, replication_factor, start_index=start, shift=start, first_partition=len(existing))
+    node = TopicNode({**existing, **new}, topic.node.topic_id)
+    states = {number: first_state(brokers, view.brokers, view.controller_epoch) for number, brokers in new.items()}
+    operations = (
+        *epoch_check(view),
+        SetData(paths.topic(name), node.encode(), topic.version),
+        *_partition_creates(name, states),
+    )
+    partitions = {**topic.partitions, **{number: PartitionView(state) for number, state in states.items()}}
+    return TopicPlan(operations, TopicView(name, node, topic.version + 1, partitions), TopicConfig(view.topic_settings(name), broker_config))
+
+
+def plan_deletion(view: ClusterView, name: str, broker_config: BrokerConfig) -> tuple[Operation, ...]:
+    """The first step of a deletion: the mark that survives a crash. Empty where the topic is marked already."""
+    if not broker_config.boolean("delete.topic.enable"):
+        raise TopicDeletionDisabledError("Topic deletion is disabled.")
+    topic = require_topic(view, name)
+    if topic.deleting:
+        return ()
+    return (*epoch_check(view), Create(paths.delete_topic(name)))
+
+
+def plan_deletion_end(view: ClusterView, name: str) -> tuple[Operation, ...]:
+    """The last step, once no replica has data any more: everything about the topic goes, the mark with it."""
+    operations: list[Operation] = list(epoch_check(view))
+    topic = view.topics.get(name)
+    if topic is not None:
+        for number in topic.partitions:
+            operations += [Delete(paths.partition_state(name, number)), Delete(paths.partition(name, number))]
+        operations += [Delete(paths.partitions(name)), Delete(paths.topic(name))]
+    if f"topics/{name}" in view.configs:
+        operations.append(Delete(paths.topic_config(name)))
+    if topic is None or topic.deleting:
+        operations.append(Delete(paths.delete_topic(name)))
+    return tuple(operations)
+
+
+def forget_topic(view: ClusterView, name: str) -> None:
+    """Brings a view up to date after `plan_deletion_end` was done."""
+    view.topics.pop(name, None)
+    view.configs.pop(f"topics/{name}", None)
+
+
+def require_topic(view: ClusterView, name: str) -> TopicView:
+    """The topic; UnknownTopicOrPartitionError where there is none, or where it is being deleted."""
+    topic = view.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
+    return topic
+
+
+def first_state(replicas: Sequence[int], live: Iterable[int], controller_epoch: int) -> PartitionStateNode:
+    """A new partition's state: the first replica that is up leads, and all that are up are in sync, for there is nothing to be behind of."""
+    up = set(live)
+    isr = tuple(broker for broker in replicas if broker in up)
+    if not isr:
+        return PartitionStateNode(NO_LEADER, FIRST_LEADER_EPOCH, tuple(replicas), controller_epoch)
+    return PartitionStateNode(isr[0], FIRST_LEADER_EPOCH, isr, controller_epoch)
+
+
+def epoch_check(view: ClusterView) -> tuple[Operation, ...]:
+    """The check that fences a controller which was replaced; nothing where no controller was ever elected."""
+    if view.controller_epoch_version is None:
+        return ()
+    return (Check(paths.CONTROLLER_EPOCH, view.controller_epoch_version),)
+
+
+def _require_new(view: ClusterView, name: str) -> None:
+    topic = view.topics.get(name)
+    if topic is not None:
+        if topic.deleting:
+            raise TopicAlreadyExistsError(f"Topic '{name}' is marked for deletion.")
+        raise TopicAlreadyExistsError(f"Topic '{name}' already exists.")
+    if "." in name or "_" in name:
+        # In the names of metrics '.' becomes '_', so two such topics would share their metrics.
+        folded = name.replace(".", "_")
+        for other in view.topics:
+            if other.replace(".", "_") == folded:
+                raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {other}")
+
+
+def _checked_configs(configs: Mapping[str, str | None], broker_config: BrokerConfig) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    empty = [name for name, value in configs.items() if value is None]
+    if empty:
+        raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(empty)}")
+    for name, value in configs.items():
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise InvalidConfigError(f"Unknown topic config name: {name}")
+        assert value is not None
+        setting.parse(value)
+        overrides[name] = value
+    check_topic_values(TopicConfig(overrides, broker_config))
+    return overrides
+
+
+def _replicas_of(view: ClusterView, request: NewTopic, broker_config: BrokerConfig, start_index: int, shift: int) -> dict[int, tuple[int, ...]]:
+    if request.assignment:
+        if request.partitions != DEFAULT_COUNT:
+            raise InvalidRequestError("A manual partition assignment was specified, but numPartitions was not set to -1.")
+        if request.replication_factor != DEFAULT_COUNT:
+            raise InvalidRequestError("A manual partition assignment was specified, but replication factor was not set to -1.")
+        require_count((len(request.assignment),))
+        replicas = {number: tuple(request.assignment[number]) for number in sorted(request.assignment)}
+        if list(replicas) != list(range(len(replicas))):
+            raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
+        _require_assignment(view, replicas, None)
+        return replicas
+    partitions, replication_factor = request.partitions, request.replication_factor
+    if partitions == 0 or partitions < DEFAULT_COUNT:
+        raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
+    if replication_factor == 0 or replication_factor < DEFAULT_COUNT:
+        raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
+    if partitions == DEFAULT_COUNT:
+        partitions = broker_config.integer("num.partitions")
+    if replication_factor == DEFAULT_COUNT:
+        replication_factor = broker_config.integer("default.replication.factor")
+    require_count((partitions,))
+    return assign_replicas(view.places(), partitions, replication_factor, start_index=start_index, shift=shift)
+
+
+def _require_assignment(view: ClusterView, assignment: Assignment, replication_factor: int | None) -> None:
+    for brokers in assignment.values():
+        if not brokers:
+            raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
+        seen: set[int] = set()
+        for broker_id in brokers:
+            if broker_id not in view.brokers:
+                raise InvalidReplicaAssignmentError(f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.")
+            if broker_id in seen:
+                raise InvalidReplicaAssignmentError(f"The manual partition assignment includes the broker {broker_id} more than once.")
+            seen.add(broker_id)
+        if replication_factor is not None and len(brokers) != replication_factor:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes a partition with {len(brokers)} replica(s), but this is not consistent with previous "
+                f"partitions, which have {replication_factor} replica(s)."
+            )
+        replication_factor = len(brokers)
+
+
+def _config_write(view: ClusterView, name: str, overrides: Mapping[str, str]) -> Operation:
+    """Settings of a topic of that name may be left from before: they are replaced."""
+    known = view.configs.get(f"topics/{name}")
+    path, data = paths.topic_config(name), encode_config(overrides)
+    return Create(path, data) if known is None else SetData(path, data, known.version)
+
+
+def _partition_creates(name: str, states: Mapping[int, PartitionStateNode]) -> list[Operation]:
+    operations: list[Operation] = []
+    for number, state in states.items():
+        operations += [Create(paths.partition(name, number)), Create(paths.partition_state(name, number), state.encode())]
+    return operations
+
+
+def _next_version(view: ClusterView, name: str) -> int:
+    known = view.configs.get(f"topics/{name}")
+    return 0 if known is None else known.version + 1

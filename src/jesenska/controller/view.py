@@ -1,0 +1,155 @@
+"""What the controller knows of the cluster: the tree's facts about topics and brokers, as values.
+
+A view is built from the tree at the start (`view_of` in this process, `load` through a store) and kept up to date by whoever executes plans, who
+knows what they change, or by reading again what a watch has said. Versions are those of the nodes: plans use them to say "only if it is still so"."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from jesenska.controller.assignment import BrokerPlace
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import BrokerNode, PartitionStateNode, TopicNode, decode_config, decode_controller_epoch
+from jesenska.metadata.store import Store
+from jesenska.metadata.transactions import NoNodeError
+from jesenska.metadata.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition's state and the version of its node."""
+
+    state: PartitionStateNode
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic: its node, the states of its partitions (one may be missing for a moment), and whether it waits to be deleted."""
+
+    name: str
+    node: TopicNode
+    version: int = 0
+    partitions: Mapping[int, PartitionView] = field(default_factory=dict)
+    deleting: bool = False
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        return self.node.topic_id
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigView:
+    """The settings in a node of /config, and its version."""
+
+    settings: Mapping[str, str]
+    version: int = 0
+
+
+@dataclass(slots=True)
+class ClusterView:
+    """Topics by name, brokers that are up by id, dynamic settings by `<type>/<name>`."""
+
+    topics: dict[str, TopicView] = field(default_factory=dict)
+    brokers: dict[int, BrokerNode] = field(default_factory=dict)
+    configs: dict[str, ConfigView] = field(default_factory=dict)
+    controller_epoch: int = 0
+    controller_epoch_version: int | None = None
+
+    def places(self) -> list[BrokerPlace]:
+        """The brokers that can take replicas."""
+        return [BrokerPlace(broker_id, node.rack) for broker_id, node in sorted(self.brokers.items())]
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> TopicView | None:
+        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """A topic's own settings."""
+        found = self.configs.get(f"topics/{topic}")
+        return found.settings if found is not None else {}
+
+    def broker_settings(self, broker_id: int | None) -> Mapping[str, str]:
+        """A broker's dynamic settings; None: those of every broker."""
+        found = self.configs.get(f"brokers/{paths.DEFAULT_ENTITY if broker_id is None else broker_id}")
+        return found.settings if found is not None else {}
+
+
+def view_of(tree: Tree) -> ClusterView:
+    """The view of a tree in this process; NodeFormatError where a node holds what does not belong there."""
+    view = ClusterView()
+    nodes = {path: (node.data, node.version) for path, node in tree.walk()}
+    partitions: dict[str, dict[int, PartitionView]] = {}
+    for path, (data, version) in nodes.items():
+        for topic, number in _state_of(path):
+            partitions.setdefault(topic, {})[number] = PartitionView(PartitionStateNode.decode(data), version)
+    for path, (data, version) in nodes.items():
+        parent, _, name = path.rpartition("/")
+        if parent == paths.TOPICS:
+            deleting = paths.delete_topic(name) in nodes
+            view.topics[name] = TopicView(name, TopicNode.decode(data), version, partitions.get(name, {}), deleting)
+        elif parent == paths.BROKER_IDS:
+            view.brokers[int(name)] = BrokerNode.decode(data)
+        elif parent in ("/config/topics", "/config/brokers"):
+            view.configs[path.removeprefix("/config/")] = ConfigView(decode_config(data), version)
+        elif path == paths.CONTROLLER_EPOCH:
+            view.controller_epoch, view.controller_epoch_version = decode_controller_epoch(data), version
+    return view
+
+
+async def load(store: Store) -> ClusterView:
+    """The view through any store, one node at a time; a node that goes away meanwhile is left out."""
+    view = ClusterView()
+    deleting = set(await _children(store, paths.DELETE_TOPICS))
+    for name in await _children(store, paths.TOPICS):
+        topic = await load_topic(store, name, deleting=name in deleting)
+        if topic is not None:
+            view.topics[name] = topic
+    for name in await _children(store, paths.BROKER_IDS):
+        found = await _get(store, f"{paths.BROKER_IDS}/{name}")
+        if found is not None:
+            view.brokers[int(name)] = BrokerNode.decode(found[0])
+    for kind in ("topics", "brokers"):
+        for name in await _children(store, f"{paths.CONFIG}/{kind}"):
+            found = await _get(store, paths.config(kind, name))
+            if found is not None:
+                view.configs[f"{kind}/{name}"] = ConfigView(decode_config(found[0]), found[1])
+    epoch = await _get(store, paths.CONTROLLER_EPOCH)
+    if epoch is not None:
+        view.controller_epoch, view.controller_epoch_version = decode_controller_epoch(epoch[0]), epoch[1]
+    return view
+
+
+async def load_topic(store: Store, name: str, *, deleting: bool = False) -> TopicView | None:
+    """One topic through any store; None where it is gone."""
+    found = await _get(store, paths.topic(name))
+    if found is None:
+        return None
+    partitions: dict[int, PartitionView] = {}
+    for number in await _children(store, paths.partitions(name)):
+        state = await _get(store, paths.partition_state(name, int(number)))
+        if state is not None:
+            partitions[int(number)] = PartitionView(PartitionStateNode.decode(state[0]), state[1])
+    return TopicView(name, TopicNode.decode(found[0]), found[1], partitions, deleting)
+
+
+def _state_of(path: str) -> Iterator[tuple[str, int]]:
+    parts = path.split("/")
+    if len(parts) == 7 and parts[1:3] == ["brokers", "topics"] and parts[4] == "partitions" and parts[6] == "state":
+        yield parts[3], int(parts[5])
+
+
+async def _children(store: Store, path: str) -> list[str]:
+    try:
+        return (await store.children(path))[0]
+    except NoNodeError:
+        return []
+
+
+async def _get(store: Store, path: str) -> tuple[bytes, int] | None:
+    try:
+        data, stat = await store.get(path)
+    except NoNodeError:
+        return None
+    return data, stat.version
