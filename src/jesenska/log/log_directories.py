@@ -101,6 +101,8 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         #: Checkpoints that are being written just now, by file name.
         self.writing: set[str] = set()
+        #: What was last written, so that an idle broker leaves its disk alone.
+        self.written: dict[str, Mapping[TopicPartition, int]] = {}
 
 
 class LogDirectories:
@@ -273,10 +275,31 @@ class LogDirectories:
         if path.is_dir() and self._files.names(path):
             raise KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition.")
         loader = LogLoader(path, config, self._files, clean=True, recovery_point=0, log_start_offset=0, now_ms=now_ms)
-        loaded = loader.load()
-        if topic_id is not None:
-            write_topic_id(path, topic_id, self._files)
-        return self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
+        try:
+            loaded = loader.load()
+            if topic_id is not None:
+                write_topic_id(path, topic_id, self._files)
+            return self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
+        except (KafkaStorageError, OSError) as error:
+            with suppress(OSError):
+                self._remove([path])
+            raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
+
+    def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """Writes down the topic's id for a partition whose directory does not name one (it is older than topic ids)."""
+        log = self.logs[topic_partition]
+        if log.topic_id is None:
+            write_topic_id(log.directory, topic_id, self._files, sync=True)
+            log.topic_id = topic_id
+
+    def truncate(self, topic_partition: TopicPartition, offset: int, now_ms: int) -> None:
+        """Cuts a follower's log back to `offset`. The recovery point on disk goes back with it before anything new is appended: otherwise a crash
+        would leave unsynced batches below it."""
+        log = self.logs[topic_partition]
+        log.truncate_to(offset, now_ms)
+        for directory in self.directories:
+            if topic_partition in directory.logs:
+                directory.recovery_points.write({tp: each.recovery_point for tp, each in directory.logs.items()})
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`."""
@@ -285,7 +308,10 @@ class LogDirectories:
             return
         for directory in self.directories:
             directory.logs.pop(topic_partition, None)
-        path = log.mark_deleted()
+        try:
+            path = log.mark_deleted()
+        except OSError as error:
+            raise KafkaStorageError(f"{log.directory} cannot be renamed for deletion: {error.strerror}; the next start finds it unknown.") from error
         self._doomed.append((now_ms + log.config.file_delete_delay_ms, path))
 
     # -- running ----------------------------------------------------------------------------------------------------------------------------
@@ -356,12 +382,14 @@ class LogDirectories:
 
     def _write(self, directory: LogDirectory, checkpoint: OffsetCheckpoint, offsets: Mapping[TopicPartition, int]) -> None:
         name = checkpoint.path.name
-        if name in directory.writing:
+        if name in directory.writing or directory.written.get(name) == offsets:
             return
         directory.writing.add(name)
 
         def written(outcome: BaseException | None) -> None:
             directory.writing.discard(name)
+            if outcome is None:
+                directory.written[name] = offsets
             _log_failure(outcome)
 
         self._background.submit(lambda: checkpoint.write(offsets), written)

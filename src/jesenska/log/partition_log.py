@@ -379,6 +379,8 @@ class PartitionLog:
         self.next_offset = last_offset + 1
         self._write_position = write_position + size_bytes
         self._publish(self._active, write_position, batches, last_offset + 1)
+        if self._unflushed_records >= self.config.flush_messages:
+            self.flush()
         return AppendResult(headers[0].base_offset, last_offset, -1, self.log_start_offset, False)
 
     def _reapply(self, changes: list[Undo], buffer: memoryview, headers: Sequence[BatchHeader], offset: int, append_time_ms: int, now_ms: int) -> None:
@@ -499,6 +501,11 @@ class PartitionLog:
         logger.error("%s", message)
         return KafkaStorageError(message)
 
+    def _read_error(self, error: OSError) -> KafkaError:
+        message = f"{self.topic_partition} in {self.directory.parent} cannot be read: {error.strerror or error}; check the disk."
+        logger.error("%s", message)
+        return KafkaStorageError(message)
+
     # -- read -------------------------------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, max_offset: int | None = None, minimum_one_batch: bool = True) -> ReadResult:
@@ -520,7 +527,10 @@ class PartitionLog:
             position, base_offset = self._tail_place[low]
             first_end = self._tail_place[low + 1][0] if low + 1 < len(tail_last) else segment.size_bytes
         else:
-            found = self._find(offset)
+            try:
+                found = self._find(offset)
+            except OSError as error:
+                raise self._read_error(error) from error
             if found is None:
                 return ReadResult(None, end, self._active.base_offset, self._active.size_bytes, self.log_start_offset, end)
             segment, position, base_offset, first_end = found
@@ -534,7 +544,10 @@ class PartitionLog:
             size_bytes = max(max_bytes, first_end - position) if minimum_one_batch else max_bytes
         if size_bytes <= 0:
             return ReadResult(None, base_offset, segment.base_offset, position, self.log_start_offset, end)
-        region = FileRegion(segment.file.handle(), position, size_bytes)
+        try:
+            region = FileRegion(segment.file.handle(), position, size_bytes)
+        except OSError as error:
+            raise self._read_error(error) from error
         return ReadResult(region, base_offset, segment.base_offset, position, self.log_start_offset, end)
 
     def _forget_tail(self) -> None:
@@ -606,6 +619,22 @@ class PartitionLog:
             if timestamp >= header.max_timestamp:
                 return TimestampOffset(timestamp, offset, header.partition_leader_epoch)
         return None
+
+    def segment_starts_before(self, timestamp_ms: int, limit: int, end_offset: int) -> list[int]:
+        """Old style, as ListOffsets 0 asks: first offsets of the segments whose files were last written at or before a time, newest first, at
+        most `limit`; -1 for all of them and the end, -2 for the first one only."""
+        starts = [max(segment.base_offset, self.log_start_offset) for segment in self.segments]
+        times: list[float] = [self._files.modified_ms(segment.file.path) for segment in self.segments]
+        if self._active.size_bytes:
+            starts.append(end_offset)
+            times.append(float("inf"))
+        if timestamp_ms == -1:
+            count = len(starts)
+        elif timestamp_ms == -2:
+            count = 1
+        else:
+            count = sum(1 for written_ms in times if written_ms <= timestamp_ms)
+        return starts[:count][::-1][: max(limit, 0)]
 
     def _record_times(self, segment: LogSegment, position: int, header: BatchHeader) -> list[tuple[int, int]]:
         """Offset and timestamp of each record of a batch."""
@@ -732,6 +761,7 @@ class PartitionLog:
         reached = offset
         opened: list[OpenFile] = []
         paths: list[Path] = []
+        directories = [self.directory]
         for segment in self.segments:
             if segment.base_offset < offset and self._end_of(segment) >= self.recovery_point:
                 try:
@@ -747,9 +777,11 @@ class PartitionLog:
             paths.append(self.directory / epochs_file.FILE_NAME)
             self._epochs_dirty = False
         if self._is_new:
+            # The directory's own name, too, must survive a crash of the machine.
             paths.append(self.directory / partition_metadata.FILE_NAME)
+            directories.append(self.directory.parent)
             self._is_new = False
-        return opened, partial(_sync, self._files, opened, paths, self.directory), reached
+        return opened, partial(_sync, self._files, opened, paths, directories), reached
 
     def _flush_failed(self, error: BaseException | None) -> KafkaError:
         if self._failure is None:
@@ -878,11 +910,11 @@ class PartitionLog:
             if active.max_timestamp >= 0:
                 active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
             active.trim()
-            active.write_indexes()
-            opened, work, _ = self._flush_work(self.log_end_offset)
-            work()
-            for handle in opened:
-                handle.release()
+            if self.recovery_point < self.log_end_offset or self._epochs_dirty or self._is_new:
+                opened, work, _ = self._flush_work(self.log_end_offset)
+                work()
+                for handle in opened:
+                    handle.release()
             self.recovery_point = self.log_end_offset
             self._drop_stray_snapshots()
         for segment in self.segments:
@@ -910,7 +942,7 @@ class PartitionLog:
         return target
 
 
-def _sync(files: FileLayer, opened: Sequence[OpenFile], paths: Sequence[Path], directory: Path) -> None:
+def _sync(files: FileLayer, opened: Sequence[OpenFile], paths: Sequence[Path], directories: Sequence[Path]) -> None:
     """Syncs segment files by their descriptors, the small files beside them by name (one that was renamed away meanwhile is no loss), and the
     names themselves."""
     for handle in opened:
@@ -924,5 +956,6 @@ def _sync(files: FileLayer, opened: Sequence[OpenFile], paths: Sequence[Path], d
             files.fsync(descriptor)
         finally:
             files.close(descriptor)
-    with suppress(FileNotFoundError):
-        files.fsync_directory(directory)
+    for directory in directories:
+        with suppress(FileNotFoundError):
+            files.fsync_directory(directory)
