@@ -1,8 +1,7 @@
 """Producer ids that are never handed out twice: a broker claims them in blocks of 1000 from `/latest_producer_id_block` by compare-and-set, and hands
 them out from memory. After a crash the rest of a block is lost, which costs nothing: there are 2**63 ids.
 
-A claim whose answer got lost may have been made. Reading the node tells: a block that carries this broker's number and follows the one that was read
-before is ours, as Kafka takes it too."""
+A claim whose answer got lost may have been made: the next claim then takes the block after it. So ids are skipped, and none is given twice."""
 
 from __future__ import annotations
 

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.safety import StartRefused, refusals, refuse_unsafe
+
+REFUSED = [
+    ({"zookeeper.connect": "localhost:2181"}, "zookeeper.connect"),
+    ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl"),
+    ({"listeners": "SSL://:9093"}, "listeners"),
+    ({"listeners": "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093"}, "listeners"),
+    ({"listeners": "SASL_SSL://:9093"}, "listeners"),
+    ({"listeners": "PLAINTEXT://:9092", "listener.security.protocol.map": "PLAINTEXT:SSL"}, "listeners"),
+    ({"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"}, "listeners"),
+    ({"listeners": "CLIENTS://:9092", "listener.security.protocol.map": "CLIENTS:SSL"}, "listeners"),
+    ({"listeners": "ODD://:9092"}, "listeners"),
+    ({"listeners": "ssl://not an address"}, "listeners"),
+    ({"listener.security.protocol.map": "PLAINTEXT:TRUSTME"}, "listener.security.protocol.map"),
+    ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol"),
+    ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "authorizer.class.name"),
+    ({"create.topic.policy.class.name": "a.B"}, "create.topic.policy.class.name"),
+    ({"alter.config.policy.class.name": "a.B"}, "alter.config.policy.class.name"),
+    ({"config.providers": "file"}, "config.providers"),
+    ({"process.roles": "controller", "node.id": "1"}, "process.roles"),
+    ({"process.roles": "broker,controller", "node.id": "1", "controller.quorum.voters": "1@a:1,2@b:1"}, "controller.quorum.voters"),
+    ({"process.roles": "broker", "node.id": "1", "controller.quorum.voters": "9@a:1"}, "controller.quorum.voters"),
+    ({"process.roles": "broker,controller", "node.id": "1", "controller.quorum.bootstrap.servers": "a:1,b:1"}, "controller.quorum.bootstrap.servers"),
+    ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable"),
+    ({"cordoned.log.dirs": "*"}, "cordoned.log.dirs"),
+]
+
+
+@pytest.mark.parametrize(("settings", "name"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_would_not_be_served_as_it_was_meant_stops_the_start(settings: dict[str, str], name: str) -> None:
+    with pytest.raises(StartRefused) as caught:
+        refuse_unsafe(BrokerConfig(settings))
+    assert caught.value.setting == name
+    sentence = str(caught.value)
+    assert name in sentence
+    assert "\n" not in sentence
+    assert sentence.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"log.dirs": "a,b,c", "min.insync.replicas": "2", "broker.rack": "r"},
+        {"zookeeper.connect": ""},
+        {"authorizer.class.name": ""},
+        {"zookeeper.connection.timeout.ms": "18000"},
+        {"listeners": "IN://:9092", "listener.security.protocol.map": "IN:PLAINTEXT", "inter.broker.listener.name": "IN"},
+        {"ssl.client.auth": "none", "sasl.enabled.mechanisms": "GSSAPI", "unclean.leader.election.enable": "true"},
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": "1@localhost:9093",
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+        },
+        {"process.roles": "broker,controller", "node.id": "1", "controller.quorum.bootstrap.servers": "localhost:9093"},
+    ],
+)
+def test_what_is_served_as_it_was_meant_starts(settings: dict[str, str]) -> None:
+    config = BrokerConfig(settings)
+    refuse_unsafe(config)
+    assert list(refusals(config)) == []
