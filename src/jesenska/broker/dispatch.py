@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.regions import FileRegion
 from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.wire.codec import MalformedMessageError, decoder, encoder
 from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
@@ -198,7 +199,7 @@ class Connection:
             self._returning = False
         context.ended_at = dispatcher.monotonic()
         if outcome is LATER:
-            return self._in_work is None and self._sending_since is None
+            return self._idle()
         if isinstance(outcome, Message):
             return self._send(context, outcome)
         if outcome is NO_ANSWER:
@@ -206,6 +207,10 @@ class Connection:
             return True
         assert inspect.iscoroutine(outcome)
         dispatcher.run(self._answer_when_done(context, outcome))
+        return self._idle()
+
+    def _idle(self) -> bool:
+        """True when the next request may be taken."""
         return self._in_work is None and self._sending_since is None
 
     async def _answer_when_done(self, context: Context, coroutine: Coroutine[Any, Any, Message]) -> None:
@@ -241,7 +246,15 @@ class Connection:
         else:
             head = bytearray(_HEAD_V0.pack(0, context.correlation_id))
         parts: list[Any] = []
-        out = encoder(api.response, version)(response, head, parts)
+        try:
+            out = encoder(api.response, version)(response, head, parts)
+        except Exception:
+            logger.exception("the answer to %s version %d cannot be encoded; the connection to %s is closed", api.name, version, self.client_host)
+            for part in parts:
+                if isinstance(part, FileRegion):
+                    part.release()
+            self.framed.close("an internal error")
+            return True
         if parts:
             if out:
                 parts.append(out)

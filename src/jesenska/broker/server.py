@@ -26,13 +26,13 @@ from jesenska.broker.cluster_view import BrokerNode, ClusterView, Topic
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.effective import directory_settings_of, rules_at
 from jesenska.broker.pool import Pool
-from jesenska.broker.registration import generate_broker_id, prepare_tree, register_broker, settle_cluster_id
-from jesenska.broker.settings import Settings
+from jesenska.broker.registration import elect_controller, generate_broker_id, prepare_tree, register_broker, settle_cluster_id
 from jesenska.broker.topics import Topics
 from jesenska.broker.waiting import WaitingRoom
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Listener as ConfiguredListener
 from jesenska.config.listeners import listeners_of
+from jesenska.controller.view import view_of
 from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_directories import Known, LoadProgress, LogDirectories
@@ -76,7 +76,6 @@ class Broker:
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.directories: LogDirectories
         self.topics: Topics
-        self.settings: Settings
         self.producer_ids: ProducerIds
 
     # --- starting -----------------------------------------------------------------------------------------------------------------------
@@ -109,17 +108,16 @@ class Broker:
             self.broker_id = known_id if known_id is not None else await generate_broker_id(store, self.config.integer("reserved.broker.max.id"))
         self.directories.claim(cluster_id, self.broker_id)
         self.view.cluster_id = cluster_id
-        self.settings = Settings(self, store)
-        await self.settings.load()
-        self.topics = Topics(self, store)
-        known = await self.topics.read()
-        await self._load_logs(known, on_progress)
-        await self.topics.take_over(clean=self.directories.was_clean)
         endpoints = self._endpoints()
+        await register_broker(store, self.broker_id, endpoints, self.config.string("broker.rack"), self.clock.now_ms())
+        await elect_controller(store, self.broker_id, self.clock.now_ms())
+        self.topics = Topics(self, store, view_of(self._tree.tree))
+        self.config = self.topics.with_dynamic(self.config)
+        await self._load_logs(await self.topics.known(), on_progress)
+        await self.topics.take_over(clean=self.directories.was_clean)
         self.view.brokers[self.broker_id] = BrokerNode(
             self.broker_id, {item.name: (item.host, item.port) for item in endpoints}, self.config.string("broker.rack")
         )
-        await register_broker(store, self.broker_id, endpoints, self.config.string("broker.rack"), self.clock.now_ms())
         self.view.controller_id = self.broker_id
         self.producer_ids = ProducerIds(store, self.broker_id)
         for listener in self._listeners:
@@ -163,9 +161,7 @@ class Broker:
                 break
             if latest and on_progress is not None:
                 item = latest[0]
-                on_progress(
-                    f"recovering: {item.partitions_done} of {item.partitions_total} partitions, {item.checked_bytes / 1e6:.0f} MB checked"
-                )
+                on_progress(f"recovering: {item.partitions_done} of {item.partitions_total} partitions, {item.checked_bytes / 1e6:.0f} MB checked")
         loading.result()
 
     def _endpoints(self) -> tuple[ConfiguredListener, ...]:

@@ -24,7 +24,7 @@ _DEFAULT_PORT = 9092
 
 def _parser() -> Parser:
     parser = Parser("jesenska", "A Kafka broker and its tools, in Python.")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser)
     up = commands.add_parser("up", help="Start a broker; no configuration file needed.", allow_abbrev=False)
     up.add_argument("--host", default="127.0.0.1", help="Address to listen on and to tell clients (default: 127.0.0.1, this machine only).")
     up.add_argument("--port", type=int, default=_DEFAULT_PORT, help="Port to listen on (default: 9092).")
@@ -82,3 +82,7 @@ def _announce(broker: Broker, data: str) -> None:
         f"  kafka-console-consumer --bootstrap-server {address} --topic test --from-beginning",
         flush=True,
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

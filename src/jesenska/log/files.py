@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 type_buffer = bytes | bytearray | memoryview
 
 _ZEROS = bytes(256 * 1024)
-_PROBE_BYTES = 4096
+_READ_AHEAD_BYTES = 1024 * 1024
 _FULL_FSYNC = getattr(__import__("fcntl"), "F_FULLFSYNC", None) if sys.platform == "darwin" else None
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 #: File descriptors kept for sockets and everything that is not a segment when the limit of open files is divided.
@@ -56,6 +56,10 @@ class FileLayer:
 
     def size(self, descriptor: int) -> int:
         return os.fstat(descriptor).st_size
+
+    def modified_ms(self, path: Path) -> float:
+        """When the file was last written, in ms since the epoch."""
+        return path.stat().st_mtime * 1000
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         os.ftruncate(descriptor, size_bytes)
@@ -135,7 +139,7 @@ class FileLayer:
     def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         """Puts `data` in place of a file's content, all or nothing. Without `sync` a crash of the machine (not of the process) may lose it."""
         temporary = path.with_name(path.name + ".tmp")
-        descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = self.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             self.write_all(descriptor, data, 0)
             if sync:
@@ -177,3 +181,15 @@ def probe_cold(region: FileRegion) -> bool:
         except OSError:
             return False
     return False
+
+
+def read_ahead(region: FileRegion) -> None:
+    """Brings the region's pages into the page cache; blocks, so it belongs into a thread."""
+    descriptor = region.file.fileno()
+    buffer = memoryview(bytearray(min(region.size_bytes, _READ_AHEAD_BYTES)))
+    position, end = region.position, region.position + region.size_bytes
+    while position < end:
+        count = os.preadv(descriptor, [buffer[: end - position]], position)
+        if count == 0:
+            return
+        position += count

@@ -22,6 +22,7 @@ Left out: transactions (INVALID_REQUEST), message sets, quotas.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
@@ -110,7 +111,7 @@ class _Produce:
                 assert item.checked is not None
                 size = sum(header.batch_length + LENGTH_OVERHEAD for header in item.checked)
                 try:
-                    result = partition.append(item.records[:size], item.checked, self.acks, now_ms, lambda outcome, item=item: self._written(item, outcome))
+                    result = partition.append(item.records[:size], item.checked, self.acks, now_ms, partial(self._written, item))
                 except KafkaError as error:
                     item.error = error
                 else:
@@ -174,7 +175,7 @@ class _Produce:
                 ProduceResponseRecordError(batch_index=rejected.batch_index, batch_index_error_message=rejected.message) for rejected in error.record_errors
             ]
         if item.partition is not None:
-            if error.code in _MOVED:
+            if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
                 answer.current_leader = ProduceResponseCurrentLeader(leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch)
             if item.partition.log is not None:
                 answer.log_start_offset = item.partition.log.log_start_offset

@@ -39,7 +39,8 @@ from jesenska.wire.messages.k01_fetch import (
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
-_READ_COMMITTED = 1
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_FIRST_WITH_LEADERS = 12
 _MAX_WAIT_MS = 2**31 - 1
 
 
@@ -105,7 +106,7 @@ class _Fetch:
                 except KafkaError as error:
                     failed = True
                     answer.error_code = error.code
-                    if partition is not None and error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+                    if partition is not None and error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
                         answer.current_leader = FetchResponseCurrentLeader(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
                         moved = True
                     continue
@@ -148,7 +149,11 @@ class _Fetch:
             else:
                 send(response)
 
-        self._broker.pool.submit(lambda: [read_ahead(region) for region in cold], finish)
+        def read_all() -> None:
+            for region in cold:
+                read_ahead(region)
+
+        self._broker.pool.submit(read_all, finish)
         return True
 
     def watched(self) -> list[TopicPartition]:

@@ -32,6 +32,7 @@ from jesenska.wire.messages.k02_list_offsets import (
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
+_FIRST_WITH_EPOCHS = 4
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 #: The first version that knows each special time.
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
@@ -98,7 +99,8 @@ def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, an
         answer.old_style_offsets = [offset][: max(asked.max_num_offsets, 0)]
     else:
         answer.offset = offset
-        answer.leader_epoch = partition.leader_epoch if time == LATEST else log.leader_epochs.epoch_for_offset(offset)
+        if version >= _FIRST_WITH_EPOCHS:
+            answer.leader_epoch = partition.leader_epoch if time == LATEST else log.leader_epochs.epoch_for_offset(offset)
     return True
 
 
@@ -106,9 +108,11 @@ def _look_up(partition: Partition, asked: ListOffsetsRequestPartition, answer: L
     """Runs in the pool."""
     log = partition.leader_log()
     if version == 0:
-        answer.old_style_offsets = log.segment_starts_before(asked.timestamp, asked.max_num_offsets)
+        answer.old_style_offsets = log.segment_starts_before(asked.timestamp, asked.max_num_offsets, partition.high_watermark)
         return
     found = log.offset_of_max_timestamp() if asked.timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(asked.timestamp)
     if found is not None and found.offset < partition.high_watermark:
-        answer.timestamp, answer.offset, answer.leader_epoch = found.timestamp_ms, found.offset, found.leader_epoch
+        answer.timestamp, answer.offset = found.timestamp_ms, found.offset
+        if version >= _FIRST_WITH_EPOCHS:
+            answer.leader_epoch = found.leader_epoch
     answer.error_code = ErrorCode.NONE

@@ -31,7 +31,7 @@ def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> 
 
 async def _new_id(broker: Broker) -> InitProducerIdResponse:
     try:
-        producer_id = await broker.producer_ids.next_id()
+        producer_id = await broker.producer_ids.new()
     except KafkaError as error:
         return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

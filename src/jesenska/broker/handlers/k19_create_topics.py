@@ -1,0 +1,87 @@
+"""CreateTopics (key 19), versions 0-7.
+
+    1      validate_only, error messages
+    4      partitions and replication factor may be -1, the broker's defaults
+    5      answers partitions, replication factor and settings
+    6      throttling is the client's matter
+    7      answers topic ids
+
+A topic that is answered as created can be written to and read from everywhere. A name that stands twice in a request is INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, InvalidRequestError, NotControllerError
+from jesenska.base.identifiers import NO_UUID
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.topics import as_kafka_error
+from jesenska.controller.topics import NewTopic, TopicPlan, duplicates
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseConfig,
+    CreateTopicsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_FIRST_WITH_DETAILS = 5
+
+
+@handles(CreateTopicsRequest, 0, 7)
+def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> Outcome:
+    return _create(broker, request, context)
+
+
+async def _create(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+    twice = duplicates(item.name for item in request.topics)
+    response = CreateTopicsResponse()
+    answered: set[str] = set()
+    for item in request.topics:
+        if item.name in answered:
+            continue
+        answered.add(item.name)
+        answer = CreateTopicsResponseTopic(name=item.name, configs=None)
+        response.topics.append(answer)
+        try:
+            if item.name in twice:
+                raise InvalidRequestError("Duplicate topic name.")
+            if broker.view.controller_id != broker.broker_id:
+                raise NotControllerError
+            plan, topic = await broker.topics.create(_wanted(item), validate_only=request.validate_only)
+        except Exception as error:
+            refused = as_kafka_error(error)
+            answer.error_code, answer.error_message = refused.code, refused.message or None
+            continue
+        if context.version >= _FIRST_WITH_DETAILS:
+            _describe(plan, answer)
+            answer.topic_id = NO_UUID if topic is None else topic.topic_id
+    return response
+
+
+def _wanted(item: CreateTopicsRequestTopic) -> NewTopic:
+    numbers = [assignment.partition_index for assignment in item.assignments]
+    if len(set(numbers)) != len(numbers):
+        raise InvalidRequestError("The manual partition assignment names a partition twice.")
+    return NewTopic(
+        item.name,
+        item.num_partitions,
+        item.replication_factor,
+        {assignment.partition_index: assignment.broker_ids for assignment in item.assignments},
+        {config.name: config.value for config in item.configs},
+    )
+
+
+def _describe(plan: TopicPlan, answer: CreateTopicsResponseTopic) -> None:
+    replicas = plan.topic.node.replicas
+    answer.num_partitions = len(replicas)
+    answer.replication_factor = len(replicas[0]) if replicas else -1
+    answer.topic_config_error_code = ErrorCode.NONE
+    answer.configs = [
+        CreateTopicsResponseConfig(name=item.name, value=item.value, read_only=item.read_only, config_source=item.source, is_sensitive=item.sensitive)
+        for item in plan.config.describe()
+    ]

@@ -1,0 +1,82 @@
+"""DescribeConfigs (key 32), versions 0-4.
+
+    0      is_default instead of a source
+    1      sources, synonyms on request
+    3      types, documentation on request
+    4      compact
+
+Resources: topics (2) and brokers (4; the empty name stands for what is set for every broker). Sensitive values are never answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.topics import as_kafka_error
+from jesenska.config.layers import Described
+from jesenska.controller.config_changes import require_broker
+from jesenska.controller.topics import topic_name_problem
+from jesenska.wire.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+    DescribeConfigsResponseSynonym,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_TOPIC, _BROKER = 2, 4
+
+
+@handles(DescribeConfigsRequest, 0, 4)
+def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> Outcome:
+    response = DescribeConfigsResponse()
+    for item in request.resources:
+        answer = DescribeConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
+        response.results.append(answer)
+        try:
+            described = _described(broker, item)
+        except Exception as error:
+            refused = as_kafka_error(error)
+            answer.error_code, answer.error_message = refused.code, refused.message or None
+            continue
+        answer.configs = [_config(setting, request, context.version) for setting in described]
+    return response
+
+
+def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Described]:
+    if item.resource_type == _TOPIC:
+        problem = topic_name_problem(item.resource_name)
+        if problem is not None:
+            raise InvalidTopicException(problem)
+        topic = broker.view.topics.get(item.resource_name)
+        if topic is None:
+            raise UnknownTopicOrPartitionError(f"The topic '{item.resource_name}' does not exist.")
+        return topic.config.describe(item.configuration_keys)
+    if item.resource_type == _BROKER:
+        if require_broker(item.resource_name, broker.broker_id) is None:
+            return broker.config.describe_default(item.configuration_keys)
+        return broker.config.describe(item.configuration_keys)
+    raise InvalidRequestError(f"Settings of resource type {item.resource_type} are not kept here; topics (2) and brokers (4) have some.")
+
+
+def _config(setting: Described, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponseConfig:
+    answer = DescribeConfigsResponseConfig(
+        name=setting.name,
+        value=setting.value,
+        read_only=setting.read_only,
+        config_source=setting.source,
+        is_sensitive=setting.sensitive,
+        config_type=setting.kind,
+        documentation=setting.doc if request.include_documentation else None,
+    )
+    if version == 0:
+        answer.is_default = setting.is_default
+    elif request.include_synonyms:
+        answer.synonyms = [DescribeConfigsResponseSynonym(name=item.name, value=item.value, source=item.source) for item in setting.synonyms]
+    return answer

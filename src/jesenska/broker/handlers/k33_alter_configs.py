@@ -1,0 +1,43 @@
+"""AlterConfigs (key 33), versions 0-2: replaces all dynamic settings of a topic (2) or a broker (4); what is not named goes back to its default.
+Superseded by IncrementalAlterConfigs, still sent by old clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import InvalidRequestError
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.topics import as_kafka_error
+from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResponseResult
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_TOPIC, _BROKER = 2, 4
+
+
+@handles(AlterConfigsRequest, 0, 2)
+def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> Outcome:
+    return _alter(broker, request)
+
+
+async def _alter(broker: Broker, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    response = AlterConfigsResponse()
+    for item in request.resources:
+        answer = AlterConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
+        response.responses.append(answer)
+        try:
+            names = [config.name for config in item.configs]
+            if len(set(names)) != len(names):
+                raise InvalidRequestError("Error due to duplicate config keys")
+            wanted = {config.name: config.value for config in item.configs}
+            if item.resource_type == _TOPIC:
+                await broker.topics.alter_topic(item.resource_name, wanted, validate_only=request.validate_only)
+            elif item.resource_type == _BROKER:
+                await broker.topics.alter_broker(item.resource_name, wanted, validate_only=request.validate_only)
+            else:
+                raise InvalidRequestError(f"Settings of resource type {item.resource_type} cannot be changed here; those of topics (2) and brokers (4) can.")
+        except Exception as error:
+            refused = as_kafka_error(error)
+            answer.error_code, answer.error_message = refused.code, refused.message or None
+    return response

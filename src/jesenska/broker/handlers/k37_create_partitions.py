@@ -1,0 +1,44 @@
+"""CreatePartitions (key 37), versions 0-3: raises topics to more partitions. Version 3 may be throttled, which is the client's matter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import InvalidRequestError
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.topics import as_kafka_error
+from jesenska.controller.topics import duplicates
+from jesenska.wire.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsResponseResult,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(CreatePartitionsRequest, 0, 3)
+def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> Outcome:
+    return _create(broker, request)
+
+
+async def _create(broker: Broker, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    twice = duplicates(item.name for item in request.topics)
+    response = CreatePartitionsResponse()
+    answered: set[str] = set()
+    for item in request.topics:
+        if item.name in answered:
+            continue
+        answered.add(item.name)
+        answer = CreatePartitionsResponseResult(name=item.name)
+        response.results.append(answer)
+        try:
+            if item.name in twice:
+                raise InvalidRequestError("Duplicate topic name.")
+            assignments = None if item.assignments is None else [assignment.broker_ids for assignment in item.assignments]
+            await broker.topics.expand(item.name, item.count, assignments, validate_only=request.validate_only)
+        except Exception as error:
+            refused = as_kafka_error(error)
+            answer.error_code, answer.error_message = refused.code, refused.message or None
+    return response

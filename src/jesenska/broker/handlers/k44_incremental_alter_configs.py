@@ -1,0 +1,45 @@
+"""IncrementalAlterConfigs (key 44), versions 0-1: sets (0), deletes (1), appends to (2) or subtracts from (3) single settings of a topic (2) or a
+broker (4; the empty name: of every broker), in force when the answer leaves (KIP-339)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import InvalidRequestError
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.topics import as_kafka_error
+from jesenska.controller.config_changes import ConfigOp
+from jesenska.wire.messages.k44_incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResult,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_TOPIC, _BROKER = 2, 4
+
+
+@handles(IncrementalAlterConfigsRequest, 0, 1)
+def handle(broker: Broker, request: IncrementalAlterConfigsRequest, context: Context) -> Outcome:
+    return _alter(broker, request)
+
+
+async def _alter(broker: Broker, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    response = IncrementalAlterConfigsResponse()
+    for item in request.resources:
+        answer = IncrementalAlterConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
+        response.responses.append(answer)
+        try:
+            changes = [ConfigOp(config.name, config.config_operation, config.value) for config in item.configs]
+            if item.resource_type == _TOPIC:
+                await broker.topics.alter_topic(item.resource_name, changes, validate_only=request.validate_only)
+            elif item.resource_type == _BROKER:
+                await broker.topics.alter_broker(item.resource_name, changes, validate_only=request.validate_only)
+            else:
+                raise InvalidRequestError(f"Settings of resource type {item.resource_type} cannot be changed here; those of topics (2) and brokers (4) can.")
+        except Exception as error:
+            refused = as_kafka_error(error)
+            answer.error_code, answer.error_message = refused.code, refused.message or None
+    return response

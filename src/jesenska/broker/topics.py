@@ -1,0 +1,281 @@
+"""Topics in the tree, in the view and on the disk: what the lone controller does when one is created, expanded, changed or deleted.
+
+    create    plan (controller.topics) -> tree -> logs made -> view: a topic is visible everywhere before the answer leaves
+    delete    mark in the tree -> view -> logs renamed -> everything about it goes from the tree
+    settings  plan (controller.config_changes) -> tree -> view and logs
+    start     tree -> settings of each partition for the log directories -> logs loaded -> view, leader epochs raised after a crash
+
+After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a directory whose topic is not in
+the tree is named and left alone; a deletion that was begun stands in /admin/delete_topics and is finished at the next start.
+
+Changes are made one after another: each plan is made from the facts that the one before it left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError, UnknownServerError
+from jesenska.base.identifiers import TopicPartition, random_uuid
+from jesenska.broker.cluster_view import INTERNAL_TOPICS, Topic
+from jesenska.broker.effective import check_rules_of, log_config_of
+from jesenska.config.layers import BrokerConfig, TopicConfig
+from jesenska.controller.config_changes import (
+    ConfigOp,
+    ConfigPlan,
+    plan_broker_config,
+    plan_broker_config_replaced,
+    plan_topic_config,
+    plan_topic_config_replaced,
+)
+from jesenska.controller.topics import (
+    NewTopic,
+    TopicPlan,
+    forget_topic,
+    plan_creation,
+    plan_deletion,
+    plan_deletion_end,
+    plan_expansion,
+)
+from jesenska.controller.view import ClusterView, PartitionView, TopicView
+from jesenska.log.log_config import LogConfig
+from jesenska.log.log_directories import Known
+from jesenska.log.partition_log import PartitionLog
+from jesenska.metadata import nodes, paths
+from jesenska.metadata.store import Store
+from jesenska.metadata.transactions import Create, Operation, Result, SetData, TreeError
+from jesenska.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+logger = logging.getLogger(__name__)
+
+_INT64_MAX = 2**63 - 1
+#: Operations of one change of the tree when many partitions are touched, so that none grows without bound.
+_OPERATIONS_AT_ONCE = 1000
+
+
+class Topics:
+    """The mover of topics and settings. `facts` is what the tree holds, kept up to date by the plans that are done."""
+
+    def __init__(self, broker: Broker, store: Store, facts: ClusterView) -> None:
+        self._broker = broker
+        self._store = store
+        self.facts = facts
+        self._one_at_a_time = asyncio.Lock()
+
+    # --- at the start -------------------------------------------------------------------------------------------------------------------
+
+    async def known(self) -> Known:
+        """What the log directories ask: the settings of a partition, None for one that the tree does not know."""
+        for name, topic in self.facts.topics.items():
+            if topic.topic_id is None:
+                await self._give_id(name, topic)
+        configs = {name: log_config_of(self._topic_config(name)) for name in self.facts.topics}
+
+        def known(topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> LogConfig | None:
+            topic = self.facts.topics.get(topic_partition.topic)
+            if topic is None or topic_partition.partition not in topic.node.replicas or topic_id not in (None, topic.topic_id):
+                return None
+            return configs[topic_partition.topic]
+
+        return known
+
+    async def _give_id(self, name: str, topic: TopicView) -> None:
+        """Topics of releases before 2.8 have no id."""
+        node = nodes.TopicNode(topic.node.replicas, random_uuid(), topic.node.adding, topic.node.removing)
+        stat = await self._store.set(paths.topic(name), node.encode(), topic.version)
+        self.facts.topics[name] = TopicView(name, node, stat.version, topic.partitions, topic.deleting)
+
+    def _topic_config(self, name: str) -> TopicConfig:
+        return TopicConfig(self.facts.topic_settings(name), self._broker.config)
+
+    async def take_over(self, *, clean: bool) -> None:
+        """Leads every partition that this broker has a replica of; after a crash, or where another broker led, in a new leader epoch. Ends the
+        deletions that were begun."""
+        for name in [name for name, topic in self.facts.topics.items() if topic.deleting]:
+            await self._end_deletion(name)
+        broker_id, epoch = self._broker.broker_id, self.facts.controller_epoch
+        operations: list[Operation] = []
+        for name, topic in self.facts.topics.items():
+            partitions = dict(topic.partitions)
+            for number, replicas in topic.node.replicas.items():
+                held = partitions.get(number)
+                leads = broker_id in replicas
+                if held is None:
+                    await self._make_parents(name, number)
+                    state = nodes.PartitionStateNode(broker_id if leads else -1, 0, (broker_id,) if leads else replicas, epoch)
+                    operations.append(Create(paths.partition_state(name, number), state.encode()))
+                    partitions[number] = PartitionView(state)
+                elif leads and (not clean or held.state.leader != broker_id):
+                    state = nodes.PartitionStateNode(broker_id, held.state.leader_epoch + 1, (broker_id,), epoch)
+                    operations.append(SetData(paths.partition_state(name, number), state.encode(), held.version))
+                    partitions[number] = PartitionView(state, held.version + 1)
+            self.facts.topics[name] = TopicView(name, topic.node, topic.version, partitions)
+        for start in range(0, len(operations), _OPERATIONS_AT_ONCE):
+            await self._store.multi(operations[start : start + _OPERATIONS_AT_ONCE])
+        for name in self.facts.topics:
+            self._show(name)
+
+    async def _make_parents(self, name: str, number: int) -> None:
+        for path in (paths.partitions(name), paths.partition(name, number)):
+            if await self._store.exists(path) is None:
+                await self._store.create(path)
+
+    # --- the view -----------------------------------------------------------------------------------------------------------------------
+
+    def _show(self, name: str) -> Topic:
+        """Puts the topic as the facts have it into the view; logs that are missing are made."""
+        facts = self.facts.topics[name]
+        config = self._topic_config(name)
+        before = self._broker.view.topics.get(name)
+        partitions = []
+        for number in sorted(facts.node.replicas):
+            if before is not None and number < len(before.partitions):
+                partitions.append(before.partitions[number])
+                continue
+            topic_partition, replicas = TopicPartition(name, number), facts.node.replicas[number]
+            state = facts.partitions[number].state
+            log = self._log(topic_partition, facts.topic_id, config) if self._broker.broker_id in replicas else None
+            partitions.append(
+                Partition(
+                    topic_partition,
+                    facts.topic_id or random_uuid(),
+                    replicas,
+                    state.leader,
+                    state.leader_epoch,
+                    state.isr,
+                    log,
+                    config.integer("min.insync.replicas"),
+                )
+            )
+        log_config = log_config_of(config)
+        rules, before_ms, after_ms = check_rules_of(config, log_config)
+        timed = (before_ms < _INT64_MAX or after_ms < _INT64_MAX) and not log_config.log_append_time
+        topic = Topic(name, facts.topic_id or random_uuid(), partitions, config, log_config, rules, before_ms, after_ms, timed, name in INTERNAL_TOPICS)
+        for partition in partitions:
+            partition.min_in_sync_replicas = config.integer("min.insync.replicas")
+            if partition.log is not None:
+                partition.log.config = log_config
+        self._broker.view.add(topic)
+        return topic
+
+    def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: TopicConfig) -> PartitionLog | None:
+        """The partition's log, made if it is not there; None if the disk does not let it, which is logged."""
+        try:
+            return self._broker.directories.create(topic_partition, topic_id, log_config_of(config), self._broker.clock.now_ms())
+        except (JesenskaError, OSError) as error:
+            logger.error("%s has no log: %s", topic_partition, error)
+            return None
+
+    # --- changes ------------------------------------------------------------------------------------------------------------------------
+
+    async def _do(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
+        """Carries out a plan; KafkaStorageError if the tree cannot take it."""
+        if not operations:
+            return ()
+        try:
+            return await self._store.multi(operations)
+        except TreeError as error:
+            logger.error("the metadata could not be changed: %s", error)
+            raise KafkaStorageError(f"The metadata could not be changed: {error}") from error
+
+    async def create(self, request: NewTopic, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
+        """Creates a topic; its plan, and the topic unless it was only validated. KafkaError where it is refused."""
+        async with self._one_at_a_time:
+            brokers = max(1, len(self.facts.brokers))
+            chance = self._broker.random.randrange
+            plan = plan_creation(self.facts, request, self._broker.config, topic_id=random_uuid(), start_index=chance(brokers), shift=chance(brokers))
+            if validate_only:
+                return plan, None
+            await self._do(plan.operations)
+            plan.apply(self.facts)
+            for setting in plan.config.unused():
+                logger.warning("topic %s: %s is stored, but has no effect yet: %s", request.name, setting.name, setting.reason)
+            return plan, self._show(request.name)
+
+    async def create_automatically(self, name: str) -> None:
+        """Creates a topic that a client asked for, with the broker's defaults."""
+        await self.create(NewTopic(name))
+
+    async def expand(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False) -> None:
+        """Raises a topic to `count` partitions; KafkaError where that is refused."""
+        async with self._one_at_a_time:
+            plan = plan_expansion(self.facts, name, count, assignments, self._broker.config)
+            if not validate_only:
+                await self._do(plan.operations)
+                plan.apply(self.facts)
+                self._show(name)
+
+    async def delete(self, name: str) -> None:
+        """Deletes a topic: gone from the view at once, its files after file.delete.delay.ms. KafkaError where that is refused."""
+        async with self._one_at_a_time:
+            operations = plan_deletion(self.facts, name, self._broker.config)
+            await self._do(operations)
+            topic = self.facts.topics[name]
+            self.facts.topics[name] = TopicView(name, topic.node, topic.version, topic.partitions, deleting=True)
+            await self._end_deletion(name)
+
+    async def _end_deletion(self, name: str) -> None:
+        self._broker.view.remove(name)
+        for number in self.facts.topics[name].node.replicas:
+            topic_partition = TopicPartition(name, number)
+            try:
+                self._broker.directories.delete(topic_partition, self._broker.clock.now_ms())
+            except OSError as error:
+                logger.error("%s could not be renamed for deletion: %s; it is tried again at the next start", topic_partition, error)
+                raise KafkaStorageError(f"{topic_partition} could not be deleted: {error.strerror}") from error
+            self._broker.waiting.notify(topic_partition)
+        await self._do(plan_deletion_end(self.facts, name))
+        forget_topic(self.facts, name)
+
+    # --- settings -----------------------------------------------------------------------------------------------------------------------
+
+    async def alter_topic(self, name: str, change: Sequence[ConfigOp] | Mapping[str, str | None], *, validate_only: bool) -> None:
+        """Changes single settings of a topic (operations) or all of them (a mapping); KafkaError where that is refused."""
+        async with self._one_at_a_time:
+            config = self._broker.config
+            plan = (
+                plan_topic_config_replaced(self.facts, name, change, config)
+                if isinstance(change, Mapping)
+                else plan_topic_config(self.facts, name, change, config)
+            )
+            if not validate_only:
+                await self._done(plan)
+                self._show(name)
+
+    async def alter_broker(self, resource: str, change: Sequence[ConfigOp] | Mapping[str, str | None], *, validate_only: bool) -> None:
+        """The same for this broker, or for every broker (the empty name)."""
+        async with self._one_at_a_time:
+            config, broker_id = self._broker.config, self._broker.broker_id
+            plan = (
+                plan_broker_config_replaced(self.facts, resource, change, broker_id, config)
+                if isinstance(change, Mapping)
+                else plan_broker_config(self.facts, resource, change, broker_id, config)
+            )
+            if not validate_only:
+                await self._done(plan)
+                self._broker.config = self.with_dynamic(config)
+                for name in list(self._broker.view.topics):
+                    self._show(name)
+
+    def with_dynamic(self, config: BrokerConfig) -> BrokerConfig:
+        """The broker's settings with what the tree says of it."""
+        return config.with_dynamic(dynamic_default=self.facts.broker_settings(None), dynamic_broker=self.facts.broker_settings(self._broker.broker_id))
+
+    async def _done(self, plan: ConfigPlan) -> None:
+        await self._do(plan.operations)
+        plan.apply(self.facts)
+
+
+def as_kafka_error(error: Exception) -> KafkaError:
+    """What a request's answer says of an error that has no code."""
+    if isinstance(error, KafkaError):
+        return error
+    logger.error("an administrative request failed", exc_info=error)
+    return UnknownServerError("The broker failed to do this; its log says why.")
