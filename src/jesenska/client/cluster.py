@@ -97,8 +97,8 @@ class Cluster:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._metadata_max_age_seconds = metadata_max_age_seconds
         self._buffer = ReadBuffer()
-        self._channels: dict[tuple[str, int], Channel] = {}
-        self._opening: dict[tuple[str, int], asyncio.Task[Channel]] = {}
+        self._channels: dict[tuple[str, int, str], Channel] = {}
+        self._opening: dict[tuple[str, int, str], asyncio.Task[Channel]] = {}
         self.nodes: dict[int, Node] = {}
         self.controller_id = -1
         self.cluster_id: str | None = None
@@ -108,8 +108,8 @@ class Cluster:
 
     # --- connections --------------------------------------------------------------------------------------------------------------------
 
-    async def _channel_to(self, host: str, port: int) -> Channel:
-        address = (host, port)
+    async def _channel_to(self, host: str, port: int, purpose: str = "") -> Channel:
+        address = (host, port, purpose)
         channel = self._channels.get(address)
         if channel is not None and not channel.closed:
             return channel
@@ -128,8 +128,8 @@ class Cluster:
 
     async def any_channel(self) -> Channel:
         """A connection to whichever broker answers first in the order: those known, then the bootstrap list."""
-        for channel in self._channels.values():
-            if not channel.closed:
+        for (_, _, purpose), channel in self._channels.items():
+            if not purpose and not channel.closed:
                 return channel
         addresses = list(dict.fromkeys([*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]))
         failure: KafkaError | None = None
@@ -141,15 +141,16 @@ class Cluster:
         assert failure is not None
         raise failure
 
-    async def channel_of(self, broker_id: int) -> Channel:
-        """A connection to one broker; NetworkException if it is not known or does not answer."""
+    async def channel_of(self, broker_id: int, purpose: str = "") -> Channel:
+        """A connection to one broker; NetworkException if it is not known or does not answer. A broker answers the requests of a connection one
+        after another: whoever waits long (a fetch) names a purpose and gets a connection of its own."""
         node = self.nodes.get(broker_id)
         if node is None:
             await self.refresh(None)
             node = self.nodes.get(broker_id)
             if node is None:
                 raise NetworkException(f"Broker {broker_id} is not in the cluster at present.")
-        return await self._channel_to(node.host, node.port)
+        return await self._channel_to(node.host, node.port, purpose)
 
     async def ask_any(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
         channel = await self.any_channel()
@@ -244,6 +245,11 @@ class Cluster:
                 raise RequestTimedOutError(f"{topic_partition} has had no leader for {self.request_timeout_seconds:g} s.")
             self.forget_topic(topic_partition.topic)
             await asyncio.sleep(self.retry_backoff_seconds)
+
+    def close_purpose(self, purpose: str) -> None:
+        """Closes the connections that were opened for a purpose."""
+        for address in [address for address in self._channels if address[2] == purpose]:
+            self._channels.pop(address).close()
 
     async def close(self) -> None:
         self._closed = True

@@ -65,6 +65,7 @@ class Consumer:
         self.auto_offset_reset = auto_offset_reset
         self.isolation_level = isolation_level
         self.check_crcs = check_crcs
+        self._purpose = f"fetch-{id(self):x}"
         self._positions: dict[TopicPartition, int] = {}
         self._fetched: dict[TopicPartition, Fetched] = {}
         self._paused: set[TopicPartition] = set()
@@ -226,7 +227,7 @@ class Consumer:
             isolation_level=self.isolation_level,
             topics=list(topics.values()),
         )
-        channel = await self.cluster.channel_of(leader)
+        channel = await self.cluster.channel_of(leader, self._purpose)
         version = channel.version_for(FetchRequest, _NAMES_NOT_IDS)
         answer: FetchResponse = await asyncio.wait_for(channel.send(request, version), self.max_wait_seconds + self.cluster.request_timeout_seconds)
         if answer.error_code != ErrorCode.NONE:
@@ -264,6 +265,7 @@ class Consumer:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        self.cluster.close_purpose(self._purpose)
         self._positions = {}
         self._fetched.clear()
 
