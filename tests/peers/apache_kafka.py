@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+"""A real Apache Kafka on loopback, from its released jars: the judge in tests and the rival in benchmarks.
+
+    apache_kafka.py fetch 4.3.1                                   resolve the jars (Maven, once; about 10 s)
+    apache_kafka.py serve 4.3.1 --dir D [--nodes 3] [--heap 1g]   start brokers, print their addresses, stop on Ctrl-C
+    apache_kafka.py serve 3.9.1 --dir D --zookeeper               ZooKeeper mode (3.9 and older)
+    apache_kafka.py tool  3.9.1 kafka-topics --bootstrap-server … a Kafka tool of that release, as its script would run it
+
+or from Python:
+
+    with ApacheKafka("4.3.1", directory, nodes=3) as kafka:
+        kafka.bootstrap, kafka.pids, kafka.ready_seconds
+
+Releases that were tried as brokers, clients and tools, all on Java 17: 0.8.2.2, 0.10.2.2, 1.0.2, 3.9.1 (serves every protocol
+version from 0 up and formats v0 - v2; ZooKeeper mode too), 4.3.1. Needs Maven. Nothing here is part of jesenska.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+import zipfile
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+CACHE = Path(os.environ.get("PEERS_CACHE", Path.home() / ".cache" / "kafka-peers"))
+
+# Main classes by tool name: (class before 4.0, class from 4.0). One entry means the same in both.
+TOOLS: dict[str, tuple[str, ...]] = {
+    "kafka-topics": ("kafka.admin.TopicCommand", "org.apache.kafka.tools.TopicCommand"),
+    "kafka-console-producer": ("kafka.tools.ConsoleProducer", "org.apache.kafka.tools.ConsoleProducer"),
+    "kafka-console-consumer": ("kafka.tools.ConsoleConsumer", "org.apache.kafka.tools.consumer.ConsoleConsumer"),
+    "kafka-consumer-groups": ("kafka.admin.ConsumerGroupCommand", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
+    "kafka-configs": ("kafka.admin.ConfigCommand",),
+    "kafka-acls": ("kafka.admin.AclCommand", "org.apache.kafka.tools.AclCommand"),
+    "kafka-reassign-partitions": ("kafka.admin.ReassignPartitionsCommand", "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"),
+    "kafka-leader-election": ("kafka.admin.LeaderElectionCommand", "org.apache.kafka.tools.LeaderElectionCommand"),
+    "kafka-dump-log": ("kafka.tools.DumpLogSegments",),
+    "kafka-log-dirs": ("kafka.admin.LogDirsCommand", "org.apache.kafka.tools.LogDirsCommand"),
+    "kafka-get-offsets": ("kafka.tools.GetOffsetShell", "org.apache.kafka.tools.GetOffsetShell"),
+    "kafka-delete-records": ("kafka.admin.DeleteRecordsCommand", "org.apache.kafka.tools.DeleteRecordsCommand"),
+    "kafka-broker-api-versions": ("kafka.admin.BrokerApiVersionsCommand", "org.apache.kafka.tools.BrokerApiVersionsCommand"),
+    "kafka-transactions": ("org.apache.kafka.tools.TransactionsCommand",),
+    "kafka-producer-perf-test": ("org.apache.kafka.tools.ProducerPerformance",),
+    "kafka-consumer-perf-test": ("kafka.tools.ConsumerPerformance", "org.apache.kafka.tools.ConsumerPerformance"),
+    "kafka-end-to-end-latency": ("kafka.tools.EndToEndLatency", "org.apache.kafka.tools.EndToEndLatency"),
+    "kafka-verifiable-producer": ("org.apache.kafka.tools.VerifiableProducer",),
+    "kafka-verifiable-consumer": ("org.apache.kafka.tools.VerifiableConsumer",),
+    "kafka-storage": ("kafka.tools.StorageTool",),
+    "kafka-server-start": ("kafka.Kafka",),
+    "zookeeper-server-start": ("org.apache.zookeeper.server.quorum.QuorumPeerMain",),
+}
+
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>peers</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>{dependencies}</dependencies>
+</project>"""
+DEPENDENCY = "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def jars(version: str) -> Path:
+    """The folder with every jar of that release's broker and tools, resolved through Maven if it is not there yet."""
+    folder = CACHE / version
+    if (folder / ".complete").exists():
+        return folder
+    numbers = _numbers(version)
+    scala = "2.13" if numbers >= (2, 5) else "2.11"
+    wanted = [("org.apache.kafka", f"kafka_{scala}", version)]
+    if numbers >= (0, 10):
+        wanted.append(("org.apache.kafka", "kafka-tools", version))
+    if numbers >= (4, 0):
+        wanted.append(("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"))
+    elif numbers < (1, 0):
+        wanted += [("org.slf4j", "slf4j-log4j12", "1.7.21"), ("javax.xml.bind", "jaxb-api", "2.3.1")]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as work:
+        Path(work, "pom.xml").write_text(POM.format(dependencies="".join(DEPENDENCY.format(*item) for item in wanted)))
+        subprocess.run(
+            ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"],
+            cwd=work,
+            check=True,
+            stdout=sys.stderr,
+        )
+    (folder / ".complete").touch()
+    return folder
+
+
+def java_command(version: str, main_class: str, *arguments: str, heap: str = "1g", log_level: str = "WARN", log_dir: Path | None = None) -> list[str]:
+    """The command line that Kafka's own start script would build: same collector and flags."""
+    folder = jars(version)
+    command = [
+        os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java",
+        f"-Xmx{heap}",
+        f"-Xms{heap}",
+        "-server",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:InitiatingHeapOccupancyPercent=35",
+        "-XX:+ExplicitGCInvokesConcurrent",
+        "-Djava.awt.headless=true",
+    ]
+    if _numbers(version) >= (4, 0):
+        settings = folder / f"log4j2-{log_level}.yaml"
+        if not settings.exists():
+            settings.write_text(
+                "Configuration:\n  Appenders:\n    Console:\n      name: STDERR\n      target: SYSTEM_ERR\n      PatternLayout:\n"
+                '        pattern: "[%d] %p %m (%c)%n"\n  Loggers:\n    Root:\n'
+                f"      level: {log_level}\n      AppenderRef:\n        - ref: STDERR\n"
+            )
+        command.append(f"-Dlog4j2.configurationFile={settings}")
+    else:
+        settings = folder / f"log4j-{log_level}.properties"
+        if not settings.exists():
+            settings.write_text(
+                f"log4j.rootLogger={log_level}, stderr\nlog4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
+                "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\nlog4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
+                "log4j.appender.stderr.Target=System.err\n"
+            )
+        command.append(f"-Dlog4j.configuration=file:{settings}")
+    return [*command, "-cp", f"{folder}/*", main_class, *arguments]
+
+
+def tool_command(version: str, name: str, *arguments: str, heap: str = "512m") -> list[str]:
+    classes = TOOLS[name]
+    candidates = list(classes) if _numbers(version) < (4, 0) else list(reversed(classes))
+    # 3.x moved tools one by one: take the class that this release's jars hold.
+    folder = jars(version)
+    held: set[str] = set()
+    for jar in folder.glob("kafka*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            held.update(archive.namelist())
+    for candidate in candidates:
+        if candidate.replace(".", "/") + ".class" in held or candidate.startswith("org.apache.zookeeper"):
+            return java_command(version, candidate, *arguments, heap=heap)
+    raise SystemExit(f"Apache Kafka {version} has no {name}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"exited with {process.returncode}; the end of {log}:\n{log.read_text()[-3000:]}")
+        with socket.socket() as probe:
+            probe.settimeout(0.2)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise TimeoutError(f"port {port} did not open within {seconds} s; see {log}")
+
+
+class ApacheKafka:
+    """Brokers (and, in ZooKeeper mode, one ZooKeeper) on loopback; ended by stop() or at the end of the with block."""
+
+    def __init__(
+        self,
+        version: str,
+        directory: str | Path,
+        *,
+        nodes: int = 1,
+        zookeeper: bool = False,
+        heap: str = "1g",
+        settings: dict[str, str] | None = None,
+        log_level: str = "WARN",
+        zookeeper_connect: str | None = None,
+        first_id: int = 0,
+    ) -> None:
+        """`zookeeper_connect` joins an existing ensemble (with chroot if wanted) instead of starting one; `first_id` is the first broker's id."""
+        self.version, self.directory, self.nodes, self.first_id = version, Path(directory).absolute(), nodes, first_id
+        self.zookeeper = zookeeper or zookeeper_connect is not None or _numbers(version) < (3, 3)
+        self.heap, self.settings, self.log_level = heap, settings or {}, log_level
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.brokers: list[subprocess.Popen[bytes]] = []
+        self.ports: list[int] = []
+        self.quorum: list[int] = []
+        self.zookeeper_connect = zookeeper_connect
+        self.own_zookeeper = False
+        self.ready_seconds = 0.0
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self.brokers]
+
+    def start(self) -> ApacheKafka:
+        jars(self.version)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.ports = self.ports or [free_port() for _ in range(self.nodes)]  # a second start keeps its addresses and data
+        if self.zookeeper and (self.zookeeper_connect is None or self.own_zookeeper):
+            self._start_zookeeper()
+        begun = time.monotonic()
+        self.quorum = self.quorum or [free_port() for _ in range(self.nodes)]
+        cluster = self._cluster_id()
+        for node in range(self.nodes):
+            self._start_broker(node, self.quorum, cluster)
+        for port, broker, node in zip(self.ports, self.brokers, range(self.nodes), strict=True):
+            wait_for_port(port, broker, self.directory / f"broker-{node}.log")
+        self.ready_seconds = time.monotonic() - begun
+        return self
+
+    def _cluster_id(self) -> str:
+        kept = self.directory / "cluster-id"
+        if not kept.exists():
+            kept.write_text(urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        return kept.read_text()
+
+    def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self.directory / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.directory)
+        self.processes.append(process)
+        return process
+
+    def _start_zookeeper(self) -> None:
+        kept = self.directory / "zookeeper-port"
+        if not kept.exists():
+            kept.write_text(str(free_port()))
+        port = int(kept.read_text())
+        (self.directory / "zookeeper.properties").write_text(
+            f"dataDir={self.directory}/zookeeper\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\ntickTime=1000\n"
+        )
+        process = self._spawn(
+            "zookeeper", java_command(self.version, TOOLS["zookeeper-server-start"][0], str(self.directory / "zookeeper.properties"), heap="256m")
+        )
+        wait_for_port(port, process, self.directory / "zookeeper.log")
+        self.zookeeper_connect = f"127.0.0.1:{port}"
+        self.own_zookeeper = True
+
+    def _start_broker(self, node: int, quorum: list[int], cluster: str) -> None:
+        port, data = self.ports[node], self.directory / f"data-{node}"
+        internal = str(min(3, self.nodes))
+        settings = {
+            "log.dirs": str(data),
+            "offsets.topic.replication.factor": internal,
+            "transaction.state.log.replication.factor": internal,
+            "transaction.state.log.min.isr": str(min(2, self.nodes)),
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        if _numbers(self.version) >= (4, 0):
+            settings |= {"share.coordinator.state.topic.replication.factor": internal, "share.coordinator.state.topic.min.isr": str(min(2, self.nodes))}
+        if self.zookeeper:
+            settings |= {"broker.id": str(self.first_id + node), "zookeeper.connect": str(self.zookeeper_connect)}
+            settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{port}"} if _numbers(self.version) >= (0, 9) else {"host.name": "127.0.0.1", "port": str(port)}
+        else:
+            voters = ",".join(f"{index}@127.0.0.1:{voter}" for index, voter in enumerate(quorum))
+            settings |= {
+                "process.roles": "broker,controller",
+                "node.id": str(node),
+                "controller.quorum.voters": voters,
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{quorum[node]}",
+                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            }
+        settings |= self.settings
+        properties = self.directory / f"broker-{node}.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        if not self.zookeeper:
+            subprocess.run(
+                java_command(self.version, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties), "--ignore-formatted", heap="128m"),
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+        self.brokers.append(self._spawn(f"broker-{node}", java_command(self.version, "kafka.Kafka", str(properties), heap=self.heap, log_level=self.log_level)))
+
+    def tool(self, name: str, *arguments: str, **run_options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(tool_command(self.version, name, *arguments), text=True, capture_output=True, check=False, **run_options)  # type: ignore[call-overload,no-any-return]
+
+    def stop(self) -> None:
+        """Asks for a clean shutdown (brokers before ZooKeeper) and ends what has not stopped within 30 s."""
+        others = [process for process in self.processes if process not in self.brokers]
+        for group in (self.brokers, others):
+            for process in group:
+                process.terminate()
+            for process in group:
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+        self.processes.clear()
+        self.brokers.clear()
+
+    def kill(self) -> None:
+        """kill -9 for every process; start() brings them back on the same data and addresses."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.processes.clear()
+        self.brokers.clear()
+
+    def __enter__(self) -> ApacheKafka:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    fetch = commands.add_parser("fetch")
+    fetch.add_argument("version")
+    serve = commands.add_parser("serve")
+    serve.add_argument("version")
+    serve.add_argument("--dir", required=True)
+    serve.add_argument("--nodes", type=int, default=1)
+    serve.add_argument("--heap", default="1g")
+    serve.add_argument("--zookeeper", action="store_true", help="ZooKeeper mode, with a ZooKeeper started here")
+    serve.add_argument("--zookeeper-connect", help="ZooKeeper mode, joining this ensemble")
+    serve.add_argument("--first-id", type=int, default=0)
+    serve.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    tool = commands.add_parser("tool")
+    tool.add_argument("version")
+    tool.add_argument("name", choices=sorted(TOOLS))
+    tool.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    if not re.fullmatch(r"\d+(\.\d+)+", options.version):
+        parser.error(f"not a version: {options.version}")
+    if options.command == "fetch":
+        print(jars(options.version))
+    elif options.command == "tool":
+        return subprocess.run(tool_command(options.version, options.name, *options.arguments), check=False).returncode
+    else:
+        settings = dict(item.split("=", 1) for item in options.set)
+        with ApacheKafka(
+            options.version,
+            options.dir,
+            nodes=options.nodes,
+            zookeeper=options.zookeeper,
+            heap=options.heap,
+            settings=settings,
+            zookeeper_connect=options.zookeeper_connect,
+            first_id=options.first_id,
+        ) as kafka:
+            print(
+                f"ready in {kafka.ready_seconds:.1f} s: {kafka.bootstrap}" + (f" (ZooKeeper {kafka.zookeeper_connect})" if kafka.zookeeper_connect else ""),
+                flush=True,
+            )
+            try:
+                signal.sigwait({signal.SIGINT, signal.SIGTERM})
+            except KeyboardInterrupt:
+                pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
