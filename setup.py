@@ -11,6 +11,7 @@ if (Path(__file__).parent / SOURCE).exists():
         Extension(
             "jesenska.records._crecords",
             [str(SOURCE)],
+            depends=["src/jesenska/records/crc32c.h"],
             extra_compile_args=["-O3"],
             optional=True,
         )

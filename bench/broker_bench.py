@@ -26,8 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from jesenska.testing import BrokerProcess
 from tests.peers.apache_kafka import ApacheKafka, tool_command
+
+from jesenska.testing import BrokerProcess
 
 KAFKA = "4.3.1"
 _TICKS = os.sysconf("SC_CLK_TCK")
