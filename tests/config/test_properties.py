@@ -31,6 +31,7 @@ CASES = [
     ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
     ("a=1\\", {"a": "1"}),
     ("a=x\\\n\nb=2", {"a": "x", "b": "2"}),
+    ("\\\n# still a comment\na=1", {"a": "1"}),
     ("listeners=PLAINTEXT://:9092", {"listeners": "PLAINTEXT://:9092"}),
 ]
 

@@ -63,6 +63,8 @@ def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
         if not goes_on:
             yield first, "".join(pending)
             pending = None
+        elif not any(pending):
+            pending = None  # a lone backslash: nothing has begun, so the next line may still be a comment
     if pending is not None:
         yield first, "".join(pending)
 
