@@ -346,6 +346,53 @@ def test_log_start_offset_within_a_segment_survives_a_restart(tmp_path: Path) ->
     again.close()
 
 
+def test_truncation_lowers_the_recovery_point_on_disk_at_once(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(), NOW_MS)
+    for _ in range(5):
+        append(log)
+    log.flush()
+    directories.checkpoint_recovery_points()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 5\n"
+    directories.truncate(TopicPartition("t", 0), 2, NOW_MS)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
+    directories.close(clean=False)
+
+
+def test_partition_without_a_topic_id_gets_one(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    directories.create(TopicPartition("t", 0), None, LogConfig(), NOW_MS)
+    directories.assign_topic_id(TopicPartition("t", 0), TOPIC_ID)
+    assert read_topic_id(tmp_path / "t-0", FileLayer()) == TOPIC_ID
+    directories.close()
+
+
+def test_partition_that_cannot_be_created_leaves_nothing_behind(tmp_path: Path) -> None:
+    class FullFiles(FileLayer):
+        __slots__ = ("full",)
+
+        def __init__(self) -> None:
+            self.full = False
+
+        def truncate(self, descriptor: int, size_bytes: int) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            super().truncate(descriptor, size_bytes)
+
+    files = FullFiles()
+    directories = LogDirectories([tmp_path], files=files)
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    directories.load(known(LogConfig()), NOW_MS)
+    files.full = True
+    with pytest.raises(KafkaStorageError, match="No space left"):
+        directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(), NOW_MS)
+    assert not (tmp_path / "t-0").exists()
+    files.full = False
+    append(directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(), NOW_MS))
+    directories.close()
+
+
 def test_flush_by_time(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(flush_ms=100), NOW_MS)

@@ -263,6 +263,19 @@ def test_queued_write_that_fails_takes_everything_behind_it_along(tmp_path: Path
         assert harness.offsets() == [0, 1, 2, 3]
 
 
+def test_recovery_point_stays_where_index_entries_find_no_room(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with LogHarness(tmp_path / "t-0", LogConfig(index_interval_bytes=0), files) as harness:
+        for _ in range(5):
+            harness.append(make_batch())
+        files.room_bytes = 0
+        harness.log.flush()
+        assert harness.log.recovery_point == 0
+        files.room_bytes = None
+        harness.log.flush()
+        assert harness.log.recovery_point == 5
+
+
 def test_failed_fsync_stops_appends_but_not_reads(tmp_path: Path) -> None:
     files = FaultyFiles()
     with LogHarness(tmp_path / "t-0", LogConfig(), files) as harness:

@@ -298,6 +298,16 @@ def test_recovery_keeps_exactly_the_batches_before_the_damage(
         assert harness.append(following).base_offset == len(offsets)
 
 
+def test_truncation_into_the_batch_that_holds_the_log_start_moves_it_back(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.append(make_batch(3))
+        harness.append(make_batch(5))
+        harness.log.delete_records(5)
+        harness.log.truncate_to(6, NOW_MS)
+        assert (harness.log.log_start_offset, harness.log.log_end_offset) == (3, 3)
+        assert harness.append(make_batch()).base_offset == 3
+
+
 def test_snapshot_beyond_the_end_is_not_believed(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
         filled(harness, 5)

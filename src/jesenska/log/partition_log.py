@@ -881,6 +881,7 @@ class PartitionLog:
         self.log_end_offset = self.next_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self.high_watermark = min(self.high_watermark, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
         self._forget_tail()
         if self.leader_epochs.truncate_from_end(offset):
             self._write_epochs()

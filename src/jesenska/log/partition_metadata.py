@@ -18,6 +18,7 @@ from jesenska.base.identifiers import uuid_from_text, uuid_to_text
 from jesenska.log.files import FileLayer
 
 FILE_NAME = "partition.metadata"
+_WHOLE_BYTES = len("version: 0\ntopic_id: ") + 22
 
 
 def read_topic_id(directory: Path, files: FileLayer) -> UUID | None:
@@ -27,8 +28,8 @@ def read_topic_id(directory: Path, files: FileLayer) -> UUID | None:
         text = files.read_file(path).decode("utf-8", "replace")
     except FileNotFoundError:
         return None
-    if not text.strip():
-        # Created just before the machine went down: the name was kept, the content was not.
+    if len(text.rstrip("\0")) < _WHOLE_BYTES:
+        # Created just before the machine went down: the name was kept, the content was not, or not all of it.
         return None
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:

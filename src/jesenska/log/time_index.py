@@ -49,13 +49,11 @@ class TimeIndex(IndexFile):
         self._offsets.append(offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """An offset at or before the first record whose timestamp is at least `timestamp`."""
+        """An offset whose batch, or a later one, holds the first record with a timestamp of at least `timestamp`: an entry names the first batch
+        that reached its time, so all before that are older."""
         if not self.is_loaded:
             self.load()
         index = bisect_right(self._timestamps, timestamp)
-        # The entry's own batch ends with the entry's offset and may hold earlier records of just that time: one entry further back.
-        if index and self._timestamps[index - 1] == timestamp:
-            index -= 1
         return self.base_offset + self._offsets[index - 1] if index else self.base_offset
 
     def last(self) -> tuple[int, int] | None:

@@ -1,0 +1,152 @@
+"""The machine goes down at any moment: whatever was synced is there again, and what else is found is a prefix of what was written."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.log_config import LogConfig
+from jesenska.log.log_directories import DirectorySettings, LogDirectories
+from jesenska.log.partition_log import PartitionLog
+from jesenska.records.batch import iter_headers
+from tests.log.forgetful_disk import ForgetfulFiles
+from tests.log.log_harness import NOW_MS, make_batch
+
+CLUSTER = "BkqKvcOWQuuOhwNvbYx_og"
+TP = TopicPartition("t", 0)
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=200, segment_index_bytes=600, retention_ms=-1)
+
+
+def batches(log: PartitionLog) -> dict[int, bytes]:
+    return {header.base_offset: segment.read_bytes(position, header.size_bytes) for segment in log.segments for position, header in segment.headers()}
+
+
+def offsets(log: PartitionLog) -> list[int]:
+    return [header.base_offset for segment in log.segments for _, header in segment.headers()]
+
+
+def start(path: Path, files: ForgetfulFiles) -> LogDirectories:
+    directories = LogDirectories([path], files=files, settings=DirectorySettings(flush_offset_checkpoint_interval_ms=1))
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    directories.load(lambda topic_partition, topic_id: CONFIG, NOW_MS)
+    return directories
+
+
+STEPS = st.sampled_from(["append", "append", "append", "append", "flush", "checkpoint", "roll", "truncate", "delete records", "retention", "stop"])
+
+
+@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(rounds=st.lists(st.lists(STEPS, max_size=25), min_size=1, max_size=3), seed=st.integers(0, 2**32))
+def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.TempPathFactory, rounds: list[list[str]], seed: int) -> None:
+    chance = Random(seed)
+    path = tmp_path_factory.mktemp("disk") / "data"
+    sequence = 0
+    for number, steps in enumerate(rounds):
+        files = ForgetfulFiles()
+        if path.exists():
+            # What the machine came up with is durable.
+            files.fsync_directory(path)
+            for entry in [path, *path.iterdir()]:
+                if entry.is_dir():
+                    files.fsync_directory(entry)
+                    files.contents.update({file.stat().st_ino: file.read_bytes() for file in entry.iterdir() if file.is_file()})
+        directories = start(path, files)
+        log = directories.create(TP, uuid.UUID(int=7), CONFIG, NOW_MS)
+        safe = log.recovery_point
+        for step in steps:
+            if step == "append":
+                buffer = memoryview(make_batch(chance.randint(1, 3), value_bytes=chance.randint(0, 150)))
+                log.append(buffer, [header for _, header in iter_headers(buffer)], sequence // 9, NOW_MS + sequence)
+                sequence += 1
+            elif step == "flush":
+                log.flush()
+            elif step == "checkpoint":
+                directories.checkpoint_recovery_points()
+                directories.checkpoint_log_start_offsets()
+            elif step == "roll":
+                log.roll(NOW_MS)
+            elif step == "truncate":
+                directories.truncate(TP, chance.randint(log.log_start_offset, log.log_end_offset), NOW_MS)
+                safe = min(safe, log.log_end_offset)
+            elif step == "delete records":
+                log.high_watermark = log.log_end_offset
+                log.delete_records(chance.randint(log.log_start_offset, log.log_end_offset))
+            elif step == "retention":
+                log.high_watermark = log.log_end_offset
+                directories.delete_old_segments(NOW_MS)
+                directories.remove_doomed(NOW_MS + 100_000)
+            else:
+                directories.close()
+                safe = log.log_end_offset
+                break
+            safe = max(safe, log.recovery_point)
+        before, log_start = batches(log), log.log_start_offset
+        directories.close(clean=False)
+        after = path.with_name(f"after-{number}")
+        files.after_crash(path, after, chance)
+        path = after
+        again = start(path, ForgetfulFiles())
+        found = again.create(TP, uuid.UUID(int=7), CONFIG, NOW_MS)
+        assert found.log_end_offset >= safe
+        kept = batches(found)
+        for offset, batch in before.items():
+            if log_start <= offset < safe and offset >= found.log_start_offset:
+                assert kept[offset] == batch
+            elif offset in kept and "truncate" not in steps:
+                # Batches that were truncated away may come back in the place of later ones: leader epochs tell them apart.
+                assert kept[offset] == batch
+        seen = offsets(found)
+        assert seen == sorted(set(seen))
+        again.close(clean=False)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.log_config import LogConfig
+from jesenska.log.log_directories import LogDirectories
+from jesenska.records.batch import iter_headers
+from jesenska.records.encode import encode_batch
+
+directories = LogDirectories([Path(sys.argv[1])])
+directories.lock()
+directories.claim("BkqKvcOWQuuOhwNvbYx_og", 0)
+config = LogConfig(segment_bytes=20_000)
+directories.load(lambda topic_partition, topic_id: config, 0)
+log = directories.create(TopicPartition("t", 0), None, config, 0)
+while True:
+    buffer = memoryview(encode_batch([(1, b"k", bytes(200), ())] * 3))
+    result = log.append(buffer, [header for _, header in iter_headers(buffer)], 0, 1)
+    sys.stdout.write(f"{result.last_offset}\\n")
+    sys.stdout.flush()
+"""
+
+
+@pytest.mark.crash
+def test_acknowledged_records_survive_kill_9(tmp_path: Path) -> None:
+    acknowledged = -1
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "data")], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(200):
+                acknowledged = int(process.stdout.readline())
+            process.send_signal(signal.SIGKILL)
+            acknowledged = max([acknowledged, *(int(line) for line in process.stdout if line.endswith("\n"))])
+        directories = LogDirectories([tmp_path / "data"])
+        directories.lock()
+        directories.load(lambda topic_partition, topic_id: CONFIG, NOW_MS)
+        log = directories.logs[TP]
+        assert log.log_end_offset > acknowledged
+        assert offsets(log) == list(range(0, log.log_end_offset, 3))
+        directories.close(clean=False)
