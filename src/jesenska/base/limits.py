@@ -30,3 +30,15 @@ TREE_NODE_MAX_BYTES = 1024 * 1024
 TREE_PENDING_MAX = 10_000
 #: Partitions that one request may create over all its topics (Apache Kafka 4's own limit).
 PARTITIONS_PER_REQUEST_MAX = 10_000
+#: Characters of one option of the Spark source or sink (`assign` and the offsets of many partitions are long).
+DATA_SOURCE_OPTION_MAX_CHARS = 16 * 1024 * 1024
+#: Tasks that one query may be cut into by minPartitions and maxRecordsPerPartition.
+DATA_SOURCE_TASKS_MAX = 100_000
+#: A reader whose fetch brought no whole batch asks for twice as much, up to this.
+FETCH_ONE_BATCH_MAX_BYTES = 256 * 1024 * 1024
+#: Bytes of rows that a writing task keeps for batches that are not full.
+SINK_WAITING_BYTES = 32 * 1024 * 1024
+#: Batches of a writing task that may wait for their acknowledgement.
+SINK_WAITING_BATCHES_MAX = 64
+#: Characters of a pattern of topics.
+TOPIC_PATTERN_MAX_CHARS = 10_000

@@ -3,29 +3,9 @@ without a key stay with one partition until its batch is full, then move to anot
 
 from __future__ import annotations
 
-_MASK = 0xFFFFFFFF
-_M = 0x5BD1E995
+from jesenska.records.murmur2 import murmur2
 
-
-def murmur2(data: bytes | bytearray | memoryview) -> int:
-    """The 32-bit murmur2 hash that Kafka's Java client uses for keys, unsigned."""
-    length = len(data)
-    value = (0x9747B28C ^ length) & _MASK
-    whole = length & ~3
-    for position in range(0, whole, 4):
-        k = int.from_bytes(data[position : position + 4], "little")
-        k = (k * _M) & _MASK
-        k ^= k >> 24
-        k = (k * _M) & _MASK
-        value = ((value * _M) & _MASK) ^ k
-    rest = data[whole:]
-    if rest:
-        value ^= int.from_bytes(rest, "little")
-        value = (value * _M) & _MASK
-    value ^= value >> 13
-    value = (value * _M) & _MASK
-    value ^= value >> 15
-    return value
+__all__ = ["murmur2", "partition_of_key"]
 
 
 def partition_of_key(key: bytes | bytearray | memoryview, partition_count: int) -> int:

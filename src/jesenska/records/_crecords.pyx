@@ -1443,3 +1443,53 @@ cdef class ColumnWriter:
         with nogil:
             self.write(cursor, row, rows, default_timestamp, base)
         return rows, base, largest
+
+
+# --- partitions of keys ---------------------------------------------------------------------------------------------------------------
+
+
+cdef inline uint32_t murmur2(const uint8_t *data, int64_t size) noexcept nogil:
+    cdef uint32_t value = <uint32_t>0x9747B28C ^ <uint32_t>size
+    cdef uint32_t piece
+    cdef int64_t left = size
+    while left >= 4:
+        piece = <uint32_t>data[0] | <uint32_t>data[1] << 8 | <uint32_t>data[2] << 16 | <uint32_t>data[3] << 24
+        piece *= <uint32_t>0x5BD1E995
+        piece ^= piece >> 24
+        piece *= <uint32_t>0x5BD1E995
+        value = value * <uint32_t>0x5BD1E995 ^ piece
+        data += 4
+        left -= 4
+    if left:
+        if left == 3:
+            value ^= <uint32_t>data[2] << 16
+        if left >= 2:
+            value ^= <uint32_t>data[1] << 8
+        value ^= data[0]
+        value *= <uint32_t>0x5BD1E995
+    value ^= value >> 13
+    value *= <uint32_t>0x5BD1E995
+    return value ^ value >> 15
+
+
+def partitions_of_keys(Source keys not None, int32_t partition_count, int32_t unkeyed):
+    cdef bytearray found
+    cdef int32_t *target
+    cdef int64_t row
+    cdef Field field
+    cdef int ok = 1
+    if not keys.held & 2:
+        raise ValueError("this array needs offsets")
+    if partition_count < 1:
+        raise ValueError("a topic has at least one partition")
+    found = bytearray(4 * keys.rows)
+    target = <int32_t *>PyByteArray_AS_STRING(found)
+    with nogil:
+        for row in range(keys.rows):
+            if not field_at(keys, row, &field):
+                ok = 0
+                break
+            target[row] = unkeyed if field.size < 0 else <int32_t>((murmur2(field.data, field.size) & <uint32_t>0x7FFFFFFF) % <uint32_t>partition_count)
+    if not ok:
+        raise ValueError(_COLUMN_ERRORS[E_OFFSETS])
+    return found

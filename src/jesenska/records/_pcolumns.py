@@ -13,6 +13,7 @@ from struct import Struct
 
 from jesenska.records._precords import RecordReader, append_record, wrap64
 from jesenska.records.header import Buffer
+from jesenska.records.murmur2 import murmur2
 
 _INT32 = Struct("=i")
 _INT64 = Struct("=q")
@@ -227,3 +228,16 @@ class ColumnWriter:
                 raise ValueError("a record header has no key")
             headers.append((name, datas.field(element)))
         return headers
+
+
+def partitions_of_keys(keys: Source, partition_count: int, unkeyed: int) -> bytearray:
+    """The partition of each row by murmur2 of its key, as 32-bit numbers; `unkeyed` for rows without one. ValueError for broken arrays."""
+    if keys.offsets is None:
+        raise ValueError("this array needs offsets")
+    if partition_count < 1:
+        raise ValueError("a topic has at least one partition")
+    found = array("i", bytes(4 * keys.rows))
+    for row in range(keys.rows):
+        key = keys.field(row)
+        found[row] = unkeyed if key is None else (murmur2(key) & 0x7FFFFFFF) % partition_count
+    return bytearray(found.tobytes())

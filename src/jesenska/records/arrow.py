@@ -147,6 +147,16 @@ def columns_to_batches(
     return batches
 
 
+def partitions_of_keys(key: pa.Array, partition_count: int, unkeyed: int) -> pa.Array:
+    """int32: the partition that Kafka's Java client chooses for each key; `unkeyed` where the key is null. Types as in `columns_to_batches`."""
+    arrow = _pyarrow()
+    source = _binary(key)
+    if source is None:
+        return arrow.repeat(arrow.scalar(unkeyed, arrow.int32()), len(key))
+    found = records_codec.partitions_of_keys(source, partition_count, unkeyed)
+    return arrow.Array.from_buffers(arrow.int32(), len(key), [None, arrow.py_buffer(found)], null_count=0)
+
+
 def _binary(column: pa.Array | None) -> Any:
     if column is None:
         return None

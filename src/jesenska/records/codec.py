@@ -33,6 +33,7 @@ check_batch = records.check_batch
 crc32c = records.crc32c
 decode_records = records.decode_records
 encode_records = records.encode_records
+partitions_of_keys = columns.partitions_of_keys
 set_max_timestamp = records.set_max_timestamp
 
 __all__ = [
@@ -46,5 +47,6 @@ __all__ = [
     "crc32c",
     "decode_records",
     "encode_records",
+    "partitions_of_keys",
     "set_max_timestamp",
 ]

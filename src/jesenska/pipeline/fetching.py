@@ -1,0 +1,188 @@
+"""One partition read from offset to offset: the next piece is on its way while the caller works on this one.
+
+    chunks(connection, range) -> Chunk, Chunk, ...      each a few MB of whole batches, as they stand in the log
+
+A chunk's first batch may begin before its start and its last end behind the range: who decodes it takes the offsets from `start` to `end`.
+
+A fetch that fails because a broker is gone, or no longer leads, is sent again until default.api.timeout.ms has passed. Offsets that are gone are
+data loss (planning.py). With read_committed, batches of aborted transactions are cut out here, by the list that the broker sends along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jesenska.base.errors import (
+    ErrorCode,
+    KafkaError,
+    NetworkException,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+)
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES
+from jesenska.client.cluster import Cluster
+from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.options import SourceOptions
+from jesenska.pipeline.planning import Bounds, DataLossError, OffsetRange, bounds_of, data_loss
+from jesenska.records.batch import iter_headers
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
+
+_NAMES_NOT_IDS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole batches of `topic_partition` that hold the offsets from `start` to `end` (or fewer, where records are gone)."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+    buffers: tuple[memoryview, ...]
+
+
+def chunks(connection: Connection, wanted: OffsetRange, options: SourceOptions) -> Iterator[Chunk]:
+    """The range in chunks; errors name topic, partition and offsets."""
+    reader = _RangeReader(connection, wanted, options)
+    coming = connection.submit(reader.next_chunk())
+    try:
+        while True:
+            chunk = coming.result()
+            if chunk is None:
+                return
+            coming = connection.submit(reader.next_chunk())
+            yield chunk
+    finally:
+        coming.cancel()
+
+
+class _RangeReader:
+    """Where the reading of one range stands; used on the loop's thread only."""
+
+    def __init__(self, connection: Connection, wanted: OffsetRange, options: SourceOptions) -> None:
+        self._connection = connection
+        self._wanted = wanted
+        self._options = options
+        self._key = TopicPartition(wanted.topic, wanted.partition)
+        self._position = wanted.start
+        self._fetch_bytes = options.fetch_bytes
+
+    async def next_chunk(self) -> Chunk | None:
+        """None at the end of the range."""
+        try:
+            while self._position < self._wanted.end:
+                chunk = await self._connection.persistently(self._fetch)
+                if chunk is not None:
+                    return chunk
+        except DataLossError:
+            raise
+        except KafkaError as error:
+            raise KafkaError.of(error.code, f"Reading {self._wanted} failed at offset {self._position}: {error}") from error
+        return None
+
+    async def _fetch(self) -> Chunk | None:
+        """One fetch; None where it brought nothing to hand on, with the position moved or the wait over."""
+        start = self._position
+        cluster = self._connection.cluster
+        try:
+            answer = await _ask(cluster, self._key, start, self._fetch_bytes, self._options)
+        except OffsetOutOfRangeError:
+            await self._lost()
+            return None
+        except KafkaError as error:
+            if error.retriable:
+                cluster.forget_topic(self._key.topic)
+            raise
+        data = answer.records
+        if not data:
+            await self._nothing_there(answer)
+            return None
+        assert isinstance(data, memoryview)
+        following, buffers = _whole_batches(data, answer, self._options.read_committed)
+        if following <= start:
+            self._fetch_bytes = min(self._fetch_bytes * 2, FETCH_ONE_BATCH_MAX_BYTES)
+            return None
+        self._position = following
+        return Chunk(self._key, start, min(following, self._wanted.end), buffers)
+
+    async def _bounds(self) -> Bounds:
+        return await bounds_of(self._connection.cluster, [self._key], read_committed=self._options.read_committed)
+
+    async def _lost(self) -> None:
+        """The position is not in the log: on to the earliest offset, or to the end of the range if all of it is gone."""
+        bounds = await self._bounds()
+        earliest, latest = bounds.earliest[self._key], bounds.latest[self._key]
+        data_loss(
+            f"The offset {self._position} of {self._key} is not in the log, which holds {earliest} to {latest}: it was deleted while {self._wanted} was read.",
+            self._options.fail_on_data_loss,
+        )
+        self._position = min(earliest, self._wanted.end) if self._position < earliest else self._wanted.end
+
+    async def _nothing_there(self, answer: FetchResponsePartition) -> None:
+        """Nothing came although the plan saw records: wait for the high watermark after a change of leader, else they are gone."""
+        latest = (await self._bounds()).latest[self._key]
+        if latest < self._wanted.end:
+            sentence = f"{self._key} ends at offset {latest}, but {self._wanted} is to be read: the records from {max(latest, self._position)} on are gone."
+            data_loss(sentence, self._options.fail_on_data_loss, "the rest is left out")
+            self._position = self._wanted.end
+            return
+        raise RequestTimedOutError(f"{self._key} gives nothing at offset {self._position}, although its log goes up to {latest}.")
+
+
+async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: int, options: SourceOptions) -> FetchResponsePartition:
+    request = FetchRequest(
+        max_wait_ms=options.fetch_max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=1 if options.read_committed else 0,
+        topics=[
+            FetchRequestTopic(topic=key.topic, partitions=[FetchRequestPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=max_bytes)])
+        ],
+    )
+    leader = (await cluster.leader_of(key)).leader
+    channel = await cluster.channel_of(leader)
+    version = channel.version_for(FetchRequest, _NAMES_NOT_IDS)
+    try:
+        answer: FetchResponse = await asyncio.wait_for(channel.send(request, version), options.fetch_max_wait_ms / 1000 + cluster.request_timeout_seconds)
+    except TimeoutError:
+        channel.close("a fetch was not answered in time")
+        raise RequestTimedOutError(f"{key}: the broker did not answer a fetch at offset {offset} in time.") from None
+    if answer.error_code != ErrorCode.NONE:
+        raise KafkaError.of(answer.error_code, f"{key}: the broker refuses a fetch.")
+    for topic in answer.responses:
+        for partition in topic.partitions:
+            if partition.partition_index == key.partition and topic.topic == key.topic:
+                if partition.error_code != ErrorCode.NONE:
+                    known = ErrorCode(partition.error_code).name if partition.error_code in set(ErrorCode) else str(partition.error_code)
+                    raise KafkaError.of(partition.error_code, f"the broker answers {known} to a fetch.")
+                return partition
+    raise NetworkException(f"{key}: the broker's answer leaves the partition out.")
+
+
+def _whole_batches(data: memoryview, answer: FetchResponsePartition, read_committed: bool) -> tuple[int, tuple[memoryview, ...]]:
+    """The offset behind the last whole batch, and the data without batches of aborted transactions."""
+    following = -1
+    aborted = sorted(((item.first_offset, item.producer_id) for item in answer.aborted_transactions or ()), reverse=True) if read_committed else []
+    open_aborted: set[int] = set()
+    buffers: list[memoryview] = []
+    begin = 0
+    for position, header in iter_headers(data):
+        following = header.next_offset
+        if not aborted and not open_aborted:
+            continue
+        while aborted and aborted[-1][0] <= header.last_offset:
+            open_aborted.add(aborted.pop()[1])
+        if header.producer_id not in open_aborted or not header.is_transactional:
+            continue
+        if header.is_control:
+            # The marker that ends this producer's transaction: what follows belongs to another one.
+            open_aborted.discard(header.producer_id)
+            continue
+        if position > begin:
+            buffers.append(data[begin:position])
+        begin = position + header.size_bytes
+    if begin < len(data):
+        buffers.append(data[begin:])
+    return following, tuple(buffers)

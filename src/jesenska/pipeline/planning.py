@@ -1,0 +1,233 @@
+"""What a query reads: partitions from a subscription, offsets from positions, and tasks from ranges of offsets.
+
+    subscription -> partitions -> range [start, end) of each -> pieces for tasks
+
+Pieces: without options one per partition. `maxRecordsPerPartition` cuts ranges that are longer; `minPartitions` then cuts the ranges that are
+largest for their number of pieces, until there are so many. Ranges without offsets make no task.
+
+Offsets that are gone (deleted by retention, or a topic created anew) are data loss: an error that names topic, partition and offsets, or with
+failOnDataLoss=false a warning, and reading goes on at the earliest offset that is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from jesenska.base.errors import ErrorCode, JesenskaError, UnknownTopicOrPartitionError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import DATA_SOURCE_TASKS_MAX
+from jesenska.client.cluster import Cluster
+from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
+from jesenska.pipeline.options import EARLIEST_OFFSET, LATEST_OFFSET, Position, SourceOptions, Subscription
+from jesenska.pipeline.patterns import topic_pattern
+
+logger = logging.getLogger(__name__)
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets from `start` up to, not including, `end` of one partition: what one task reads."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} from offset {self.start} to {self.end}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The first offset that is there and the one after the last, of each partition."""
+
+    earliest: Offsets
+    latest: Offsets
+
+
+# --- partitions -----------------------------------------------------------------------------------------------------------------------------
+
+
+async def partitions_of(cluster: Cluster, subscription: Subscription, *, gone_is_error: bool = True) -> list[TopicPartition]:
+    """All partitions of the subscription at present, sorted. A named topic that does not exist is an error, or left out for a running stream."""
+    if subscription.pattern is not None:
+        pattern = topic_pattern(subscription.pattern)
+        topics = await cluster.topics()
+        found = [info for name, info in topics.items() if pattern.fullmatch(name) and not info.is_internal]
+        return sorted(partition.topic_partition for info in found for partition in info.partitions)
+    names = list(subscription.topics) or sorted({key.topic for key in subscription.assigned})
+    errors = await cluster.refresh(names)
+    for error in errors.values():
+        if gone_is_error or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise error
+    there = {partition.topic_partition for name in names if name not in errors for partition in (await cluster.topic(name)).partitions}
+    if not subscription.assigned:
+        return sorted(there)
+    missing = [key for key in subscription.assigned if key not in there]
+    if missing and gone_is_error:
+        raise UnknownTopicOrPartitionError(f"The option assign names {missing[0]}, which does not exist: the topic has fewer partitions.")
+    return sorted(there.intersection(subscription.assigned))
+
+
+async def bounds_of(cluster: Cluster, partitions: Iterable[TopicPartition], *, read_committed: bool = False) -> Bounds:
+    keys = list(partitions)
+    if not keys:
+        return Bounds({}, {})
+    isolation = 1 if read_committed else 0
+    first, last = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(keys, EARLIEST), isolation), list_offsets(cluster, dict.fromkeys(keys, LATEST), isolation)
+    )
+    return Bounds({key: item.offset for key, item in first.items()}, {key: item.offset for key, item in last.items()})
+
+
+# --- offsets --------------------------------------------------------------------------------------------------------------------------------
+
+
+async def resolve(cluster: Cluster, position: Position, partitions: Sequence[TopicPartition], bounds: Bounds, options: SourceOptions) -> Offsets:
+    """The offset that a position means in each partition. A time that no record reaches is the end, or an error where reading begins."""
+    if position.everywhere is not None:
+        wanted = dict.fromkeys(partitions, position.everywhere)
+    else:
+        wanted = dict(position.by_partition)
+        _refuse_other_partitions(position, partitions)
+    if not position.is_time:
+        words = {EARLIEST_OFFSET: bounds.earliest, LATEST_OFFSET: bounds.latest}
+        return {key: words[offset][key] if offset in words else offset for key, offset in wanted.items()}
+    found = await list_offsets(cluster, wanted, 1 if options.read_committed else 0)
+    offsets = {}
+    for key, item in found.items():
+        if item.offset >= 0:
+            offsets[key] = item.offset
+        elif position is options.end or options.latest_if_no_record_at_time:
+            offsets[key] = bounds.latest[key]
+        else:
+            raise JesenskaError(
+                f"{key} has no record at or after the time {wanted[key]} that {position.option} names: choose an earlier time, "
+                f"or set startingOffsetsByTimestampStrategy to latest."
+            )
+    return offsets
+
+
+def _refuse_other_partitions(position: Position, partitions: Sequence[TopicPartition]) -> None:
+    named, there = set(position.by_partition), set(partitions)
+    if there - named:
+        raise JesenskaError(f"The option {position.option} leaves out {_listed(there - named)}: it must name every partition that is read.")
+    if named - there:
+        raise JesenskaError(f"The option {position.option} names {_listed(named - there)}, which the query does not read.")
+
+
+def _listed(keys: set[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(keys)[:5])) + (" and others" if len(keys) > 5 else "")
+
+
+class DataLossError(JesenskaError):
+    """Offsets that the query wants are no longer in the log."""
+
+
+def data_loss(sentence: str, fail: bool, remedy: str = "reading goes on at the earliest offset that is there") -> None:
+    """Raises with failOnDataLoss, warns otherwise."""
+    if fail:
+        raise DataLossError(f"{sentence} Set failOnDataLoss to false to go on without them.")
+    logger.warning("%s As failOnDataLoss is false, %s.", sentence, remedy)
+
+
+def within(wanted: OffsetRange, bounds: Bounds, fail: bool) -> OffsetRange:
+    """The part of the range that the log still has; data loss is reported."""
+    key = TopicPartition(wanted.topic, wanted.partition)
+    earliest, latest = bounds.earliest[key], bounds.latest[key]
+    start, end = wanted.start, wanted.end
+    if start > latest:
+        data_loss(
+            f"{key} ends at offset {latest}, but the query goes on at offset {start}: the records between are gone, or the topic was created anew.",
+            fail,
+        )
+        start, end = earliest, (latest if end < start or end > latest else end)
+    if end > latest:
+        data_loss(f"{key} ends at offset {latest}, but the query reads up to offset {end}: the records from {latest} to {end} are gone.", fail)
+        end = latest
+    if start < earliest:
+        data_loss(f"{key} begins at offset {earliest}, but the query begins at offset {start}: the records from {start} to {earliest} are gone.", fail)
+        start = earliest
+    return replace(wanted, start=start, end=max(start, end))
+
+
+async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
+    """The tasks of a batch query."""
+    partitions = await partitions_of(cluster, options.subscription)
+    bounds = await bounds_of(cluster, partitions, read_committed=options.read_committed)
+    start = await resolve(cluster, options.start, partitions, bounds, options)
+    end = await resolve(cluster, options.end, partitions, bounds, options)
+    ranges = []
+    for key in partitions:
+        if start[key] > end[key]:
+            raise JesenskaError(f"{key} would be read from offset {start[key]} to {end[key]}: {options.start.option} lies behind {options.end.option}.")
+        ranges.append(within(OffsetRange(key.topic, key.partition, start[key], end[key]), bounds, options.fail_on_data_loss))
+    return cut(ranges, options.min_partitions, options.max_records_per_partition)
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def cut(ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None) -> list[OffsetRange]:
+    """Pieces of the ranges, in their order, none of them empty."""
+    whole = [item for item in ranges if item.size > 0]
+    counts = [1 if max_records is None else -(-item.size // max_records) for item in whole]
+    wanted = 0 if min_partitions is None else min(min_partitions, DATA_SOURCE_TASKS_MAX, sum(item.size for item in whole))
+    if sum(counts) > DATA_SOURCE_TASKS_MAX:
+        raise JesenskaError(f"maxRecordsPerPartition={max_records} would make {sum(counts)} tasks, more than {DATA_SOURCE_TASKS_MAX}: choose a larger number.")
+    largest = [(-item.size / count, index) for index, (item, count) in enumerate(zip(whole, counts))]
+    heapq.heapify(largest)
+    for _ in range(wanted - sum(counts)):
+        _, index = largest[0]
+        counts[index] += 1
+        heapq.heapreplace(largest, (-whole[index].size / counts[index], index))
+    pieces = []
+    for item, count in zip(whole, counts):
+        edges = [item.start + item.size * number // count for number in range(count + 1)]
+        pieces += [replace(item, start=first, end=last) for first, last in pairwise(edges)]
+    return pieces
+
+
+def share(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Offsets:
+    """End offsets for at most `limit` records over all partitions, each partition in proportion to what waits in it (Spark's rule), at least
+    one record of each as long as the limit allows it."""
+    waiting = {key: max(0, latest[key] - start[key]) for key in latest}
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(latest)
+    portions = {key: size * limit // total for key, size in waiting.items()}
+    left = limit - sum(portions.values())
+    # What rounding left over goes first to partitions that got nothing, then to those with most waiting.
+    for key in sorted(waiting, key=lambda key: (portions[key] > 0, -waiting[key], key)):
+        if left <= 0:
+            break
+        if waiting[key] > portions[key]:
+            portions[key] += 1
+            left -= 1
+    return {key: min(latest[key], start[key] + portions[key]) if waiting[key] else latest[key] for key in latest}
+
+
+# --- offsets as Spark keeps them ------------------------------------------------------------------------------------------------------------
+
+
+def to_tree(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """{topic: {partition: offset}}, always in one order: Spark compares offsets as text."""
+    tree: dict[str, dict[str, int]] = {}
+    for key in sorted(offsets):
+        tree.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
+    return tree
+
+
+def from_tree(tree: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {TopicPartition(topic, int(partition)): offset for topic, partitions in tree.items() for partition, offset in partitions.items()}

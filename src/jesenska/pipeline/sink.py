@@ -1,0 +1,292 @@
+"""The sink `jesenska`: rows of a query become records of topics, column by column.
+
+    value       string or binary, required                 topic       string; needed unless the option `topic` is set, which beats it
+    key         string or binary, may be null              partition   int, may be null: then the key decides, as in Kafka's Java client
+    headers     array<struct<key string, value binary>>    other columns are not looked at (as in Spark's own sink)
+
+    Arrow batch -> by topic -> partition of each row (compiled) -> sorted by partition -> record batches -> acknowledged
+
+Rows of one partition keep their order within a task. Rows without key and partition go to one partition after the other, a batch to each.
+At least once: a task that fails is run again by Spark, a micro-batch that failed is written again after a restart, and what had been acknowledged
+by then is there twice. Within one task nothing is: its producer is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise.
+
+A record batch takes at most what the topic's max.message.bytes allows. A record that is larger makes its task fail, with topic and partition named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+from jesenska.base.clock import Clock, SystemClock, system_random
+from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import SINK_WAITING_BATCHES_MAX, SINK_WAITING_BYTES
+from jesenska.client.admin import TOPIC, Admin
+from jesenska.client.producer import Producer
+from jesenska.pipeline.connection import Connection, connect
+from jesenska.pipeline.options import SinkOptions
+from jesenska.records.arrow import columns_to_batches, partitions_of_keys
+from jesenska.records.header import Codec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: What framing and a codec that gains nothing may add to a batch.
+_BATCH_MARGIN = 1024
+_UNDECIDED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What one task wrote: records by topic and partition, all of them acknowledged (with acks=0: sent)."""
+
+    records: dict[TopicPartition, int]
+
+
+class JesenskaWriter(DataSourceArrowWriter):
+    """A batch query's sink."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        _check_columns(schema, options.topic)
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _write(self.options, iterator)
+
+
+class JesenskaStreamWriter(DataSourceStreamArrowWriter):
+    """A stream's sink."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        _check_columns(schema, options.topic)
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _write(self.options, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing to do: what the tasks wrote was acknowledged to them."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing can be taken back; Spark writes the micro-batch again."""
+
+
+# --- what may be written --------------------------------------------------------------------------------------------------------------------
+
+
+def _check_columns(schema: StructType, topic: str | None) -> None:
+    columns = {item.name: item.dataType for item in schema.fields}
+    if "value" not in columns:
+        there = ", ".join(columns) or "none"
+        raise JesenskaError(f"The rows have no column value, which becomes the record's value: add one, for example with to_json; their columns are {there}.")
+    if topic is None and "topic" not in columns:
+        raise JesenskaError("Where to write is not said: set the option topic, or give the rows a column topic.")
+    for name in ("key", "value"):
+        if name in columns and not isinstance(columns[name], StringType | BinaryType):
+            raise _wrong_type(name, columns[name], f"string or binary: cast it, for example {name}.cast('string')")
+    if "topic" in columns and topic is None and not isinstance(columns["topic"], StringType):
+        raise _wrong_type("topic", columns["topic"], "string")
+    if "partition" in columns and not isinstance(columns["partition"], IntegerType):
+        raise _wrong_type("partition", columns["partition"], "int: cast it, for example partition.cast('int')")
+    if "headers" in columns and not _are_headers(columns["headers"]):
+        raise _wrong_type("headers", columns["headers"], "array<struct<key: string, value: binary>>")
+
+
+def _are_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = [(item.name, type(item.dataType)) for item in kind.elementType.fields]
+    return fields == [("key", StringType), ("value", BinaryType)]
+
+
+def _wrong_type(name: str, kind: DataType, wanted: str) -> JesenskaError:
+    return JesenskaError(f"The column {name} is {kind.simpleString()}, but it must be {wanted}.")
+
+
+# --- one task -------------------------------------------------------------------------------------------------------------------------------
+
+
+def _write(options: SinkOptions, iterator: Iterator[pa.RecordBatch]) -> Written:
+    connection = connect(options.client)
+    task = _Task(connection, options, SystemClock())
+    try:
+        for batch in iterator:
+            if batch.num_rows:
+                task.add(batch)
+        return Written(task.finish())
+    finally:
+        task.close()
+
+
+class _Task:
+    """Rows in, record batches out: encoded on Spark's thread, sent on the loop's."""
+
+    def __init__(self, connection: Connection, options: SinkOptions, clock: Clock) -> None:
+        self._connection = connection
+        self._options = options
+        self._clock = clock
+        self._codec = Codec[options.compression.upper()]
+        self._producer = connection.run(self._open())
+        self._topics: dict[str, _Topic] = {}
+        self._waiting: dict[TopicPartition, list[pa.Table]] = {}
+        self._waiting_bytes: dict[TopicPartition, int] = {}
+        self._sent: list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]] = []
+        self._written: dict[TopicPartition, int] = {}
+        self._random = system_random()
+
+    async def _open(self) -> Producer:
+        options = self._options
+        return Producer(
+            self._connection.cluster,
+            acks=options.acks,
+            enable_idempotence=options.enable_idempotence,
+            max_request_size=options.max_request_size,
+            buffer_memory=options.buffer_memory,
+            delivery_timeout_seconds=options.delivery_timeout_ms / 1000,
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes over the rows; waits while too much is on its way."""
+        for name, rows in self._by_topic(batch):
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = self._topics[name] = self._connection.persist(partial(self._look_up, name))
+            for partition, part in self._by_partition(topic, rows):
+                key = TopicPartition(name, partition)
+                self._waiting.setdefault(key, []).append(part)
+                self._waiting_bytes[key] = self._waiting_bytes.get(key, 0) + part.nbytes
+                if self._waiting_bytes[key] >= topic.batch_bytes:
+                    self._send(key)
+        if sum(self._waiting_bytes.values()) > SINK_WAITING_BYTES:
+            for key in list(self._waiting):
+                self._send(key)
+
+    def finish(self) -> dict[TopicPartition, int]:
+        """Sends what is left; the numbers of records once all are acknowledged."""
+        for key in list(self._waiting):
+            self._send(key)
+        self._settle(0)
+        return self._written
+
+    def close(self) -> None:
+        self._connection.run(self._producer.close(flush=False))
+
+    async def _look_up(self, name: str) -> _Topic:
+        info = await self._connection.cluster.topic(name, create=True)
+        limit = self._options.batch_bytes
+        try:
+            entries = await Admin(self._connection.cluster).describe_configs(TOPIC, name, ["max.message.bytes"])
+            if entries and entries[0].value is not None:
+                limit = min(limit, max(1, int(entries[0].value) - _BATCH_MARGIN))
+        except KafkaError:
+            pass  # not allowed to ask: the default suits the default
+        return _Topic(name, len(info.partitions), limit, self._random.randrange(len(info.partitions)))
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        import pyarrow.compute as pc
+
+        if self._options.topic is not None:
+            yield self._options.topic, batch
+            return
+        topics = batch.column("topic")
+        if topics.null_count:
+            raise JesenskaError("A row's topic is null: give every row one, or set the option topic.")
+        names = pc.unique(topics)
+        for name in names:
+            yield name.as_py(), batch if len(names) == 1 else batch.filter(pc.equal(topics, name))
+
+    def _by_partition(self, topic: _Topic, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of each partition, in their order."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = rows.schema.names
+        columns = [name for name in ("key", "value", "headers") if name in names]
+        chosen = partitions_of_keys(rows.column("key"), topic.partitions, _UNDECIDED) if "key" in names else None
+        if "partition" in names:
+            given = rows.column("partition").cast(pa.int32())
+            chosen = given if chosen is None else pc.coalesce(given, chosen)
+        if chosen is None:
+            yield topic.next_unkeyed(), rows.select(columns)
+            return
+        chosen = pc.fill_null(chosen, _UNDECIDED)
+        bounds = pc.min_max(chosen)
+        if "partition" in names:
+            asked = pc.min_max(given)
+            for number in (asked["min"].as_py(), asked["max"].as_py()):
+                if number is not None and not 0 <= number < topic.partitions:
+                    raise JesenskaError(f"A row asks for partition {number} of the topic {topic.name}, which has {topic.partitions}: they are numbered from 0.")
+        if bounds["min"].as_py() == _UNDECIDED:
+            chosen = pc.if_else(pc.equal(chosen, _UNDECIDED), pa.scalar(topic.next_unkeyed(), pa.int32()), chosen)
+            bounds = pc.min_max(chosen)
+        if bounds["min"] == bounds["max"]:
+            yield bounds["min"].as_py(), rows.select(columns)
+            return
+        sorted_rows = rows.select(columns).take(pc.array_sort_indices(chosen))
+        counts = {item["values"].as_py(): item["counts"].as_py() for item in pc.value_counts(chosen)}
+        begin = 0
+        for partition in sorted(counts):
+            yield partition, sorted_rows.slice(begin, counts[partition])
+            begin += counts[partition]
+
+    def _send(self, key: TopicPartition) -> None:
+        import pyarrow as pa
+
+        parts = self._waiting.pop(key)
+        self._waiting_bytes.pop(key)
+        rows = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        names = rows.schema.names
+        encoded = columns_to_batches(
+            rows.column("key") if "key" in names else None,
+            rows.column("value"),
+            rows.column("headers") if "headers" in names else None,
+            default_timestamp=self._clock.now_ms(),
+            codec=self._codec,
+            level=self._options.compression_level,
+            max_batch_bytes=self._topics[key.topic].batch_bytes,
+        )
+        self._sent += self._connection.run(self._hand_over(key, encoded))
+        self._settle(SINK_WAITING_BATCHES_MAX)
+
+    async def _hand_over(self, key: TopicPartition, encoded: list[bytearray]) -> list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]]:
+        sent = []
+        for batch in encoded:
+            count = int.from_bytes(batch[57:61], "big")
+            sent.append((key, count, await self._producer.send_batch(key.topic, key.partition, batch, count)))
+        return sent
+
+    def _settle(self, unanswered: int) -> None:
+        """Waits until at most so many batches are without an answer; JesenskaError for the first that failed."""
+        self._connection.run(self._answers(unanswered))
+
+    async def _answers(self, unanswered: int) -> None:
+        while self._sent and (len(self._sent) > unanswered or self._sent[0][2].done()):
+            key, count, future = self._sent.pop(0)
+            try:
+                await future
+            except KafkaError as error:
+                raise JesenskaError(f"Writing {count} records to partition {key.partition} of the topic {key.topic} failed: {error}") from error
+            self._written[key] = self._written.get(key, 0) + count
+
+
+class _Topic:
+    """A topic that the task writes to. Rows without a key go to its partitions in turn, beginning anywhere."""
+
+    __slots__ = ("_turn", "batch_bytes", "name", "partitions")
+
+    def __init__(self, name: str, partitions: int, batch_bytes: int, turn: int) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.batch_bytes = batch_bytes
+        self._turn = turn
+
+    def next_unkeyed(self) -> int:
+        self._turn = (self._turn + 1) % self.partitions
+        return self._turn

@@ -1,0 +1,61 @@
+"""A Spark session in which `format("jesenska")` works, on a machine with no more than Python: `session()`.
+
+It finds Java (java.py), makes Spark's workers run this Python, stays on this machine's loopback, keeps times in UTC and says only what is an error.
+Everything else is Spark's own; a program that makes its session otherwise can use the source as well, as long as its workers can import jesenska.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import JesenskaError
+from jesenska.pipeline.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Enough for one machine: every shuffle partition of a stream is a task and a state file per micro-batch.
+_SHUFFLE_PARTITIONS = 4
+
+_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS),
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Larger Arrow batches than Spark's 10,000 rows: fewer, fuller record batches per partition in the sink.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+
+
+def session(app_name: str = "jesenska", master: str = "local[2]", config: Mapping[str, str] | None = None) -> SparkSession:
+    """The running session, or a new one. `config` holds Spark settings, which beat those set here.
+
+    JesenskaError with one sentence if PySpark or Java is missing."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise JesenskaError('PySpark is not installed: pip install "jesenska[spark]".') from None
+    prepare_environment()
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in {**_SETTINGS, **(config or {})}.items():
+        builder = builder.config(name, str(value))
+    return builder.getOrCreate()
+
+
+def prepare_environment() -> None:
+    """Sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP for the JVM that is about to start."""
+    home = java_home(os.environ)
+    if home is None:
+        os.environ.pop("JAVA_HOME", None)
+    else:
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
