@@ -180,12 +180,16 @@ def test_a_full_disk_refuses_what_waits_and_the_store_goes_on() -> None:
         first = asyncio.ensure_future(store.create("/a"))
         await begun(journal)
         second = asyncio.ensure_future(store.create("/a/b"))
+        checked = asyncio.ensure_future(store.multi([Check("/a", 0)]))
+        waited = asyncio.ensure_future(store.sync())
         await asyncio.sleep(0)
         journal.failure = JournalFullError("The disk is full.")
         journal.let_go.release()
-        for change in (first, second):
+        refused: list[asyncio.Future[Any]] = [first, second, checked]
+        for change in refused:
             with pytest.raises(StoreFullError, match="The disk is full"):
                 await change
+        await waited
         assert store.state is SessionState.CONNECTED
         assert await store.exists("/a") is None
         journal.failure = None

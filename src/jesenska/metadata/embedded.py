@@ -221,7 +221,11 @@ class EmbeddedTree:
         if not is_full:
             self._failure = str(failure)
         for item in waiting:
-            if not item.future.cancelled():
+            if item.future.cancelled():
+                continue
+            if is_full and item.transaction is None and item.error is None and not item.results:
+                item.future.set_result(())  # asked only to wait, and has waited
+            else:
                 item.future.set_exception((StoreFullError if is_full else ConnectionLossError)("/", str(failure)))
         if not is_full:
             for store in list(self._sessions.values()):
