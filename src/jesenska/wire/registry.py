@@ -22,6 +22,9 @@ class Api(NamedTuple):
     flexible: int | None
 
     def request_header_version(self, version: int) -> int:
+        """2 with flexible versions, 1 before; version 0 of ControlledShutdown alone comes without a client id."""
+        if self.key == CONTROLLED_SHUTDOWN and version == 0:
+            return 0
         return 2 if self.flexible is not None and version >= self.flexible else 1
 
     def response_header_version(self, version: int) -> int:
@@ -29,6 +32,7 @@ class Api(NamedTuple):
         return 1 if self.key != API_VERSIONS and self.flexible is not None and version >= self.flexible else 0
 
 
+CONTROLLED_SHUTDOWN = 7
 API_VERSIONS = 18
 
 
