@@ -276,6 +276,71 @@ def test_recovery_point_stays_where_index_entries_find_no_room(tmp_path: Path) -
         assert harness.log.recovery_point == 5
 
 
+def test_batch_sent_again_while_it_waits_is_answered_with_it(tmp_path: Path) -> None:
+    queued = Queued(tmp_path / "t-0")
+    with queued.harness as harness:
+        queued.append(make_batch())
+        harness.log.flush()
+        for _ in range(2):
+            assert queued.append(make_batch(2, producer_id=1, producer_epoch=0, base_sequence=0)) is None
+        assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=2)) is None
+        assert queued.answers == []
+        queued.writer.run_one()
+        assert [(answer.base_offset, answer.duplicate) for answer in queued.answers if isinstance(answer, AppendResult)] == [(1, False), (1, True)]
+        queued.files.room_bytes = 0
+        assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=2)) is None
+        queued.writer.run_one()
+        assert [type(answer) for answer in queued.answers[2:]] == [KafkaStorageError, KafkaStorageError]
+        assert harness.offsets() == [0, 1, 2]
+        queued.flusher.run_all()
+
+
+def test_flush_that_a_truncation_overtook_does_not_move_the_recovery_point(tmp_path: Path) -> None:
+    queued = Queued(tmp_path / "t-0")
+    with queued.harness as harness:
+        for _ in range(5):
+            queued.append(make_batch())
+        harness.log.flush()
+        harness.log.truncate_to(2, NOW_MS)
+        for _ in range(4):
+            harness.append(make_batch())
+        queued.flusher.run_all()
+        assert harness.log.recovery_point <= 2
+        harness.log.flush()
+        queued.flusher.run_all()
+        assert harness.log.recovery_point == 6
+
+
+def test_flush_without_descriptors_left_fails_nothing_but_itself(tmp_path: Path) -> None:
+    class NoDescriptors(FaultyFiles):
+        __slots__ = ("exhausted",)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.exhausted = False
+
+        def open(self, path: Path, flags: int) -> int:
+            if self.exhausted:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().open(path, flags)
+
+    files = NoDescriptors()
+    with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=200), files) as harness:
+        for _ in range(3):
+            harness.append(make_batch())
+        for segment in harness.log.segments[:-1]:
+            segment.close()
+        files.exhausted = True
+        with pytest.raises(KafkaStorageError, match="Too many open files"):
+            harness.log.read(0, 100)
+        with pytest.raises(KafkaStorageError):
+            for _ in range(3):
+                harness.append(make_batch())
+        files.exhausted = False
+        assert harness.append(make_batch()).base_offset == harness.log.log_end_offset - 1
+        assert harness.offsets() == list(range(harness.log.log_end_offset))
+
+
 def test_failed_fsync_stops_appends_but_not_reads(tmp_path: Path) -> None:
     files = FaultyFiles()
     with LogHarness(tmp_path / "t-0", LogConfig(), files) as harness:

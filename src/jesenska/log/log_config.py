@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
+#: What Kafka's "no limit" is for counts and times.
+UNLIMITED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,9 @@ class LogConfig:
     #: `cleanup.policy` has `compact`.
     compact: bool = False
     #: fsync after this many records.
-    flush_messages: int = _INT64_MAX
+    flush_messages: int = UNLIMITED
     #: fsync when the oldest unsynced record is older.
-    flush_ms: int = _INT64_MAX
+    flush_ms: int = UNLIMITED
     #: Segments stay on disk under `.deleted` for this long.
     file_delete_delay_ms: int = 60_000
     #: Largest batch taken (`max.message.bytes`).
@@ -44,7 +45,7 @@ class LogConfig:
     #: Compaction, for later: share of uncleaned bytes, youngest and oldest age of a record before it is compacted, life of a tombstone.
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = _INT64_MAX
+    max_compaction_lag_ms: int = UNLIMITED
     delete_retention_ms: int = 24 * 60 * 60 * 1000
 
     def __post_init__(self) -> None:

@@ -26,13 +26,12 @@ Left out: aborted transactions' index, tiers of storage. Compaction has its own 
 from __future__ import annotations
 
 import logging
-import os
 import uuid
-from bisect import bisect_left
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,25 +46,26 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
 from jesenska.log import leader_epochs as epochs_file
 from jesenska.log import partition_metadata
+from jesenska.log.append_queue import AppendQueue, PendingAppend
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.files import FileLayer
-from jesenska.log.log_config import LogConfig
-from jesenska.log.producer_state import Undo, encode_snapshot
+from jesenska.log.log_config import UNLIMITED, LogConfig
+from jesenska.log.log_flush import FlushWork, LogFlush
+from jesenska.log.producer_state import RememberedBatch, Undo, encode_snapshot
 from jesenska.log.recovery import LoadedLog, marker_coordinator_epoch, replay_producers, snapshot_offsets
 from jesenska.log.retention import SegmentFacts, count_deletable
 from jesenska.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFile, OpenFiles
+from jesenska.log.tail import LogTail, PublishedBatch
+from jesenska.log.time_lookup import TimestampOffset, first_at_or_after, first_of_largest
 from jesenska.records.batch import stamp_offsets
 from jesenska.records.codec import set_max_timestamp
-from jesenska.records.decode import decode_batch
-from jesenska.records.header import BatchHeader
+from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
 
 logger = logging.getLogger(__name__)
 
 DELETE_DIRECTORY_SUFFIX = "-delete"
 _DIRECTORY_NAME_MAX = 255
-#: Batches at the end of the log whose positions are remembered.
-_TAIL_MIN, _TAIL_MAX = 64, 128
 
 
 class AppendResult(NamedTuple):
@@ -89,46 +89,6 @@ class ReadResult(NamedTuple):
     position: int
     log_start_offset: int
     log_end_offset: int
-
-
-class TimestampOffset(NamedTuple):
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
-
-
-class _Pending:
-    """An append between its phases."""
-
-    __slots__ = ("batches", "changes", "data", "done", "result", "segment", "write_position")
-
-    def __init__(
-        self,
-        segment: LogSegment,
-        write_position: int,
-        data: bytes,
-        batches: list[tuple[int, int, int, int, int]],
-        result: AppendResult,
-        changes: list[Undo],
-        done: Callable[[AppendResult | KafkaError], None],
-    ) -> None:
-        self.segment = segment
-        self.write_position = write_position
-        self.data = data
-        #: position in the segment, size, base offset, last offset, largest timestamp of each batch
-        self.batches = batches
-        self.result = result
-        self.changes = changes
-        self.done = done
-
-
-class _QueueState:
-    """Shared by the queued writes of one log until one of them fails; the others then do not write."""
-
-    __slots__ = ("failure",)
-
-    def __init__(self) -> None:
-        self.failure: OSError | None = None
 
 
 class PartitionLog:
@@ -156,7 +116,6 @@ class PartitionLog:
         self.log_end_offset = loaded.next_offset
         #: Next offset that an append will get; ahead of the log end offset while writes are queued.
         self.next_offset = loaded.next_offset
-        self.recovery_point = loaded.recovery_point
         #: Moved by replication; kept here for retention and the checkpoint.
         self.high_watermark = loaded.log_start_offset
         #: Replaced, never changed.
@@ -165,28 +124,19 @@ class PartitionLog:
         self._open_files = open_files
         self._writer = writer
         self._jitter = jitter
-        self._pending: deque[_Pending] = deque()
-        self._queue = _QueueState()
-        self._failure: str | None = None
+        self._queue = AppendQueue(writer, files, self._published, self._queue_failed)
+        self._flush = LogFlush(writer, files, loaded.recovery_point, self._flush_work, self._describe_flush_failure, now_ms)
         self._torn_tail = False
         self._closed = False
         self._epochs_dirty = False
         self._is_new = True
-        self._unflushed_records = 0
-        self._flush_runs = False
-        self._flush_again = False
-        self._flush_waiters: list[Callable[[KafkaError | None], None]] = []
-        self.last_flush_ms = now_ms
         for segment in self.segments:
             segment.file.move_to(open_files)
         self._active = self.segments[-1]
         self._active.activate()
         self._active.jitter_ms = jitter(config.segment_jitter_ms)
         self._write_position = self._active.size_bytes
-        # The last batches that were published, all of one segment: last offsets, and (position, base offset) of each.
-        self._tail_last: list[int] = []
-        self._tail_place: list[tuple[int, int]] = []
-        self._tail_segment = self._active
+        self._tail = LogTail(self._active)
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
@@ -206,13 +156,18 @@ class PartitionLog:
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     @property
+    def recovery_point(self) -> int:
+        """Everything below it is synced."""
+        return self._flush.recovery_point
+
+    @property
     def is_failed(self) -> bool:
         """True after an fsync failed: no more appends, and the next start must recover the log."""
-        return self._failure is not None
+        return self._flush.failure is not None
 
     @property
     def has_queued_appends(self) -> bool:
-        return bool(self._pending)
+        return bool(self._queue.waiting)
 
     # -- append -----------------------------------------------------------------------------------------------------------------------------
 
@@ -220,10 +175,10 @@ class PartitionLog:
         """Appends checked batches as leader, at once. `buffer` is writable and holds exactly the batches of `headers`; offsets, leader epoch
         and, on topics with log append time, times are written into it. Errors of the sequence check, MESSAGE_TOO_LARGE,
         RECORD_LIST_TOO_LARGE and KAFKA_STORAGE_ERROR leave the log as it was."""
-        assert not self._pending, "appends are queued: use append_or_queue"
+        assert not self._queue.waiting, "appends are queued: use append_or_queue"
         result = self._append(buffer, headers, leader_epoch, now_ms, None)
         assert result is not None
-        if self._unflushed_records >= self.config.flush_messages:
+        if self._flush.unflushed_records >= self.config.flush_messages:
             self.flush()
         return result
 
@@ -236,18 +191,29 @@ class PartitionLog:
         done: Callable[[AppendResult | KafkaError], None],
     ) -> AppendResult | None:
         """As `append`; but if a flush is in flight on the directory, takes a copy of the bytes, gives None, and calls `done` on the owner's
-        thread once the batches are written (or could not be). With `flush.messages` reached, that is after they are synced."""
-        if self._pending or self._writer.flushes_in_flight:
-            return self._append(buffer, headers, leader_epoch, now_ms, done)
-        result = self._append(buffer, headers, leader_epoch, now_ms, None)
-        if self._unflushed_records >= self.config.flush_messages and result is not None:
-            self._finish(result, done)
+        thread once the batches are written (or could not be). With `flush.messages` reached, that is after they are synced. A batch that was
+        sent again while it waits is answered with it."""
+        if self._queue.waiting or self._writer.flushes_in_flight:
+            result = self._append(buffer, headers, leader_epoch, now_ms, done)
+        else:
+            result = self._append(buffer, headers, leader_epoch, now_ms, None)
+        if result is None:
+            return None
+        if self._waits_for_sync(result):
+            self._finish(result, done, None)
             return None
         return result
 
-    def _finish(self, result: AppendResult, done: Callable[[AppendResult | KafkaError], None]) -> None:
-        """Answers a published append: at once, or when it is synced if the topic's `flush.messages` asks for it."""
-        if self._unflushed_records >= self.config.flush_messages:
+    def _waits_for_sync(self, result: AppendResult) -> bool:
+        """True if the topic's `flush.messages` is reached, or the batch repeats one that may still wait for its sync."""
+        flush, limit = self._flush, self.config.flush_messages
+        return flush.unflushed_records >= limit or (result.duplicate and limit < UNLIMITED and flush.runs and result.last_offset >= flush.recovery_point)
+
+    def _finish(self, result: AppendResult, done: Callable[[AppendResult | KafkaError], None], failure: KafkaError | None) -> None:
+        """Answers an append that was published or has failed: at once, or when it is synced if the topic asks for it."""
+        if failure is not None:
+            done(failure)
+        elif self._waits_for_sync(result):
             self.flush(lambda failure: done(result if failure is None else failure))
         else:
             done(result)
@@ -260,30 +226,44 @@ class PartitionLog:
         now_ms: int,
         done: Callable[[AppendResult | KafkaError], None] | None,
     ) -> AppendResult | None:
-        if self._closed or self._failure is not None or self._torn_tail:
+        if self._closed or self._torn_tail or self._flush.failure is not None:
             self._check_writable()
         config = self.config
         size_bytes = len(buffer)
         if size_bytes > config.segment_bytes:
             raise RecordListTooLargeError(f"{size_bytes} bytes in one request for {self.topic_partition} do not fit a segment of {config.segment_bytes} bytes.")
+        append_time_ms = now_ms if config.log_append_time else -1
+        first_offset = offset = self.next_offset
+        position = 0
+        max_timestamp = append_time_ms
+        for header in headers:
+            batch_bytes = LENGTH_OVERHEAD + header.batch_length
+            if batch_bytes > config.max_message_bytes:
+                raise MessageTooLargeError(
+                    f"A batch of {batch_bytes} bytes for {self.topic_partition} is larger than max.message.bytes={config.max_message_bytes}."
+                )
+            if header.max_timestamp > max_timestamp and append_time_ms < 0:
+                max_timestamp = header.max_timestamp
+            position += batch_bytes
+            offset += header.last_offset_delta + 1
+        assert position == size_bytes, "the headers do not cover the buffer"
+        if self._active.should_roll(self._write_position, size_bytes, max_timestamp, offset - 1, now_ms, config):
+            try:
+                self.roll(now_ms)
+            except OSError as error:
+                raise self._storage_error(error) from error
+        segment, write_position = self._active, self._write_position
         producers = self.producers
         changes: list[Undo] = []
-        first_offset = offset = self.next_offset
-        append_time_ms = now_ms if config.log_append_time else -1
-        position = 0
-        max_timestamp = -1
-        batches: list[tuple[int, int, int, int, int]] = []
+        batches: list[PublishedBatch] = []
+        offset, position = first_offset, 0
         try:
             for header in headers:
-                batch_bytes = 12 + header.batch_length
-                if batch_bytes > config.max_message_bytes:
-                    raise MessageTooLargeError(
-                        f"A batch of {batch_bytes} bytes for {self.topic_partition} is larger than max.message.bytes={config.max_message_bytes}."
-                    )
                 stamp_offsets(buffer, position, offset, leader_epoch)
                 if append_time_ms >= 0:
                     header = set_max_timestamp(buffer, position, header, append_time_ms, True)
                 timestamp = header.max_timestamp
+                batch_bytes = LENGTH_OVERHEAD + header.batch_length
                 if header.producer_id >= 0:
                     if header.attributes & 0x20:
                         epoch = marker_coordinator_epoch(buffer[position : position + batch_bytes])
@@ -292,43 +272,20 @@ class PartitionLog:
                         earlier = producers.check(header)
                         if earlier is not None:
                             producers.undo(changes)
-                            return AppendResult(
-                                earlier.first_offset,
-                                earlier.last_offset,
-                                earlier.timestamp if append_time_ms >= 0 else -1,
-                                self.log_start_offset,
-                                True,
-                            )
+                            return self._duplicate(earlier, append_time_ms >= 0, done)
                         changes.append(producers.apply(header, offset, timestamp, now_ms))
                 last_offset = offset + header.last_offset_delta
-                batches.append((position, batch_bytes, offset, last_offset, timestamp))
-                if timestamp > max_timestamp:
-                    max_timestamp = timestamp
+                batches.append(PublishedBatch(position, batch_bytes, offset, last_offset, timestamp))
                 position += batch_bytes
                 offset = last_offset + 1
-            assert position == size_bytes, "the headers do not cover the buffer"
-            segment = self._active
-            write_position = self._write_position
-            if segment.should_roll(write_position, size_bytes, max_timestamp, offset - 1, now_ms, config):
-                if changes:
-                    # The snapshot of a roll holds what is below it, not the batches that caused it.
-                    producers.undo(changes)
-                    self.roll(now_ms)
-                    self._reapply(changes, buffer, headers, first_offset, append_time_ms, now_ms)
-                else:
-                    self.roll(now_ms)
-                segment = self._active
-                write_position = 0
-        except (KafkaError, OSError) as error:
+        except KafkaError:
             producers.undo(changes)
-            if isinstance(error, OSError):
-                raise self._storage_error(error) from error
             raise
         if leader_epoch > self.leader_epochs.latest_epoch:
             self.assign_leader_epoch(leader_epoch, first_offset)
         result = AppendResult(first_offset, offset - 1, append_time_ms, self.log_start_offset, False)
         if done is not None:
-            self._queue_write(_Pending(segment, write_position, bytes(buffer), batches, result, changes, done))
+            self._queue.submit(PendingAppend(segment, write_position, bytes(buffer), batches, changes, partial(self._finish, result, done)))
             self.next_offset = offset
             self._write_position = write_position + size_bytes
             return None
@@ -338,7 +295,7 @@ class PartitionLog:
             producers.undo(changes)
             self._cut_torn_tail()
             raise self._storage_error(error) from error
-        self._publish(segment, write_position, batches, offset)
+        self._publish(segment, write_position, batches)
         self.next_offset = offset
         self._write_position = write_position + size_bytes
         return result
@@ -347,11 +304,11 @@ class PartitionLog:
         """Appends batches as the leader wrote them, with its offsets (which go up, with gaps where the leader compacted) and leader epochs;
         nothing is checked but that they follow the log end offset."""
         self._check_writable()
-        assert not self._pending, "a follower's writes are never queued"
+        assert not self._queue.waiting, "a follower's writes are never queued"
         if not headers or headers[0].base_offset < self.next_offset:
             raise OffsetOutOfRangeError(f"{self.topic_partition} ends at {self.next_offset}; the leader's batches do not follow that.")
         changes: list[Undo] = []
-        batches: list[tuple[int, int, int, int, int]] = []
+        batches: list[PublishedBatch] = []
         position = 0
         try:
             size_bytes, last_offset = len(buffer), headers[-1].last_offset
@@ -368,7 +325,7 @@ class PartitionLog:
                             changes.append(self.producers.apply_marker(header, header.base_offset, epoch, now_ms))
                     else:
                         changes.append(self.producers.apply(header, header.base_offset, header.max_timestamp, now_ms))
-                batches.append((position, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp))
+                batches.append(PublishedBatch(position, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp))
                 position += header.size_bytes
             self._files.write_all(self._active.file.handle().fileno(), buffer, self._write_position)
         except OSError as error:
@@ -378,97 +335,53 @@ class PartitionLog:
         write_position = self._write_position
         self.next_offset = last_offset + 1
         self._write_position = write_position + size_bytes
-        self._publish(self._active, write_position, batches, last_offset + 1)
-        if self._unflushed_records >= self.config.flush_messages:
+        self._publish(self._active, write_position, batches)
+        if self._flush.unflushed_records >= self.config.flush_messages:
             self.flush()
         return AppendResult(headers[0].base_offset, last_offset, -1, self.log_start_offset, False)
 
-    def _reapply(self, changes: list[Undo], buffer: memoryview, headers: Sequence[BatchHeader], offset: int, append_time_ms: int, now_ms: int) -> None:
-        changes.clear()
-        position = 0
-        for header in headers:
-            timestamp = append_time_ms if append_time_ms >= 0 else header.max_timestamp
-            if header.producer_id >= 0:
-                if header.is_control:
-                    epoch = marker_coordinator_epoch(buffer[position : position + header.size_bytes])
-                    changes.append(self.producers.apply_marker(header, offset, epoch, now_ms))
-                else:
-                    changes.append(self.producers.apply(header, offset, timestamp, now_ms))
-            position += header.size_bytes
-            offset += header.last_offset_delta + 1
+    def _duplicate(self, earlier: RememberedBatch, with_time: bool, done: Callable[[AppendResult | KafkaError], None] | None) -> AppendResult | None:
+        """The answer to a batch that was appended before; None if that one is still waiting to be written, and `done` hears with it."""
+        timestamp = earlier.timestamp if with_time else -1
+        result = AppendResult(earlier.first_offset, earlier.last_offset, timestamp, self.log_start_offset, True)
+        if done is not None and earlier.last_offset >= self.log_end_offset:
+            waiting = self._queue.holding(earlier.last_offset)
+            assert waiting is not None, "an offset at or beyond the log end belongs to a queued append"
+            waiting.finish.append(partial(self._finish, result, done))
+            return None
+        return result
 
-    def _publish(self, segment: LogSegment, write_position: int, batches: list[tuple[int, int, int, int, int]], end_offset: int) -> None:
-        tail_last, tail_place = self._tail_last, self._tail_place
-        if segment is not self._tail_segment:
-            self._forget_tail()
-            self._tail_segment = segment
+    def _publish(self, segment: LogSegment, write_position: int, batches: Sequence[PublishedBatch]) -> None:
+        """Phase three: readers see the batches."""
+        note = self._tail.note
+        last_offset = self.log_end_offset - 1
         for position, size_bytes, base_offset, last_offset, timestamp in batches:
             position += write_position
             segment.note_batch(position, size_bytes, last_offset, timestamp)
-            tail_last.append(last_offset)
-            tail_place.append((position, base_offset))
+            note(segment, position, base_offset, last_offset)
             segment.size_bytes = position + size_bytes
-        if len(tail_last) > _TAIL_MAX:
-            del tail_last[:-_TAIL_MIN], tail_place[:-_TAIL_MIN]
-        self._unflushed_records += end_offset - self.log_end_offset
-        self.log_end_offset = end_offset
+        self._flush.unflushed_records += last_offset + 1 - self.log_end_offset
+        self.log_end_offset = last_offset + 1
 
-    # -- queued writes ----------------------------------------------------------------------------------------------------------------------
+    def _published(self, pending: PendingAppend) -> None:
+        """A queued write is in its file."""
+        self._publish(pending.segment, pending.write_position, pending.batches)
+        following = self._queue.waiting[0].segment if self._queue.waiting else self._active
+        if following is not pending.segment:
+            self._seal(pending.segment)
+        for finish in pending.finish:
+            finish(None)
 
-    def _queue_write(self, pending: _Pending) -> None:
-        opened = pending.segment.file.handle()
-        opened.acquire()
-        queue, files = self._queue, self._files
-        self._pending.append(pending)
-
-        def write() -> None:
-            if queue.failure is not None:
-                raise queue.failure
-            try:
-                files.write_all(opened.fileno(), pending.data, pending.write_position)
-            except OSError as error:
-                queue.failure = error
-                raise
-
-        def written(outcome: BaseException | None) -> None:
-            opened.release()
-            if queue is not self._queue:
-                return
-            if isinstance(outcome, OSError):
-                self._fail_queue(outcome)
-            elif outcome is not None:
-                raise outcome
-            else:
-                self._published(pending)
-
-        self._writer.writer.submit(write, written)
-
-    def _published(self, pending: _Pending) -> None:
-        first = self._pending.popleft()
-        assert first is pending, "queued writes are published in order"
-        segment = pending.segment
-        self._publish(segment, pending.write_position, pending.batches, pending.result.last_offset + 1)
-        follower = self._pending[0].segment if self._pending else self._active
-        if follower is not segment:
-            self._seal(segment)
-        self._finish(pending.result, pending.done)
-
-    def _fail_queue(self, error: OSError) -> None:
-        failed = list(self._pending)
-        self._pending.clear()
-        self._queue = _QueueState()
+    def _queue_failed(self, failed: list[PendingAppend], error: OSError) -> None:
+        """A queued write failed: everything goes back to what is published."""
         for pending in reversed(failed):
             self.producers.undo(pending.changes)
-        keep = tuple(segment for segment in self.segments if segment.base_offset <= self.log_end_offset)
-        dropped = self.segments[len(keep) :]
-        if len(keep) > 1 and keep[-1].base_offset == self.log_end_offset and keep[-1].size_bytes == 0 and failed[0].segment is keep[-2]:
-            keep, dropped = keep[:-1], self.segments[len(keep) - 1 :]
-        for segment in dropped:
+        kept = self.segments[: self.segments.index(failed[0].segment) + 1]
+        for segment in self.segments[len(kept) :]:
             self._remove_files(segment.mark_deleted())
             self._remove_files([self._snapshot_path(segment.base_offset)])
-        self.segments = keep
-        self._active = keep[-1]
-        self._active.is_sealed = False
+        self.segments = kept
+        self._active = kept[-1]
         self.next_offset = self.log_end_offset
         self._write_position = self._active.size_bytes
         self._cut_torn_tail()
@@ -476,7 +389,8 @@ class PartitionLog:
             self._write_epochs()
         failure = self._storage_error(error)
         for pending in failed:
-            pending.done(failure)
+            for finish in pending.finish:
+                finish(failure)
 
     def _cut_torn_tail(self) -> None:
         """The file goes back to its published size; if even that fails, the next append tries it again first."""
@@ -489,8 +403,8 @@ class PartitionLog:
     def _check_writable(self) -> None:
         if self._closed:
             raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
-        if self._failure is not None:
-            raise KafkaStorageError(self._failure)
+        if self._flush.failure is not None:
+            raise KafkaStorageError(self._flush.failure)
         if self._torn_tail:
             self._cut_torn_tail()
             if self._torn_tail:
@@ -519,13 +433,10 @@ class PartitionLog:
                 return ReadResult(None, end, self._active.base_offset, self._active.size_bytes, self.log_start_offset, end)
             raise OffsetOutOfRangeError(f"{self.topic_partition} holds offsets {self.log_start_offset} to {end}, not {offset}.")
         bound = end if max_offset is None or max_offset > end else max_offset
-        tail_last = self._tail_last
-        segment: LogSegment
-        if tail_last and offset >= self._tail_place[0][1]:
-            segment = self._tail_segment
-            low = bisect_left(tail_last, offset)
-            position, base_offset = self._tail_place[low]
-            first_end = self._tail_place[low + 1][0] if low + 1 < len(tail_last) else segment.size_bytes
+        tail = self._tail
+        if offset >= tail.first_offset:
+            segment = tail.segment
+            position, base_offset, first_end = tail.find(offset)
         else:
             try:
                 found = self._find(offset)
@@ -550,22 +461,9 @@ class PartitionLog:
             raise self._read_error(error) from error
         return ReadResult(region, base_offset, segment.base_offset, position, self.log_start_offset, end)
 
-    def _forget_tail(self) -> None:
-        self._tail_last.clear()
-        self._tail_place.clear()
-
     def _segment_index(self, offset: int) -> int:
-        segments = self.segments
-        if offset >= segments[-1].base_offset:
-            return len(segments) - 1
-        low, high = 0, len(segments) - 1
-        while low < high:
-            middle = (low + high + 1) >> 1
-            if segments[middle].base_offset <= offset:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        """Which segment an offset belongs to."""
+        return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
     def _find(self, offset: int) -> tuple[LogSegment, int, int, int] | None:
         """Segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
@@ -578,10 +476,8 @@ class PartitionLog:
 
     def _bound_position(self, segment: LogSegment, bound: int, position: int) -> int:
         """The end of what lies below `bound` in a segment."""
-        tail_last = self._tail_last
-        if tail_last and segment is self._tail_segment and bound > self._tail_place[0][1]:
-            index = bisect_left(tail_last, bound)
-            return self._tail_place[index][0] if index < len(tail_last) else segment.size_bytes
+        if segment is self._tail.segment and bound > self._tail.first_offset:
+            return self._tail.position_of(bound)
         found = segment.find(bound)
         return segment.size_bytes if found is None else max(found.position, position)
 
@@ -589,36 +485,11 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is at least `timestamp_ms`; None if there is none. Looks into one batch."""
-        for segment in self.segments:
-            if segment.size_bytes == 0 or segment.largest_timestamp() < timestamp_ms:
-                continue
-            start = max(segment.time_index.lookup(timestamp_ms), self.log_start_offset)
-            place = segment.find(start)
-            while place is not None:
-                header = segment.header_at(place.position)
-                if header.max_timestamp >= timestamp_ms:
-                    for offset, timestamp in self._record_times(segment, place.position, header):
-                        if timestamp >= timestamp_ms and offset >= self.log_start_offset:
-                            return TimestampOffset(timestamp, offset, header.partition_leader_epoch)
-                place = segment.place_at(place.position + place.size_bytes)
-        return None
+        return first_at_or_after(self.segments, self.log_start_offset, timestamp_ms)
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The first record that has the largest timestamp of the log; None if no record has one."""
-        best: LogSegment | None = None
-        for segment in self.segments:
-            if segment.size_bytes and segment.largest_timestamp() > (-1 if best is None else best.max_timestamp):
-                best = segment
-        if best is None:
-            return None
-        place = best.find(best.max_timestamp_offset)
-        if place is None:
-            return None
-        header = best.header_at(place.position)
-        for offset, timestamp in self._record_times(best, place.position, header):
-            if timestamp >= header.max_timestamp:
-                return TimestampOffset(timestamp, offset, header.partition_leader_epoch)
-        return None
+        return first_of_largest(self.segments)
 
     def segment_starts_before(self, timestamp_ms: int, limit: int, end_offset: int) -> list[int]:
         """Old style, as ListOffsets 0 asks: first offsets of the segments whose files were last written at or before a time, newest first, at
@@ -635,13 +506,6 @@ class PartitionLog:
         else:
             count = sum(1 for written_ms in times if written_ms <= timestamp_ms)
         return starts[:count][::-1][: max(limit, 0)]
-
-    def _record_times(self, segment: LogSegment, position: int, header: BatchHeader) -> list[tuple[int, int]]:
-        """Offset and timestamp of each record of a batch."""
-        if header.has_log_append_time:
-            return [(header.base_offset + delta, header.max_timestamp) for delta in range(header.last_offset_delta + 1)]
-        batch = segment.read_bytes(position, header.size_bytes)
-        return [(record.offset, record.timestamp_ms) for record in decode_batch(batch, verify=False, header=header)]
 
     # -- leader epochs ----------------------------------------------------------------------------------------------------------------------
 
@@ -691,7 +555,7 @@ class PartitionLog:
         self.segments = (*self.segments, created)
         self._active = created
         self._write_position = 0
-        if not self._pending:
+        if not self._queue.waiting:
             self._seal(sealed)
         return created
 
@@ -700,70 +564,36 @@ class PartitionLog:
             segment.seal()
         except OSError as error:
             logger.warning("%s: %s could not be trimmed: %s", self.topic_partition, segment.file.path.name, error)
-        self._flush_up_to(self.log_end_offset if segment is self._active else self._end_of(segment))
+        self._flush.flush_up_to(self._end_of(segment))
 
     def _end_of(self, segment: LogSegment) -> int:
         index = self.segments.index(segment)
         return self.segments[index + 1].base_offset if index + 1 < len(self.segments) else self.log_end_offset
 
+    def _ends(self) -> list[int]:
+        """Where each segment ends: the base offset of the next."""
+        return [segment.base_offset for segment in self.segments[1:]] + [self.log_end_offset]
+
     def flush(self, done: Callable[[KafkaError | None], None] | None = None) -> None:
-        """Syncs everything that is published, in the background; `done` is called on the owner's thread. Calls that come while a flush of this
-        log runs share the next one."""
-        if done is not None:
-            self._flush_waiters.append(done)
-        if self._failure is not None:
-            waiters, self._flush_waiters = self._flush_waiters, []
-            for waiter in waiters:
-                waiter(KafkaStorageError(self._failure))
-            return
-        if self._flush_runs:
-            self._flush_again = True
-            return
-        self._flush_runs = True
-        self._flush_again = False
-        waiters, self._flush_waiters = self._flush_waiters, []
-
-        def flushed(failure: KafkaError | None) -> None:
-            self._flush_runs = False
-            for waiter in waiters:
-                waiter(failure)
-            if self._flush_again:
-                self.flush()
-
-        self._unflushed_records = 0
-        self._flush_up_to(self.log_end_offset, flushed)
+        """Syncs everything that is published, in the background; `done` is called on the owner's thread."""
+        self._flush.flush(self._published_end, done)
 
     def flush_if_due(self, now_ms: int) -> None:
         """Flushes if the topic's `flush.ms` has passed since the last time."""
-        if self.log_end_offset > self.recovery_point and now_ms - self.last_flush_ms >= self.config.flush_ms:
-            self.last_flush_ms = now_ms
-            self.flush()
+        self._flush.flush_if_due(self._published_end, now_ms, self.config.flush_ms)
 
-    def _flush_up_to(self, offset: int, done: Callable[[KafkaError | None], None] | None = None) -> None:
-        opened, work, reached = self._flush_work(offset)
+    def _published_end(self) -> int:
+        return self.log_end_offset
 
-        def flushed(outcome: BaseException | None) -> None:
-            for handle in opened:
-                handle.release()
-            failure: KafkaError | None = None
-            if outcome is None and self._failure is None:
-                self.recovery_point = max(self.recovery_point, min(reached, self.log_end_offset))
-            elif not self._closed:
-                failure = self._flush_failed(outcome)
-            if done is not None:
-                done(failure)
-
-        self._writer.flush(work, flushed)
-
-    def _flush_work(self, offset: int) -> tuple[list[OpenFile], Callable[[], None], int]:
-        """What a flush has to sync, as a function that touches nothing of the log; the files to release after it; and up to where the log is
-        synced then: not past a segment whose index entries do not fit on the disk, so that recovery builds them anew."""
+    def _flush_work(self, offset: int) -> FlushWork:
+        """What has to be synced for everything below an offset to be on disk. It reaches no farther than to a segment whose index entries find no
+        room, so that recovery builds them anew."""
         reached = offset
         opened: list[OpenFile] = []
-        paths: list[Path] = []
+        paths = [self._snapshot_path(offset)]
         directories = [self.directory]
-        for segment in self.segments:
-            if segment.base_offset < offset and self._end_of(segment) >= self.recovery_point:
+        for segment, end in zip(self.segments, self._ends(), strict=True):
+            if segment.base_offset < offset and end >= self.recovery_point:
                 try:
                     segment.write_indexes()
                 except OSError:
@@ -772,7 +602,6 @@ class PartitionLog:
                 handle.acquire()
                 opened.append(handle)
                 paths.extend(segment.paths()[1:])
-        paths.append(self._snapshot_path(offset))
         if self._epochs_dirty:
             paths.append(self.directory / epochs_file.FILE_NAME)
             self._epochs_dirty = False
@@ -781,16 +610,15 @@ class PartitionLog:
             paths.append(self.directory / partition_metadata.FILE_NAME)
             directories.append(self.directory.parent)
             self._is_new = False
-        return opened, partial(_sync, self._files, opened, paths, directories), reached
+        return FlushWork(opened, paths, directories, reached)
 
-    def _flush_failed(self, error: BaseException | None) -> KafkaError:
-        if self._failure is None:
-            self._failure = (
-                f"{self.topic_partition} in {self.directory.parent} could not be synced ({error}), so it takes no more records: "
-                "mend the disk and start the broker again."
-            )
-            logger.error("%s", self._failure)
-        return KafkaStorageError(self._failure)
+    def _describe_flush_failure(self, error: object) -> str:
+        message = (
+            f"{self.topic_partition} in {self.directory.parent} could not be synced ({error}), so it takes no more records: "
+            "mend the disk and start the broker again."
+        )
+        logger.error("%s", message)
+        return message
 
     # -- deletion ---------------------------------------------------------------------------------------------------------------------------
 
@@ -813,13 +641,12 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int) -> list[Path]:
         """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be removed after
         `file.delete.delay.ms`."""
-        if self._pending or self._closed:
+        if self._queue.waiting or self._closed:
             return []
         by_time = self.config.delete and self.config.retention_ms >= 0
-        ends = [segment.base_offset for segment in self.segments[1:]] + [self.log_end_offset]
         facts = [
             SegmentFacts(segment.base_offset, end, segment.size_bytes, segment.retention_timestamp() if by_time else 0, segment is self._active)
-            for segment, end in zip(self.segments, ends, strict=True)
+            for segment, end in zip(self.segments, self._ends(), strict=True)
         ]
         count, reason = count_deletable(facts, self.config, now_ms=now_ms, high_watermark=self.high_watermark, log_start_offset=self.log_start_offset)
         if count == 0:
@@ -845,7 +672,7 @@ class PartitionLog:
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Forgets `offset` and everything after it (a follower whose leader has less); a batch that straddles it goes as a whole."""
-        assert not self._pending, "a follower's writes are never queued"
+        assert not self._queue.waiting, "a follower's writes are never queued"
         if offset >= self.log_end_offset:
             return
         if offset <= self.segments[0].base_offset or offset < self.log_start_offset:
@@ -879,10 +706,11 @@ class PartitionLog:
     def _ended_at(self, offset: int, now_ms: int) -> None:
         self._write_position = self._active.size_bytes
         self.log_end_offset = self.next_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
+        self._flush.truncated(offset)
         self.high_watermark = min(self.high_watermark, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
-        self._forget_tail()
+        self._tail.clear()
+        self._tail.segment = self._active
         if self.leader_epochs.truncate_from_end(offset):
             self._write_epochs()
         replay_producers(self.producers, self.directory, self._files, list(self.segments), self.log_start_offset, offset, now_ms)
@@ -902,9 +730,9 @@ class PartitionLog:
         only closed, as if the process had died."""
         if self._closed:
             return
-        self._closed = True
-        if clean and self._failure is None:
-            assert not self._pending, "queued appends must end before the log is closed"
+        self._closed = self._flush.is_closed = True
+        if clean and self._flush.failure is None:
+            assert not self._queue.waiting, "queued appends must end before the log is closed"
             active = self._active
             if self.log_end_offset > self.segments[0].base_offset:
                 self._files.replace_file(self._snapshot_path(self.log_end_offset), encode_snapshot(self.producers.entries()), sync=False)
@@ -912,11 +740,8 @@ class PartitionLog:
                 active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
             active.trim()
             if self.recovery_point < self.log_end_offset or self._epochs_dirty or self._is_new:
-                opened, work, _ = self._flush_work(self.log_end_offset)
-                work()
-                for handle in opened:
-                    handle.release()
-            self.recovery_point = self.log_end_offset
+                active.write_indexes()
+                self._flush.flush_now(self.log_end_offset)
             self._drop_stray_snapshots()
         for segment in self.segments:
             segment.close()
@@ -930,7 +755,7 @@ class PartitionLog:
     def mark_deleted(self) -> Path:
         """The topic is gone: the directory gets a name that the next start removes. Readers that hold a region go on. The new path; its
         files are removed after `file.delete.delay.ms`."""
-        self._closed = True
+        self._closed = self._flush.is_closed = True
         unique = uuid.uuid4().hex
         stem = str(self.topic_partition)[: _DIRECTORY_NAME_MAX - len(unique) - len(DELETE_DIRECTORY_SUFFIX) - 1]
         target = self.directory.with_name(f"{stem}.{unique}{DELETE_DIRECTORY_SUFFIX}")
@@ -943,20 +768,4 @@ class PartitionLog:
         return target
 
 
-def _sync(files: FileLayer, opened: Sequence[OpenFile], paths: Sequence[Path], directories: Sequence[Path]) -> None:
-    """Syncs segment files by their descriptors, the small files beside them by name (one that was renamed away meanwhile is no loss), and the
-    names themselves."""
-    for handle in opened:
-        files.fsync(handle.fileno())
-    for path in paths:
-        try:
-            descriptor = files.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            continue
-        try:
-            files.fsync(descriptor)
-        finally:
-            files.close(descriptor)
-    for directory in directories:
-        with suppress(FileNotFoundError):
-            files.fsync_directory(directory)
+_base_offset = attrgetter("base_offset")

@@ -1,0 +1,164 @@
+"""Syncing one log, off the owner's thread, and the recovery point that follows from it.
+
+    flush()        everything that is published; calls during a flush share the next one (a group commit)
+    flush_up_to()  a segment that was just sealed
+
+The recovery point moves when a flush has ended, never before, and not for a flush that a truncation overtook: what is below it is on the disk. An fsync
+that fails leaves nobody knowing what is there (a second one may claim success), so the log is failed from then on: no more appends until the next
+start has recovered it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from jesenska.base.errors import KafkaError, KafkaStorageError
+from jesenska.log.background import DirectoryWriter
+from jesenska.log.files import FileLayer
+from jesenska.log.segment_file import OpenFile
+
+Flushed = Callable[[KafkaError | None], None]
+
+
+class FlushWork(NamedTuple):
+    """What a flush syncs; nothing in it is the log's own state."""
+
+    #: Segment files, to be released afterwards.
+    opened: list[OpenFile]
+    #: Small files, by name.
+    paths: list[Path]
+    #: Directories whose names are to survive.
+    directories: list[Path]
+    #: Everything below this offset is on disk then.
+    reached: int
+
+
+class LogFlush:
+    """The flushes of one log. `collect(offset)` gives the work for everything below an offset, `describe_failure` the sentence that a person reads
+    when an fsync failed."""
+
+    def __init__(
+        self,
+        writer: DirectoryWriter,
+        files: FileLayer,
+        recovery_point: int,
+        collect: Callable[[int], FlushWork],
+        describe_failure: Callable[[object], str],
+        now_ms: int,
+    ) -> None:
+        #: Everything below is synced.
+        self.recovery_point = recovery_point
+        #: Published since the last flush began.
+        self.unflushed_records = 0
+        #: Why the log takes no more appends; None while it does.
+        self.failure: str | None = None
+        self.is_closed = False
+        self._writer = writer
+        self._files = files
+        self._collect = collect
+        self._describe_failure = describe_failure
+        self._last_flush_ms = now_ms
+        self._truncations = 0
+        self._runs = False
+        self._again = False
+        self._waiters: list[Flushed] = []
+
+    @property
+    def runs(self) -> bool:
+        """A flush of everything is in flight."""
+        return self._runs
+
+    def flush(self, log_end_offset: Callable[[], int], done: Flushed | None = None) -> None:
+        """Syncs everything that is published; `done` is called on the owner's thread."""
+        if done is not None:
+            self._waiters.append(done)
+        if self._runs:
+            self._again = True
+            return
+        waiters, self._waiters = self._waiters, []
+        if self.failure is not None:
+            for waiter in waiters:
+                waiter(KafkaStorageError(self.failure))
+            return
+        self._runs, self._again = True, False
+        self.unflushed_records = 0
+
+        def flushed(failure: KafkaError | None) -> None:
+            self._runs = False
+            for waiter in waiters:
+                waiter(failure)
+            if self._again and not self._runs:
+                self.flush(log_end_offset)
+
+        self.flush_up_to(log_end_offset(), flushed)
+
+    def flush_if_due(self, log_end_offset: Callable[[], int], now_ms: int, flush_ms: int) -> None:
+        """Flushes if the topic's `flush.ms` has passed since the last time."""
+        if now_ms - self._last_flush_ms >= flush_ms and log_end_offset() > self.recovery_point:
+            self._last_flush_ms = now_ms
+            self.flush(log_end_offset)
+
+    def flush_up_to(self, offset: int, done: Flushed | None = None) -> None:
+        """Syncs everything below an offset."""
+        try:
+            work = self._collect(offset)
+        except OSError as error:
+            # Nothing was synced and nothing is in doubt: the recovery point stays where it is.
+            if done is not None:
+                done(KafkaStorageError(f"{error}"))
+            return
+        truncations = self._truncations
+
+        def flushed(outcome: BaseException | None) -> None:
+            for handle in work.opened:
+                handle.release()
+            failure: KafkaError | None = None
+            if outcome is None and self.failure is None:
+                if truncations == self._truncations:
+                    self.recovery_point = max(self.recovery_point, work.reached)
+            elif not self.is_closed:
+                if self.failure is None:
+                    self.failure = self._describe_failure(outcome)
+                failure = KafkaStorageError(self.failure)
+            if done is not None:
+                done(failure)
+
+        self._writer.flush(partial(sync, self._files, work), flushed)
+
+    def flush_now(self, offset: int) -> None:
+        """Syncs everything below an offset before it returns; OSError if that fails."""
+        work = self._collect(offset)
+        try:
+            sync(self._files, work)
+        finally:
+            for handle in work.opened:
+                handle.release()
+        self.recovery_point = max(self.recovery_point, work.reached)
+
+    def truncated(self, offset: int) -> None:
+        """The log ends at `offset` now; what a flush in flight syncs is no longer what is there."""
+        self._truncations += 1
+        self.recovery_point = min(self.recovery_point, offset)
+
+
+def sync(files: FileLayer, work: FlushWork) -> None:
+    """Segment files by their descriptors, the small files beside them by name (one that was renamed away meanwhile is no loss), then the names."""
+    for handle in work.opened:
+        files.fsync(handle.fileno())
+    for path in work.paths:
+        try:
+            descriptor = files.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            files.fsync(descriptor)
+        finally:
+            files.close(descriptor)
+    for directory in work.directories:
+        with suppress(FileNotFoundError):
+            files.fsync_directory(directory)
