@@ -21,12 +21,12 @@ from pathlib import Path
 
 from jesenska.base.clock import Clock, SystemClock, system_random
 from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import random_uuid, uuid_to_text
 from jesenska.broker import handlers
 from jesenska.broker.cluster_view import BrokerNode, ClusterView, Topic
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.effective import directory_settings_of, rules_at
 from jesenska.broker.pool import Pool
-from jesenska.broker.registration import elect_controller, generate_broker_id, prepare_tree, register_broker, settle_cluster_id
 from jesenska.broker.topics import Topics
 from jesenska.broker.waiting import WaitingRoom
 from jesenska.config.layers import BrokerConfig
@@ -38,7 +38,9 @@ from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_directories import Known, LoadProgress, LogDirectories
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE, JournalError
+from jesenska.metadata.nodes import BrokerNode as RegisteredBroker
 from jesenska.metadata.producer_ids import ProducerIds
+from jesenska.metadata.registration import BrokerIdTaken, become_controller, ensure_cluster_id, ensure_paths, next_broker_id, register_broker
 from jesenska.net.listener import Listener
 from jesenska.records.check import CheckRules
 
@@ -101,16 +103,21 @@ class Broker:
         except JournalError as error:
             raise JesenskaError(str(error)) from error
         store = await self._tree.session()
-        await prepare_tree(store)
-        cluster_id = await settle_cluster_id(store, next((item.cluster_id for item in found if item is not None and item.cluster_id), None))
+        await ensure_paths(store)
+        found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)
+        cluster_id = await ensure_cluster_id(store, found_id or uuid_to_text(random_uuid()))
         if self.broker_id < 0:
             known_id = next((item.broker_id for item in found if item is not None and item.broker_id is not None), None)
-            self.broker_id = known_id if known_id is not None else await generate_broker_id(store, self.config.integer("reserved.broker.max.id"))
+            self.broker_id = known_id if known_id is not None else await next_broker_id(store, self.config.integer("reserved.broker.max.id"))
         self.directories.claim(cluster_id, self.broker_id)
         self.view.cluster_id = cluster_id
         endpoints = self._endpoints()
-        await register_broker(store, self.broker_id, endpoints, self.config.string("broker.rack"), self.clock.now_ms())
-        await elect_controller(store, self.broker_id, self.clock.now_ms())
+        now_ms = self.clock.now_ms()
+        try:
+            await register_broker(store, self.broker_id, RegisteredBroker(endpoints, now_ms, self.config.string("broker.rack")))
+        except BrokerIdTaken as error:
+            raise JesenskaError(str(error)) from error
+        await become_controller(store, self.broker_id, now_ms)
         self.topics = Topics(self, store, view_of(self._tree.tree))
         self.config = self.topics.with_dynamic(self.config)
         await self._load_logs(await self.topics.known(), on_progress)

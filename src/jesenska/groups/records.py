@@ -1,0 +1,153 @@
+"""The records of `__consumer_offsets`: what a group and its committed offsets look like on disk, in Apache Kafka's format.
+
+    key                                                value                                          null value
+    OffsetCommitKey     v0, v1  group topic partition  OffsetCommitValue    v0-v4  offset …           the offset is forgotten
+    GroupMetadataKey    v2      group                  GroupMetadataValue   v0-v4  members …          the group is gone
+
+A key begins with its version, INT16, which says what it is; so does a value. Written are the versions that Apache Kafka 3.9 writes (key 1 and 2,
+value 3), so that it reads what stands here; every version is read. Keys of the newer protocols (3 and later) are known by number and left alone.
+
+`partition_of` says which partition of the topic keeps a group: Java's hash of its name, made positive, modulo the number of partitions.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple, TypeVar
+
+from jesenska.base.errors import CorruptMessageError
+from jesenska.wire.codec import MalformedMessageError, decode, encode
+from jesenska.wire.language import BYTES, INT32, INT64, STRING, UUID, Array, Message, Struct, field
+
+OFFSETS_TOPIC = "__consumer_offsets"
+T = TypeVar("T", bound=Message)
+
+_OFFSET_KEYS = (0, 1)
+_GROUP_KEY = 2
+_OFFSET_KEY_WRITTEN = 1
+_VALUE_WRITTEN = 3
+
+
+class OffsetCommitKey(Message, versions=(0, 1)):
+    group: str = field(STRING)
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+
+
+class OffsetCommitValue(Message, versions=(0, 4), flexible=4):
+    offset: int = field(INT64)
+    leader_epoch: int = field(INT32, since=3, default=-1, ignorable=True)
+    metadata: str = field(STRING)
+    commit_timestamp: int = field(INT64)
+    expire_timestamp: int = field(INT64, since=1, until=1, default=-1, ignorable=True)
+    topic_id: uuid.UUID = field(UUID, since=4, tag=0, ignorable=True)
+
+
+class GroupMetadataKey(Message, versions=(2, 2)):
+    group: str = field(STRING)
+
+
+class GroupMetadataValueMember(Struct):
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, since=3, nullable=3, default=None, ignorable=True)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout: int = field(INT32, since=1, default=-1, ignorable=True)
+    session_timeout: int = field(INT32)
+    subscription: memoryview | bytes = field(BYTES)
+    assignment: memoryview | bytes = field(BYTES)
+
+
+class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
+    protocol_type: str = field(STRING)
+    generation: int = field(INT32)
+    protocol: str | None = field(STRING, nullable=0)
+    leader: str | None = field(STRING, nullable=0)
+    current_state_timestamp: int = field(INT64, since=2, default=-1, ignorable=True)
+    members: list[GroupMetadataValueMember] = field(Array(GroupMetadataValueMember))
+
+
+class KeyValue(NamedTuple):
+    """A record's key and value as bytes; a null value is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class OffsetRecord(NamedTuple):
+    """A committed offset as it was read; `value` is None where it was forgotten."""
+
+    group: str
+    topic: str
+    partition: int
+    value: OffsetCommitValue | None
+
+
+class GroupRecord(NamedTuple):
+    """A group as it was read; `value` is None where it is gone."""
+
+    group: str
+    value: GroupMetadataValue | None
+
+
+def _versioned(version: int, message: Message) -> bytes:
+    return version.to_bytes(2, "big", signed=True) + encode(message, version)
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    return _versioned(_OFFSET_KEY_WRITTEN, OffsetCommitKey(group=group, topic=topic, partition=partition))
+
+
+def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> KeyValue:
+    """The record of a committed offset, or its tombstone. An expiry of the commit's own (old clients) needs version 1."""
+    if value is None:
+        return KeyValue(offset_key(group, topic, partition), None)
+    version = 1 if value.expire_timestamp >= 0 else _VALUE_WRITTEN
+    return KeyValue(offset_key(group, topic, partition), _versioned(version, value))
+
+
+def group_record(group: str, value: GroupMetadataValue | None) -> KeyValue:
+    """The record of a group, or its tombstone."""
+    key = _versioned(_GROUP_KEY, GroupMetadataKey(group=group))
+    return KeyValue(key, None if value is None else _versioned(_VALUE_WRITTEN, value))
+
+
+def read_record(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
+    """What a record says; None for kinds that are not of the classic protocol. CorruptMessageError for bytes that are none of it."""
+    if key is None or len(key) < 2:
+        raise CorruptMessageError(f"a record of {OFFSETS_TOPIC} has no key")
+    version = int.from_bytes(key[:2], "big", signed=True)
+    try:
+        if version in _OFFSET_KEYS:
+            at = decode(OffsetCommitKey, version, key[2:])
+            return OffsetRecord(at.group, at.topic, at.partition, _value(OffsetCommitValue, value))
+        if version == _GROUP_KEY:
+            return GroupRecord(decode(GroupMetadataKey, version, key[2:]).group, _value(GroupMetadataValue, value))
+    except MalformedMessageError as error:
+        raise CorruptMessageError(f"a record of {OFFSETS_TOPIC} cannot be read: {error}") from error
+    return None
+
+
+def _value(kind: type[T], value: bytes | None) -> T | None:
+    if value is None:
+        return None
+    version = int.from_bytes(value[:2], "big", signed=True)
+    low, high = kind.versions
+    if not low <= version <= high:
+        raise CorruptMessageError(f"{kind.__name__} has the version {version}, known are {low} to {high}")
+    found: T = decode(kind, version, value[2:])
+    return found
+
+
+def partition_of(group: str, partition_count: int) -> int:
+    """The partition of the offsets topic that keeps the group."""
+    return (_java_hash(group) & 0x7FFFFFFF) % partition_count
+
+
+def _java_hash(text: str) -> int:
+    """`String.hashCode` of Java, unsigned: over UTF-16 code units."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(encoded), 2):
+        value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    return value
