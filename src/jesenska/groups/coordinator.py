@@ -1,0 +1,789 @@
+"""The group coordinator of the classic protocol: a decider. One instance keeps the groups of one partition of `__consumer_offsets`.
+
+    handle(event, now_ms) -> effects
+
+It is a replicated state machine: what must survive (a group's assignment, an offset) leaves as an `Append`, takes effect when `Appended` comes back,
+and only then is answered. `replay` rebuilds the state from the records after a restart. It knows no clock, no network and no log.
+
+    event          state                    what happens
+    Join           any with members         the member waits; PREPARING_REBALANCE if it is not that already
+                   STABLE, nothing new      answered at once with the generation as it is
+    all joined     PREPARING_REBALANCE      generation + 1, all are answered, the leader with everybody's metadata; COMPLETING_REBALANCE
+    Sync (leader)  COMPLETING_REBALANCE     the assignment is appended; when it is committed: STABLE, all are answered
+    Heartbeat      PREPARING_REBALANCE      REBALANCE_IN_PROGRESS: come and join
+    Leave, expiry  with members             the member goes; PREPARING_REBALANCE for the others, EMPTY if there are none
+    CommitOffsets  as the member's epoch    the offsets are appended; answered when they are committed
+
+Times: `next_deadline_ms` says when the next `Tick` is due. A member that waits for an answer of ours (join, sync) does not expire.
+
+Leaves out: the newer protocols (KIP-848, share and streams groups), transactional offset commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.groups.events import (
+    Answer,
+    Append,
+    Appended,
+    AppendFailed,
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteOffsets,
+    Effect,
+    ErrorAnswer,
+    Event,
+    Heartbeat,
+    Join,
+    JoinAnswer,
+    Leave,
+    LeaveAnswer,
+    Leaving,
+    PartitionsAnswer,
+    Sync,
+    SyncAnswer,
+    Tick,
+    Token,
+    TopicDeleted,
+)
+from jesenska.groups.group import Group, GroupState, Member
+from jesenska.groups.records import GroupRecord, KeyValue, OffsetCommitValue, OffsetRecord, group_record, offset_record
+
+#: How long a new member may wait for its first rebalance; Kafka's own limit.
+NEW_MEMBER_TIMEOUT_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The broker's settings, Kafka's defaults."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    offsets_retention_check_interval_ms: int = 600_000
+
+
+class _Operation:
+    """An append under way and what to do with its outcome."""
+
+    __slots__ = ("committed", "failed", "group_id")
+
+    def __init__(self, group_id: str, committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None]) -> None:
+        self.group_id = group_id
+        self.committed = committed
+        self.failed = failed
+
+
+class GroupCoordinator:
+    """`new_member_suffix` gives the random part of member ids."""
+
+    def __init__(self, settings: GroupSettings, new_member_suffix: Callable[[], str]) -> None:
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        self._suffix = new_member_suffix
+        self._operations: dict[int, _Operation] = {}
+        self._next_operation = 0
+        self._effects: list[Effect] = []
+        self._next_expiry_check_ms: int | None = None
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """What is to be done about the event."""
+        effects: list[Effect] = []
+        self._effects = effects
+        match event:
+            case Join():
+                self._join(event, now_ms)
+            case Sync():
+                self._sync(event, now_ms)
+            case Heartbeat():
+                self._answer(event.token, ErrorAnswer(self._heartbeat(event, now_ms)))
+            case Leave():
+                self._leave(event, now_ms)
+            case CommitOffsets():
+                self._commit(event, now_ms)
+            case DeleteGroup():
+                self._delete_group(event, now_ms)
+            case DeleteOffsets():
+                self._delete_offsets(event, now_ms)
+            case TopicDeleted():
+                self._topic_deleted(event)
+            case Appended(number):
+                operation = self._operations.pop(number, None)
+                if operation is not None:
+                    operation.committed(now_ms)
+            case AppendFailed(number, error):
+                operation = self._operations.pop(number, None)
+                if operation is not None:
+                    operation.failed(_client_error(error), now_ms)
+            case Tick():
+                self._tick(now_ms)
+        self._effects = []
+        return effects
+
+    # --- effects ------------------------------------------------------------------------------------------------------------------------
+
+    def _answer(self, token: Token, response: JoinAnswer | SyncAnswer | ErrorAnswer | LeaveAnswer | PartitionsAnswer) -> None:
+        self._effects.append(Answer(token, response))
+
+    def _append(self, group_id: str, records: Iterable[KeyValue], committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None]) -> int:
+        self._next_operation += 1
+        self._operations[self._next_operation] = _Operation(group_id, committed, failed)
+        self._effects.append(Append(self._next_operation, group_id, tuple(records)))
+        return self._next_operation
+
+    # --- join ---------------------------------------------------------------------------------------------------------------------------
+
+    def _join(self, event: Join, now_ms: int) -> None:
+        error = self._refuse_join(event)
+        if error is not None:
+            self._answer(event.token, JoinAnswer(error, event.member_id))
+            return
+        group = self.groups.get(event.group_id)
+        if group is None:
+            if event.member_id:
+                self._answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
+                return
+            group = self.groups[event.group_id] = Group(event.group_id, now_ms)
+        if not event.member_id:
+            self._join_unknown(group, event, now_ms)
+        else:
+            self._join_known(group, event, now_ms)
+        self._complete_join_if_ready(group, now_ms)
+
+    def _refuse_join(self, event: Join) -> ErrorCode | None:
+        if not event.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not self.settings.min_session_timeout_ms <= event.session_timeout_ms <= self.settings.max_session_timeout_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        group = self.groups.get(event.group_id)
+        if not event.protocol_type or not event.protocols:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group is None:
+            return None
+        known = event.member_id in group.members or event.member_id in group.pending_members
+        replaces = group.static_members.get(event.group_instance_id or "")
+        if not known and replaces is None and len(group.members) + len(group.pending_members) >= self.settings.max_size:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        without = event.member_id or replaces
+        if not group.supports(event.protocol_type, {name for name, _ in event.protocols}, without):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return None
+
+    def _join_unknown(self, group: Group, event: Join, now_ms: int) -> None:
+        new_id = f"{event.group_instance_id if event.group_instance_id is not None else event.client_id}-{self._suffix()}"
+        if event.group_instance_id is not None:
+            old_id = group.static_members.get(event.group_instance_id)
+            if old_id is not None:
+                self._replace_static(group, group.members[old_id], new_id, event, now_ms)
+            else:
+                self._add_and_rebalance(group, new_id, event, now_ms)
+        elif event.needs_known_member:
+            group.pending_members[new_id] = now_ms + event.session_timeout_ms
+            self._answer(event.token, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+        else:
+            self._add_and_rebalance(group, new_id, event, now_ms)
+
+    def _join_known(self, group: Group, event: Join, now_ms: int) -> None:
+        if event.member_id in group.pending_members:
+            if event.group_instance_id is not None:
+                self._answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
+                return
+            self._add_and_rebalance(group, event.member_id, event, now_ms)
+            return
+        error = _fenced(group, event.member_id, event.group_instance_id)
+        if error is not ErrorCode.NONE:
+            self._answer(event.token, JoinAnswer(error, event.member_id))
+            return
+        member = group.members[event.member_id]
+        unchanged = member.protocols == event.protocols
+        if group.is_in(GroupState.COMPLETING_REBALANCE) and unchanged:
+            # Its answer was lost: it gets the same one again.
+            self._answer(event.token, self._joined(group, member))
+        elif group.is_in(GroupState.STABLE) and unchanged and group.leader_id != member.member_id:
+            self._answer(event.token, self._joined(group, member))
+        else:
+            self._update_and_rebalance(group, member, event, now_ms)
+
+    def _joined(self, group: Group, member: Member, *, skip_assignment: bool = False) -> JoinAnswer:
+        leads = group.leader_id == member.member_id
+        return JoinAnswer(
+            ErrorCode.NONE,
+            member.member_id,
+            group.generation,
+            group.protocol_type,
+            group.protocol,
+            group.leader_id or "",
+            skip_assignment,
+            group.joined_members() if leads else (),
+        )
+
+    def _replace_static(self, group: Group, member: Member, new_id: str, event: Join, now_ms: int) -> None:
+        """A static member came back without its id: whoever still uses the old one is fenced."""
+        self._drop_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
+        old_selected = group.select_protocol() if group.is_in(GroupState.STABLE) else None
+        was_leader = group.leader_id == member.member_id
+        old_id, old_protocols = member.member_id, member.protocols
+        group.rename(member, new_id)
+        self._refresh(member, event)
+        self._touch(member, now_ms)
+        if not group.is_in(GroupState.STABLE) or group.select_protocol() != old_selected:
+            self._wait_in_join(group, member, event, now_ms)
+            return
+        if event.can_skip_assignment or not was_leader:
+            answer = self._joined(group, member, skip_assignment=was_leader)
+            assignments = {item.member_id: item.assignment for item in group.members.values()}
+
+            def committed(_: int) -> None:
+                self._answer(event.token, answer)
+
+            def failed(error: ErrorCode, _: int) -> None:
+                if member.member_id == new_id:
+                    group.rename(member, old_id)
+                    member.protocols = old_protocols
+                self._answer(event.token, JoinAnswer(error, ""))
+
+            self._append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], committed, failed)
+            return
+        self._wait_in_join(group, member, event, now_ms)
+
+    def _add_and_rebalance(self, group: Group, member_id: str, event: Join, now_ms: int) -> None:
+        member = Member(
+            member_id,
+            event.group_instance_id,
+            event.client_id,
+            event.client_host,
+            event.rebalance_timeout_ms,
+            event.session_timeout_ms,
+            event.protocols,
+        )
+        member.is_new = True
+        if not group.members:
+            group.protocol_type = event.protocol_type
+        group.add(member)
+        group.initial_delay_new_member = True
+        self._touch(member, now_ms)
+        self._wait_in_join(group, member, event, now_ms)
+
+    def _update_and_rebalance(self, group: Group, member: Member, event: Join, now_ms: int) -> None:
+        self._refresh(member, event)
+        self._touch(member, now_ms)
+        self._wait_in_join(group, member, event, now_ms)
+
+    def _refresh(self, member: Member, event: Join) -> None:
+        member.protocols = event.protocols
+        member.session_timeout_ms = event.session_timeout_ms
+        member.rebalance_timeout_ms = event.rebalance_timeout_ms
+        member.client_id, member.client_host = event.client_id, event.client_host
+
+    def _wait_in_join(self, group: Group, member: Member, event: Join, now_ms: int) -> None:
+        if member.awaiting_join is not None:
+            # The same member asks again on another connection: the older request can only be answered with an error.
+            self._answer(member.awaiting_join, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+        member.awaiting_join = event.token
+        if not group.is_in(GroupState.PREPARING_REBALANCE):
+            self._prepare_rebalance(group, now_ms)
+
+    def _prepare_rebalance(self, group: Group, now_ms: int) -> None:
+        if group.is_in(GroupState.COMPLETING_REBALANCE):
+            self._reset_sync(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        was_empty = group.is_in(GroupState.EMPTY)
+        group.move_to(GroupState.PREPARING_REBALANCE, now_ms)
+        group.sync_deadline_ms = None
+        timeout_ms = group.rebalance_timeout_ms
+        if was_empty and self.settings.initial_rebalance_delay_ms > 0:
+            group.initial_deadline_ms = now_ms + timeout_ms
+            group.initial_delay_new_member = False
+            group.rebalance_deadline_ms = min(now_ms + self.settings.initial_rebalance_delay_ms, group.initial_deadline_ms)
+        else:
+            group.initial_deadline_ms = None
+            group.rebalance_deadline_ms = now_ms + timeout_ms
+
+    def _complete_join_if_ready(self, group: Group, now_ms: int) -> None:
+        if not group.is_in(GroupState.PREPARING_REBALANCE) or group.initial_deadline_ms is not None:
+            return
+        if group.everyone_has_joined:
+            self._complete_join(group, now_ms)
+
+    def _complete_join(self, group: Group, now_ms: int) -> None:
+        """Ends the wait for members: those that have not come are dropped, static ones are kept."""
+        group.initial_deadline_ms = group.rebalance_deadline_ms = None
+        for member in [item for item in group.members.values() if item.awaiting_join is None and not item.is_static]:
+            group.remove(member.member_id)
+        if not group.members:
+            self._become_empty(group, now_ms)
+            return
+        if not group.choose_leader_among_joined():
+            # Only static members that are silent: they keep their places for one more time-out.
+            group.rebalance_deadline_ms = now_ms + group.rebalance_timeout_ms
+            return
+        group.generation += 1
+        group.protocol = group.select_protocol()
+        group.move_to(GroupState.COMPLETING_REBALANCE, now_ms)
+        group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms
+        for member in group.members.values():
+            if member.awaiting_join is not None:
+                self._answer(member.awaiting_join, self._joined(group, member))
+                member.awaiting_join = None
+                member.is_new = False
+                self._touch(member, now_ms)
+
+    def _become_empty(self, group: Group, now_ms: int) -> None:
+        group.generation += 1
+        group.protocol = None
+        group.leader_id = None
+        group.pending_members.clear()
+        group.move_to(GroupState.EMPTY, now_ms)
+        value = group.to_value({}, now_ms)
+        self._append(group.group_id, [group_record(group.group_id, value)], lambda _: None, lambda error, _: None)
+
+    # --- sync ---------------------------------------------------------------------------------------------------------------------------
+
+    def _sync(self, event: Sync, now_ms: int) -> None:
+        group = self.groups.get(event.group_id)
+        error = self._refuse_sync(group, event)
+        if error is not ErrorCode.NONE or group is None:
+            self._answer(event.token, SyncAnswer(error))
+            return
+        member = group.members[event.member_id]
+        self._touch(member, now_ms)
+        if group.is_in(GroupState.STABLE):
+            self._answer(event.token, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
+            return
+        if member.awaiting_sync is not None:
+            self._answer(member.awaiting_sync, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.awaiting_sync = event.token
+        if group.leader_id == member.member_id and group.storing is None:
+            self._store_assignment(group, dict(event.assignments), now_ms)
+
+    def _refuse_sync(self, group: Group | None, event: Sync) -> ErrorCode:
+        if not event.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = _fenced(group, event.member_id, event.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if event.generation_id != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if event.protocol_type is not None and event.protocol_type != group.protocol_type:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if event.protocol_name is not None and event.protocol_name != group.protocol:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group.is_in(GroupState.EMPTY, GroupState.DEAD):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.is_in(GroupState.PREPARING_REBALANCE):
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _store_assignment(self, group: Group, given: dict[str, bytes], now_ms: int) -> None:
+        assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
+        generation = group.generation
+
+        def still_awaited() -> bool:
+            return group.is_in(GroupState.COMPLETING_REBALANCE) and group.generation == generation
+
+        def committed(at_ms: int) -> None:
+            group.storing = None
+            if not still_awaited():
+                return
+            for member in group.members.values():
+                member.assignment = assignments.get(member.member_id, b"")
+            group.move_to(GroupState.STABLE, at_ms)
+            for member in group.members.values():
+                if member.awaiting_sync is not None:
+                    self._answer(member.awaiting_sync, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
+                    member.awaiting_sync = None
+                    self._touch(member, at_ms)
+
+        def failed(error: ErrorCode, at_ms: int) -> None:
+            group.storing = None
+            if still_awaited():
+                self._reset_sync(group, error)
+                self._prepare_rebalance(group, at_ms)
+
+        group.storing = self._append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], committed, failed)
+
+    def _reset_sync(self, group: Group, error: ErrorCode) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+            if member.awaiting_sync is not None:
+                self._answer(member.awaiting_sync, SyncAnswer(error))
+                member.awaiting_sync = None
+        group.storing = None
+
+    # --- heartbeat and leave ------------------------------------------------------------------------------------------------------------
+
+    def _heartbeat(self, event: Heartbeat, now_ms: int) -> ErrorCode:
+        if not event.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self.groups.get(event.group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = _fenced(group, event.member_id, event.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if event.generation_id != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if group.is_in(GroupState.EMPTY, GroupState.DEAD):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        self._touch(group.members[event.member_id], now_ms)
+        return ErrorCode.REBALANCE_IN_PROGRESS if group.is_in(GroupState.PREPARING_REBALANCE) else ErrorCode.NONE
+
+    def _leave(self, event: Leave, now_ms: int) -> None:
+        if not event.group_id:
+            self._answer(event.token, LeaveAnswer(ErrorCode.INVALID_GROUP_ID))
+            return
+        group = self.groups.get(event.group_id)
+        before = len(group.members) if group is not None else 0
+        results = tuple((item, self._leave_one(group, item, now_ms)) for item in event.members)
+        if group is not None and len(group.members) < before:
+            self._after_removal(group, now_ms)
+        elif group is not None:
+            self._complete_join_if_ready(group, now_ms)
+        self._answer(event.token, LeaveAnswer(ErrorCode.NONE, results))
+
+    def _leave_one(self, group: Group | None, item: Leaving, now_ms: int) -> ErrorCode:
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id = item.member_id
+        if item.group_instance_id is not None and not member_id:
+            found = group.static_members.get(item.group_instance_id)
+            if found is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            member_id = found
+        elif member_id in group.pending_members:
+            del group.pending_members[member_id]
+            return ErrorCode.NONE
+        error = _fenced(group, member_id, item.group_instance_id)
+        if error is ErrorCode.NONE:
+            self._remove_member(group, member_id)
+        return error
+
+    def _remove_member(self, group: Group, member_id: str) -> None:
+        member = group.remove(member_id)
+        if member is not None:
+            self._drop_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _drop_waiting(self, member: Member, error: ErrorCode) -> None:
+        if member.awaiting_join is not None:
+            self._answer(member.awaiting_join, JoinAnswer(error, member.member_id))
+            member.awaiting_join = None
+        if member.awaiting_sync is not None:
+            self._answer(member.awaiting_sync, SyncAnswer(error))
+            member.awaiting_sync = None
+
+    def _after_removal(self, group: Group, now_ms: int) -> None:
+        """Members have gone: the others share anew."""
+        if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self._prepare_rebalance(group, now_ms)
+        if group.is_in(GroupState.PREPARING_REBALANCE) and group.initial_deadline_ms is None and group.everyone_has_joined:
+            self._complete_join(group, now_ms)
+
+    # --- offsets ------------------------------------------------------------------------------------------------------------------------
+
+    def _commit(self, event: CommitOffsets, now_ms: int) -> None:
+        error = self._refuse_commit(event, now_ms)
+        if error is not ErrorCode.NONE:
+            self._answer(event.token, PartitionsAnswer(error, {key: error for key, _ in event.offsets}))
+            return
+        group = self.groups.get(event.group_id)
+        if group is None:
+            group = self.groups[event.group_id] = Group(event.group_id, now_ms)
+        elif event.member_id in group.members:
+            self._touch(group.members[event.member_id], now_ms)
+        limit = self.settings.offset_metadata_max_bytes
+        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE if len(value.metadata.encode()) > limit else ErrorCode.NONE for key, value in event.offsets}
+        good = [(key, value) for key, value in event.offsets if results[key] is ErrorCode.NONE]
+        if not good:
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
+            return
+        owner = group
+
+        def committed(_: int) -> None:
+            owner.pending_commits.discard(number)
+            owner.offsets.update(good)
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
+
+        def failed(reason: ErrorCode, _: int) -> None:
+            owner.pending_commits.discard(number)
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, {**results, **{key: reason for key, _ in good}}))
+
+        records = [offset_record(event.group_id, key.topic, key.partition, _offset_value(value)) for key, value in good]
+        number = self._append(event.group_id, records, committed, failed)
+        group.pending_commits.add(number)
+
+    def _refuse_commit(self, event: CommitOffsets, now_ms: int) -> ErrorCode:
+        group = self.groups.get(event.group_id)
+        if group is None:
+            return ErrorCode.NONE if event.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+        if group.is_in(GroupState.DEAD):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if event.generation_id < 0 and group.is_in(GroupState.EMPTY):
+            return ErrorCode.NONE
+        if event.generation_id >= 0 or event.member_id or event.group_instance_id is not None:
+            error = _fenced(group, event.member_id, event.group_instance_id)
+            if error is not ErrorCode.NONE:
+                return error
+            if event.generation_id != group.generation:
+                return ErrorCode.ILLEGAL_GENERATION
+        elif not group.is_in(GroupState.EMPTY):
+            # Nobody may move the offsets of a group that has members from outside.
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.is_in(GroupState.COMPLETING_REBALANCE):
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _delete_offsets(self, event: DeleteOffsets, now_ms: int) -> None:
+        group = self.groups.get(event.group_id)
+        if group is None or group.is_in(GroupState.DEAD):
+            self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
+            return
+        subscribed = _subscribed_topics(group)
+        if not group.is_in(GroupState.EMPTY) and subscribed is None:
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NON_EMPTY_GROUP))
+            return
+        results = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed and key.topic in subscribed else ErrorCode.NONE for key in event.partitions}
+        self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results)
+
+    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: dict[TopicPartition, ErrorCode]) -> None:
+        there = [key for key in keys if key in group.offsets]
+        if not there:
+            if token is not None:
+                self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
+            return
+
+        def committed(_: int) -> None:
+            for key in there:
+                group.offsets.pop(key, None)
+            if token is not None:
+                self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
+
+        def failed(reason: ErrorCode, _: int) -> None:
+            if token is not None:
+                self._answer(token, PartitionsAnswer(ErrorCode.NONE, {**results, **dict.fromkeys(there, reason)}))
+
+        self._append(group.group_id, [offset_record(group.group_id, key.topic, key.partition, None) for key in there], committed, failed)
+
+    def _topic_deleted(self, event: TopicDeleted) -> None:
+        for group in list(self.groups.values()):
+            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {})
+
+    # --- deleting groups ----------------------------------------------------------------------------------------------------------------
+
+    def _delete_group(self, event: DeleteGroup, now_ms: int) -> None:
+        group = self.groups.get(event.group_id)
+        if not event.group_id:
+            self._answer(event.token, ErrorAnswer(ErrorCode.INVALID_GROUP_ID))
+        elif group is None or group.is_in(GroupState.DEAD):
+            self._answer(event.token, ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
+        elif not group.is_in(GroupState.EMPTY) or group.pending_members:
+            self._answer(event.token, ErrorAnswer(ErrorCode.NON_EMPTY_GROUP))
+        else:
+            self._remove_group(group, now_ms, event.token)
+
+    def _remove_group(self, group: Group, now_ms: int, token: Token | None) -> None:
+        before = group.state
+        group.move_to(GroupState.DEAD, now_ms)
+        records = [offset_record(group.group_id, key.topic, key.partition, None) for key in group.offsets]
+        records.append(group_record(group.group_id, None))
+
+        def committed(_: int) -> None:
+            if self.groups.get(group.group_id) is group:
+                del self.groups[group.group_id]
+            if token is not None:
+                self._answer(token, ErrorAnswer(ErrorCode.NONE))
+
+        def failed(error: ErrorCode, _: int) -> None:
+            group.state = before
+            if token is not None:
+                self._answer(token, ErrorAnswer(error))
+
+        self._append(group.group_id, records, committed, failed)
+
+    # --- time ---------------------------------------------------------------------------------------------------------------------------
+
+    def _touch(self, member: Member, now_ms: int) -> None:
+        member.deadline_ms = now_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
+
+    def _deadlines(self) -> Iterator[int]:
+        if self._next_expiry_check_ms is not None:
+            yield self._next_expiry_check_ms
+        for group in self.groups.values():
+            if group.rebalance_deadline_ms is not None and group.is_in(GroupState.PREPARING_REBALANCE):
+                yield group.rebalance_deadline_ms
+            if group.sync_deadline_ms is not None and group.is_in(GroupState.COMPLETING_REBALANCE):
+                yield group.sync_deadline_ms
+            yield from group.pending_members.values()
+            for member in group.members.values():
+                if not _waits_for_us(member):
+                    yield member.deadline_ms
+
+    def next_deadline_ms(self) -> int | None:
+        """When a `Tick` is due next; None if nothing waits for time."""
+        return min(self._deadlines(), default=None)
+
+    def _tick(self, now_ms: int) -> None:
+        for group in list(self.groups.values()):
+            self._expire_members(group, now_ms)
+            if group.is_in(GroupState.PREPARING_REBALANCE) and group.rebalance_deadline_ms is not None and group.rebalance_deadline_ms <= now_ms:
+                self._rebalance_due(group, now_ms)
+            elif group.is_in(GroupState.COMPLETING_REBALANCE) and group.sync_deadline_ms is not None and group.sync_deadline_ms <= now_ms:
+                self._sync_due(group, now_ms)
+        if self._next_expiry_check_ms is None:
+            self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
+        elif self._next_expiry_check_ms <= now_ms:
+            self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
+            self._expire_offsets(now_ms)
+
+    def _expire_members(self, group: Group, now_ms: int) -> None:
+        expired = [member_id for member_id, deadline_ms in group.pending_members.items() if deadline_ms <= now_ms]
+        for member_id in expired:
+            del group.pending_members[member_id]
+        dead = [member.member_id for member in group.members.values() if member.deadline_ms <= now_ms and not _waits_for_us(member)]
+        for member_id in dead:
+            self._remove_member(group, member_id)
+        if dead:
+            self._after_removal(group, now_ms)
+        elif expired:
+            self._complete_join_if_ready(group, now_ms)
+
+    def _rebalance_due(self, group: Group, now_ms: int) -> None:
+        if group.initial_deadline_ms is not None and group.initial_delay_new_member and now_ms < group.initial_deadline_ms:
+            # Someone came in during the delay: a little longer, so that a group that starts does not rebalance for each member.
+            group.initial_delay_new_member = False
+            group.rebalance_deadline_ms = min(now_ms + self.settings.initial_rebalance_delay_ms, group.initial_deadline_ms)
+            return
+        self._complete_join(group, now_ms)
+
+    def _sync_due(self, group: Group, now_ms: int) -> None:
+        """Members that joined and never synced are taken for dead (KIP-735's pending sync)."""
+        silent = [member.member_id for member in group.members.values() if member.awaiting_sync is None]
+        group.sync_deadline_ms = None
+        for member_id in silent:
+            self._remove_member(group, member_id)
+        if silent:
+            self._after_removal(group, now_ms)
+
+    def _expire_offsets(self, now_ms: int) -> None:
+        retention_ms = self.settings.offsets_retention_ms
+        for group in list(self.groups.values()):
+            if group.pending_commits or group.is_in(GroupState.DEAD):
+                continue
+            subscribed = _subscribed_topics(group)
+            old = []
+            for key, value in group.offsets.items():
+                if value.expire_timestamp_ms >= 0:
+                    due = value.expire_timestamp_ms <= now_ms
+                elif group.is_in(GroupState.EMPTY):
+                    since_ms = value.commit_timestamp_ms if group.protocol_type is None else max(group.state_since_ms, value.commit_timestamp_ms)
+                    due = since_ms + retention_ms <= now_ms
+                else:
+                    due = subscribed is not None and key.topic not in subscribed and value.commit_timestamp_ms + retention_ms <= now_ms
+                if due:
+                    old.append(key)
+            if group.is_in(GroupState.EMPTY) and len(old) == len(group.offsets) and not group.pending_members:
+                self._remove_group(group, now_ms, None)
+            elif old:
+                self._forget_offsets(group, old, None, {})
+
+    # --- replay -------------------------------------------------------------------------------------------------------------------------
+
+    def replay(self, record: OffsetRecord | GroupRecord, now_ms: int) -> None:
+        """Takes in a record of the log; called in its order before anything is handled."""
+        if isinstance(record, OffsetRecord):
+            group = self.groups.get(record.group)
+            key = TopicPartition(record.topic, record.partition)
+            if record.value is None:
+                if group is not None:
+                    group.offsets.pop(key, None)
+                return
+            if group is None:
+                group = self.groups[record.group] = Group(record.group, now_ms)
+            value = record.value
+            group.offsets[key] = CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
+        elif record.value is None:
+            self.groups.pop(record.group, None)
+        else:
+            before = self.groups.get(record.group)
+            group = self.groups[record.group] = Group.from_value(record.group, record.value, now_ms)
+            if before is not None:
+                group.offsets = before.offsets
+
+    def finish_replay(self, now_ms: int) -> None:
+        """The log is read: groups that neither have members nor keep anything are forgotten, time begins to run."""
+        for group_id in [key for key, group in self.groups.items() if not group.members and not group.offsets and group.protocol_type is None]:
+            del self.groups[group_id]
+        self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
+
+
+def _waits_for_us(member: Member) -> bool:
+    return member.awaiting_sync is not None or (member.awaiting_join is not None and not member.is_new)
+
+
+def _fenced(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+    """Whether a request in the name of a member may pass."""
+    if instance_id is not None:
+        known = group.static_members.get(instance_id)
+        if known is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if known != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def _offset_value(value: CommittedOffset) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_timestamp_ms,
+        expire_timestamp=value.expire_timestamp_ms,
+    )
+
+
+def _client_error(error: ErrorCode) -> ErrorCode:
+    """What a failed append of ours means to a client of the group."""
+    if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return error
+
+
+def _subscribed_topics(group: Group) -> set[str] | None:
+    """The topics that the members of a consumer group want; None where that cannot be told."""
+    if group.protocol_type != "consumer" or group.is_in(GroupState.EMPTY):
+        return set() if group.is_in(GroupState.EMPTY) else None
+    topics: set[str] = set()
+    for member in group.members.values():
+        found = topics_of_subscription(member.metadata(group.protocol))
+        if found is None:
+            return None
+        topics |= found
+    return topics
+
+
+def topics_of_subscription(metadata: bytes) -> set[str] | None:
+    """The topics in a consumer's subscription (version INT16, array of names, …); None for bytes that are none."""
+    if len(metadata) < 6:
+        return None
+    count = int.from_bytes(metadata[2:6], "big", signed=True)
+    position, topics = 6, set()
+    for _ in range(max(count, 0)):
+        size = int.from_bytes(metadata[position : position + 2], "big", signed=True)
+        position += 2
+        if size < 0 or position + size > len(metadata):
+            return None
+        topics.add(metadata[position : position + size].decode("utf-8", "replace"))
+        position += size
+    return topics

@@ -1,0 +1,274 @@
+"""One group of the classic protocol: its members, its generation, and the states that it goes through.
+
+    state                   means                                                 goes to
+    EMPTY                   no members; it may hold offsets                       PREPARING_REBALANCE, DEAD
+    PREPARING_REBALANCE     waits for every member to join                        COMPLETING_REBALANCE, EMPTY, DEAD
+    COMPLETING_REBALANCE    has a generation, waits for the leader's assignment   STABLE, PREPARING_REBALANCE, DEAD
+    STABLE                  every member can have its assignment                  PREPARING_REBALANCE, DEAD
+    DEAD                    removed; nothing leads out of it
+
+Everything here is plain state with the rules that concern one group alone; who decides what happens when is `coordinator`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.groups.events import CommittedOffset, JoinedMember, Token
+from jesenska.groups.records import GroupMetadataValue, GroupMetadataValueMember
+
+
+class GroupState(Enum):
+    """The values are the names that DescribeGroups and ListGroups tell."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+#: The states that may come before each state.
+ALLOWED_BEFORE: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+class Member:
+    """A member: who it is, what it can do, and the request of its that waits for an answer."""
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: tuple[tuple[str, bytes], ...],
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.awaiting_join: Token | None = None
+        self.awaiting_sync: Token | None = None
+        #: When its session ends if nothing is heard of it. A member that waits for an answer of ours is alive.
+        self.deadline_ms = 0
+        #: Has not been through a rebalance yet; it may wait long for the first one.
+        self.is_new = False
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+
+class Group:
+    """A group. `generation` goes up with each rebalance that ends."""
+
+    __slots__ = (
+        "generation",
+        "group_id",
+        "initial_deadline_ms",
+        "initial_delay_new_member",
+        "leader_id",
+        "members",
+        "offsets",
+        "pending_commits",
+        "pending_members",
+        "protocol",
+        "protocol_type",
+        "rebalance_deadline_ms",
+        "state",
+        "state_since_ms",
+        "static_members",
+        "storing",
+        "sync_deadline_ms",
+    )
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_since_ms = now_ms
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.generation = 0
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        #: Ids that were given out with MEMBER_ID_REQUIRED and have not come back: id -> deadline.
+        self.pending_members: dict[str, int] = {}
+        self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        #: Operations whose offsets are on their way into the log: the group is not empty of use.
+        self.pending_commits: set[int] = set()
+        #: The operation that stores the leader's assignment, if one is under way.
+        self.storing: int | None = None
+        #: When a rebalance goes on without those who have not joined.
+        self.rebalance_deadline_ms: int | None = None
+        #: Set during the initial delay: when it ends at the latest, and whether someone came in since it was last extended.
+        self.initial_deadline_ms: int | None = None
+        self.initial_delay_new_member = False
+        #: When members that have joined and not synced are taken for dead.
+        self.sync_deadline_ms: int | None = None
+
+    # --- states -------------------------------------------------------------------------------------------------------------------------
+
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        assert self.state in ALLOWED_BEFORE[state], f"group {self.group_id}: {self.state} to {state}"
+        self.state = state
+        self.state_since_ms = now_ms
+
+    def is_in(self, *states: GroupState) -> bool:
+        return self.state in states
+
+    # --- members ------------------------------------------------------------------------------------------------------------------------
+
+    def add(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.pending_members.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> Member | None:
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        if member.group_instance_id is not None and self.static_members.get(member.group_instance_id) == member_id:
+            del self.static_members[member.group_instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def rename(self, member: Member, new_id: str) -> None:
+        """A static member that came back gets a new id; it stays in its place."""
+        old_id = member.member_id
+        self.members = {(new_id if key == old_id else key): value for key, value in self.members.items()}
+        member.member_id = new_id
+        assert member.group_instance_id is not None
+        self.static_members[member.group_instance_id] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def everyone_has_joined(self) -> bool:
+        return not self.pending_members and all(member.awaiting_join is not None for member in self.members.values())
+
+    def choose_leader_among_joined(self) -> bool:
+        """Keeps the leader if it has joined, else takes the first that has; False if nobody has."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is not None and leader.awaiting_join is not None:
+            return True
+        joined = next((member for member in self.members.values() if member.awaiting_join is not None), None)
+        if joined is None:
+            return False
+        self.leader_id = joined.member_id
+        return True
+
+    # --- protocols ----------------------------------------------------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, names: set[str], without: str | None = None) -> bool:
+        """True if a member with these protocols fits in (`without`: in the place of that member)."""
+        others = [member for key, member in self.members.items() if key != without]
+        if not others:
+            return bool(protocol_type) and bool(names)
+        if protocol_type != self.protocol_type:
+            return False
+        return any(all(name in {own for own, _ in member.protocols} for member in others) for name in names)
+
+    def select_protocol(self) -> str:
+        """The protocol that every member has and most of them like best."""
+        common = set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
+        votes = Counter(next(name for name, _ in member.protocols if name in common) for member in self.members.values())
+        best = max(votes.values())
+        return min(name for name, count in votes.items() if count == best)
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol)) for member in self.members.values())
+
+    # --- the record ---------------------------------------------------------------------------------------------------------------------
+
+    def to_value(self, assignments: dict[str, bytes], now_ms: int) -> GroupMetadataValue:
+        """The group's record as it is with these assignments."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader_id,
+            current_state_timestamp=now_ms,
+            members=[
+                GroupMetadataValueMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol),
+                    assignment=assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ],
+        )
+
+    @staticmethod
+    def from_value(group_id: str, value: GroupMetadataValue, now_ms: int) -> Group:
+        """The group as its record says; its members get a whole session to show themselves."""
+        group = Group(group_id, now_ms)
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol = value.protocol
+        group.leader_id = value.leader
+        for item in value.members:
+            rebalance_timeout_ms = item.rebalance_timeout if item.rebalance_timeout >= 0 else item.session_timeout
+            member = Member(
+                item.member_id,
+                item.group_instance_id,
+                item.client_id,
+                item.client_host,
+                rebalance_timeout_ms,
+                item.session_timeout,
+                ((value.protocol or "", bytes(item.subscription)),),
+                bytes(item.assignment),
+            )
+            member.deadline_ms = now_ms + item.session_timeout
+            group.members[member.member_id] = member
+            if member.group_instance_id is not None:
+                group.static_members[member.group_instance_id] = member.member_id
+        group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now_ms
+        return group
