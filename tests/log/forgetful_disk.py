@@ -15,20 +15,40 @@ from jesenska.log.files import FileLayer
 
 
 class ForgetfulFiles(FileLayer):
-    __slots__ = ("contents", "names_synced")
+    __slots__ = ("_held", "contents", "names_synced")
 
     def __init__(self) -> None:
         #: Content by inode as of the last fsync.
         self.contents: dict[int, bytes] = {}
         #: Inodes by name as of the last fsync of a directory.
         self.names_synced: dict[Path, dict[str, int]] = {}
+        # Keeps inodes from being given to other files.
+        self._held: list[int] = []
 
     def fsync(self, descriptor: int) -> None:
         status = os.fstat(descriptor)
+        if status.st_ino not in self.contents:
+            self._held.append(os.dup(descriptor))
         self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
 
     def fsync_directory(self, path: Path) -> None:
         self.names_synced[path] = {entry.name: entry.stat().st_ino for entry in path.iterdir()}
+
+    def came_up_with(self, path: Path) -> None:
+        """Everything that is there when the machine starts is durable."""
+        self.fsync_directory(path)
+        for entry in path.iterdir():
+            if entry.is_dir():
+                self.came_up_with(entry)
+            else:
+                descriptor = os.open(entry, os.O_RDONLY)
+                self.fsync(descriptor)
+                os.close(descriptor)
+
+    def forget(self) -> None:
+        """Lets go of what it holds."""
+        while self._held:
+            os.close(self._held.pop())
 
     def after_crash(self, live: Path, target: Path, chance: Random) -> None:
         """Builds in `target` what a machine might find of `live` when it comes up again."""

@@ -14,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import DirectorySettings, LogDirectories
 from jesenska.log.partition_log import PartitionLog
@@ -34,7 +35,7 @@ def offsets(log: PartitionLog) -> list[int]:
     return [header.base_offset for segment in log.segments for _, header in segment.headers()]
 
 
-def start(path: Path, files: ForgetfulFiles) -> LogDirectories:
+def start(path: Path, files: FileLayer) -> LogDirectories:
     directories = LogDirectories([path], files=files, settings=DirectorySettings(flush_offset_checkpoint_interval_ms=1))
     directories.lock()
     directories.claim(CLUSTER, 0)
@@ -54,12 +55,7 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
     for number, steps in enumerate(rounds):
         files = ForgetfulFiles()
         if path.exists():
-            # What the machine came up with is durable.
-            files.fsync_directory(path)
-            for entry in [path, *path.iterdir()]:
-                if entry.is_dir():
-                    files.fsync_directory(entry)
-                    files.contents.update({file.stat().st_ino: file.read_bytes() for file in entry.iterdir() if file.is_file()})
+            files.came_up_with(path)
         directories = start(path, files)
         log = directories.create(TP, uuid.UUID(int=7), CONFIG, NOW_MS)
         safe = log.recovery_point
@@ -94,8 +90,9 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
         directories.close(clean=False)
         after = path.with_name(f"after-{number}")
         files.after_crash(path, after, chance)
+        files.forget()
         path = after
-        again = start(path, ForgetfulFiles())
+        again = start(path, FileLayer())
         found = again.create(TP, uuid.UUID(int=7), CONFIG, NOW_MS)
         assert found.log_end_offset >= safe
         kept = batches(found)

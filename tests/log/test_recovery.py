@@ -77,6 +77,19 @@ def test_segments_after_a_bad_batch_are_dropped(tmp_path: Path) -> None:
         assert entry.last_sequence == third.base_offset - 2
 
 
+@pytest.mark.parametrize("damage", [b"torn", bytes(500), b"\x00" * 11 + b"\x80" + bytes(90)])
+def test_damage_that_an_orderly_stop_cannot_leave_is_recovered_all_the_same(tmp_path: Path, damage: bytes) -> None:
+    with LogHarness(tmp_path / "t-0", SMALL) as harness:
+        filled(harness)
+        path = harness.log.active_segment.file.path
+        harness.log.close()
+        with path.open("ab") as file:
+            file.write(damage)
+        harness.open(clean=True)
+        assert harness.offsets() == list(range(20))
+        assert "marked as closed in order" in harness.notes[0]
+
+
 def test_segments_below_the_recovery_point_are_not_read(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)

@@ -64,6 +64,7 @@ class LogFlush:
         self._describe_failure = describe_failure
         self._last_flush_ms = now_ms
         self._truncations = 0
+        self._synced_truncations = 0
         self._runs = False
         self._again = False
         self._waiters: list[Flushed] = []
@@ -121,6 +122,7 @@ class LogFlush:
             if outcome is None and self.failure is None:
                 if truncations == self._truncations:
                     self.recovery_point = max(self.recovery_point, work.reached)
+                    self._synced_truncations = truncations
             elif not self.is_closed:
                 if self.failure is None:
                     self.failure = self._describe_failure(outcome)
@@ -139,6 +141,11 @@ class LogFlush:
             for handle in work.opened:
                 handle.release()
         self.recovery_point = max(self.recovery_point, work.reached)
+        self._synced_truncations = self._truncations
+
+    def is_synced(self, offset: int) -> bool:
+        """True if the disk holds everything below an offset, and the file's end as it is since the last truncation."""
+        return self.recovery_point >= offset and self._synced_truncations == self._truncations
 
     def truncated(self, offset: int) -> None:
         """The log ends at `offset` now; what a flush in flight syncs is no longer what is there."""

@@ -739,7 +739,7 @@ class PartitionLog:
             if active.max_timestamp >= 0:
                 active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
             active.trim()
-            if self.recovery_point < self.log_end_offset or self._epochs_dirty or self._is_new:
+            if self._epochs_dirty or self._is_new or not self._flush.is_synced(self.log_end_offset):
                 active.write_indexes()
                 self._flush.flush_now(self.log_end_offset)
             self._drop_stray_snapshots()

@@ -216,7 +216,13 @@ class LogLoader:
     def load(self) -> LoadedLog:
         """The log as it is on disk, mended; KafkaStorageError if it cannot be opened."""
         try:
-            return self._load()
+            try:
+                return self._load()
+            except CorruptMessageError as error:
+                # An orderly stop does not leave this behind: check everything after all.
+                self._notes = [f"it was marked as closed in order, but {error.message}"]
+                self._clean, self._recovery_point = False, 0
+                return self._load()
         except OSError as error:
             raise KafkaStorageError(f"The log in {self._directory} cannot be opened: {error}.") from error
         except UnsupportedForMessageFormatError as error:
@@ -351,13 +357,7 @@ class LogLoader:
         if not segments:
             return 0
         last = segments[-1]
-        try:
-            place = last.last_place()
-        except KafkaError:
-            # The file is not what an orderly stop leaves: check it after all.
-            result = rebuild_segment(last, self._files, None, self._progress)
-            self._notes.append(f"{last.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}")
-            place = last.last_place()
+        place = last.last_place()
         return last.base_offset if place is None else place.last_offset + 1
 
     def _rebuild_epochs(self, segments: list[LogSegment], epochs: LeaderEpochs) -> None:

@@ -207,8 +207,8 @@ class LogSegment:
             while at <= limit:
                 header = BatchHeader._make(unpack(chunk, at))
                 size_bytes = header.batch_length + LENGTH_OVERHEAD
-                if size_bytes < HEADER_SIZE:
-                    raise CorruptMessageError(f"{self.file.path} has no batch at position {position + at}.")
+                if size_bytes < HEADER_SIZE or position + at + size_bytes > end:
+                    raise CorruptMessageError(f"{self.file.path} has no whole batch at position {position + at}.")
                 yield position + at, header
                 at += size_bytes
             if at == 0:
@@ -261,6 +261,8 @@ class LogSegment:
                     raise CorruptMessageError(f"{self.file.path} has no batch at position {position + at}.")
                 last_offset = base_offset + delta
                 if last_offset >= offset:
+                    if position + at + length + LENGTH_OVERHEAD > end:
+                        raise CorruptMessageError(f"{self.file.path} ends in a part of a batch at position {position + at}.")
                     return BatchPlace(position + at, length + LENGTH_OVERHEAD, base_offset, last_offset)
                 at += length + LENGTH_OVERHEAD
             position += at
