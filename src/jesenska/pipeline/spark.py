@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import JesenskaError
@@ -35,17 +36,25 @@ _SETTINGS = {
 }
 
 
-def session(app_name: str = "jesenska", master: str = "local[2]", config: Mapping[str, str] | None = None) -> SparkSession:
-    """The running session, or a new one. `config` holds Spark settings, which beat those set here.
+def session(app_name: str = "jesenska", master: str = "local[2]", config: Mapping[str, str] | None = None, *, log: Path | None = None) -> SparkSession:
+    """The running session, or a new one. `config` holds Spark settings, which beat those set here; `log` is a file for what Spark's JVM says.
 
     JesenskaError with one sentence if PySpark or Java is missing."""
     try:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
     except ImportError:
         raise JesenskaError('PySpark is not installed: pip install "jesenska[spark]".') from None
     prepare_environment()
+    settings = {**_SETTINGS, **(config or {})}
+    if log is not None and SparkContext._active_spark_context is None:
+        conf = SparkConf().setAppName(app_name).setMaster(master).setAll([(name, str(value)) for name, value in settings.items()])
+        with log.open("ab") as output:
+            gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})
+        SparkContext(conf=conf, gateway=gateway)
     builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in {**_SETTINGS, **(config or {})}.items():
+    for name, value in settings.items():
         builder = builder.config(name, str(value))
     return builder.getOrCreate()
 

@@ -1,0 +1,150 @@
+"""The demo's broker: the one that runs already, or one that is started, in a process of its own.
+
+    demo-data/broker/        its data
+    demo-data/broker.json    {"pid": ..., "address": "127.0.0.1:9092"}, written when it was ready
+    demo-data/broker.log     what it says
+    demo-data/broker.lock    locked by the program that keeps it in the foreground and ends it
+
+After a crash of the demo the broker lives on; the next run finds it by its file, makes sure that it is the one (its cluster id is the one that its
+data name), takes the lock and keeps it from then on. After a crash of the broker the file names nobody, and a new one is started on the same data.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+
+from jesenska.base.clock import Clock
+from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.demo.state import write_json
+from jesenska.pipeline.options import ClientOptions
+
+_READY = re.compile(r"jesenska is up at (\S+:\d+) ")
+_READY_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class DemoBroker:
+    """A broker that answers. `lock` is held where this program keeps it, and so ends it."""
+
+    address: str
+    pid: int
+    started_here: bool
+    lock: TextIOWrapper | None
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def kept_here(self) -> bool:
+        return self.lock is not None
+
+    def is_alive(self) -> bool:
+        if self.process is not None:
+            return self.process.poll() is None
+        return _is_alive(self.pid)
+
+    def stop(self, clock: Clock, pause: Callable[[float], None]) -> None:
+        """Ends it in order, if it is kept here."""
+        if self.lock is None:
+            return
+        if self.is_alive():
+            os.kill(self.pid, signal.SIGTERM)
+        deadline = clock.monotonic() + _STOP_SECONDS
+        while self.is_alive() and clock.monotonic() < deadline:
+            pause(0.05)
+        if self.is_alive():
+            os.kill(self.pid, signal.SIGKILL)
+        self.lock.close()
+
+
+def find_or_start(folder: Path, clock: Clock, pause: Callable[[float], None], say: Callable[[str], None]) -> DemoBroker:
+    """A broker for the demo; JesenskaError with the end of its log if it cannot be started."""
+    lock = try_lock(folder / "broker.lock")
+    found = _running(folder)
+    if found is not None:
+        address, pid = found
+        say(f"Using the demo's broker that runs at {address} (process {pid}).")
+        return DemoBroker(address, pid, False, lock)
+    if lock is None:
+        raise JesenskaError(f"Another demo is starting or ending its broker in {folder}: try again in a moment.")
+    log = folder / "broker.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jesenska", "up", "--any-port", "--data", str(folder / "broker")],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,  # Ctrl-C reaches the demo, which ends the broker in order
+        )
+    deadline = clock.monotonic() + _READY_SECONDS
+    while clock.monotonic() < deadline:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        ready = _READY.search(text)
+        if ready is not None:
+            if "is taken" in text:
+                say("Port 9092 is held by another program.")
+            say(f"The broker is up at {ready[1]} (process {process.pid}).")
+            write_json(folder / "broker.json", {"pid": process.pid, "address": ready[1]})
+            return DemoBroker(ready[1], process.pid, True, lock, process)
+        if process.poll() is not None:
+            break
+        pause(0.02)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    text = log.read_text(encoding="utf-8", errors="replace").strip()
+    raise JesenskaError(f"The broker could not be started: {text.splitlines()[-1] if text else 'it said nothing'}")
+
+
+def _running(folder: Path) -> tuple[str, int] | None:
+    """Address and process of the demo's broker, if it is the one that answers there."""
+    try:
+        note = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
+        address, pid = str(note["address"]), int(note["pid"])
+        properties = (folder / "broker" / "meta.properties").read_text(encoding="utf-8")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not _is_alive(pid):
+        return None
+    identifier = re.search(r"^cluster\.id=(.*)$", properties, re.MULTILINE)
+    connection = Connection(ClientOptions(address, connect_timeout_ms=3000, request_timeout_ms=5000))
+    try:
+        connection.run(connection.cluster.refresh([]))
+        same = identifier is not None and connection.cluster.cluster_id == identifier[1].strip()
+    except KafkaError:
+        return None
+    finally:
+        connection.close()
+    return (address, pid) if same else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def try_lock(path: Path) -> TextIOWrapper | None:
+    """The open, locked file; None while another program holds it."""
+    file = path.open("a", encoding="utf-8")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file

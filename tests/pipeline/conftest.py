@@ -1,0 +1,177 @@
+"""One Spark session and one broker for all tests of the pipeline; topics have names of their own.
+
+JESENSKA_TEST_BOOTSTRAP=host:port runs the same tests against another broker, such as Apache Kafka's."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
+from jesenska.client.producer import Producer
+from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.options import ClientOptions
+from jesenska.pipeline.spark import session
+from jesenska.testing import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_numbers = itertools.count(1)
+
+
+class Topics:
+    """A client for arranging what the tests read: every call waits for its answer."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._connection = Connection(ClientOptions(bootstrap))
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self._connection.cluster
+
+    def create(self, partitions: int = 1, *, name: str | None = None, **configs: str) -> str:
+        """A new topic, named by the test or by us; settings with `_` for `.`."""
+        topic = name or f"topic-{os.getpid()}-{next(_numbers)}"
+        new = NewTopic(topic, partitions, 1, {key.replace("_", "."): value for key, value in configs.items()})
+        self._raise(self._connection.run(Admin(self._cluster).create_topics([new])))
+        self._connection.persist(lambda: self._cluster.topic(topic))
+        return topic
+
+    def delete(self, topic: str) -> None:
+        self._raise(self._connection.run(Admin(self._cluster).delete_topics([topic])))
+
+        async def gone() -> None:
+            while topic in await self._cluster.topics():
+                await asyncio.sleep(0.02)
+
+        self._connection.run(asyncio.wait_for(gone(), 20))
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        self._raise(self._connection.run(Admin(self._cluster).create_partitions({topic: total})))
+
+        async def there() -> None:
+            while len((await self._cluster.topics())[topic].partitions) < total:
+                await asyncio.sleep(0.02)
+
+        self._connection.run(asyncio.wait_for(there(), 20))
+
+    def send(self, topic: str, values: Sequence[bytes | None | tuple[Any, ...]], partition: int = 0, **options: Any) -> None:
+        """Records of one partition: values, or (value, key, headers, timestamp in ms) as far as they matter."""
+
+        async def work() -> None:
+            async with Producer(self._cluster, **options) as producer:
+                sent = []
+                for item in values:
+                    value, key, headers, timestamp_ms = (*item, None, None, None)[:4] if isinstance(item, tuple) else (item, None, None, None)
+                    sent.append(await producer.send(topic, value, key, partition, headers or (), timestamp_ms))
+                await producer.flush()
+                for future in sent:
+                    await future
+
+        self._connection.run(work())
+
+    def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
+        self._raise(self._connection.run(Admin(self._cluster).delete_records({TopicPartition(topic, partition): offset})))
+
+    def offsets(self, topic: str, partitions: int = 1) -> dict[int, tuple[int, int]]:
+        """Earliest and latest offset of each partition."""
+        keys = [TopicPartition(topic, number) for number in range(partitions)]
+        first = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, EARLIEST)))
+        last = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, LATEST)))
+        return {key.partition: (first[key].offset, last[key].offset) for key in keys}
+
+    @staticmethod
+    def _raise(results: Mapping[Any, Any]) -> None:
+        for error in results.values():
+            if isinstance(error, Exception):
+                raise error
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    given = os.environ.get("JESENSKA_TEST_BOOTSTRAP")
+    if given:
+        return given
+    broker: BrokerProcess = request.getfixturevalue("broker")
+    return broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def topics(bootstrap: str) -> Iterator[Topics]:
+    client = Topics(bootstrap)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    made = session(
+        "tests",
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.log.level": "OFF",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.sql.streaming.stopTimeout": "30s",
+        },
+    )
+    yield made
+    made.stop()
+
+
+class Reading:
+    """Queries over the source with the options that every test needs."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str) -> None:
+        self.spark = spark
+        self.bootstrap = bootstrap
+
+    def batch(self, **options: Any) -> DataFrame:
+        return self._with(self.spark.read.format("jesenska"), options).load()
+
+    def stream(self, **options: Any) -> DataFrame:
+        return self._with(self.spark.readStream.format("jesenska"), options).load()
+
+    def run(self, frame: DataFrame, checkpoint: Path) -> dict[tuple[str, int], list[int]]:
+        """Runs a stream until it has read what is there; gives the offsets that came in each partition, over all its runs."""
+        out = checkpoint / "rows"
+        query = (
+            frame.writeStream.format("parquet")
+            .option("checkpointLocation", str(checkpoint / "state"))
+            .option("path", str(out))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return self.offsets(self.spark.read.parquet(str(out))) if out.exists() else {}
+
+    @staticmethod
+    def offsets(frame: DataFrame) -> dict[tuple[str, int], list[int]]:
+        found: dict[tuple[str, int], list[int]] = {}
+        for row in frame.select("topic", "partition", "offset").collect():
+            found.setdefault((row.topic, row.partition), []).append(row.offset)
+        return {key: sorted(offsets) for key, offsets in found.items()}
+
+    def _with(self, reader: Any, options: Mapping[str, Any]) -> Any:
+        reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
+        for name, value in options.items():
+            reader = reader.option(name.replace("__", "."), value)
+        return reader
+
+
+@pytest.fixture
+def reading(spark: SparkSession, bootstrap: str) -> Reading:
+    return Reading(spark, bootstrap)

@@ -1,0 +1,153 @@
+"""Streams over topics: what each micro-batch reads, restarts, limits, new and lost partitions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.conftest import Reading, Topics
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+def _run(frame: Any, state: Path, seen: list[int] | None = None) -> list[Any]:
+    """Runs the stream on what is there; its progress reports with rows."""
+    query = (
+        frame.writeStream.foreachBatch(lambda rows, number: seen.append(rows.count()) if seen is not None else rows.count())
+        .option("checkpointLocation", str(state))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return [report for report in query.recentProgress if report["numInputRows"]]
+
+
+def test_a_restarted_stream_goes_on_where_it_stood(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create(2)
+    frame = reading.stream(subscribe=topic, startingOffsets="earliest")
+    topics.send(topic, [b"x"] * 5, 0)
+    assert reading.run(frame, tmp_path) == {(topic, 0): list(range(5))}
+    topics.send(topic, [b"x"] * 3, 0)
+    topics.send(topic, [b"x"] * 2, 1)
+    assert reading.run(frame, tmp_path) == {(topic, 0): list(range(8)), (topic, 1): [0, 1]}
+    assert reading.run(frame, tmp_path) == {(topic, 0): list(range(8)), (topic, 1): [0, 1]}
+
+
+def test_a_stream_begins_at_the_end_unless_told_otherwise(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 5)
+    frame = reading.stream(subscribe=topic)
+    assert reading.run(frame, tmp_path) == {}
+    topics.send(topic, [b"x"])
+    assert reading.run(frame, tmp_path) == {(topic, 0): [5]}
+
+
+def test_max_offsets_per_trigger_is_shared_out_in_proportion(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create(2)
+    topics.send(topic, [b"x"] * 60, 0)
+    topics.send(topic, [b"x"] * 30, 1)
+    sizes: list[int] = []
+    reports = _run(reading.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=30), tmp_path, sizes)
+    assert sizes == [30, 30, 30]
+    end = reports[0]["sources"][0]["endOffset"]
+    assert (json.loads(end) if isinstance(end, str) else end) == {topic: {"0": 20, "1": 10}}
+
+
+def test_available_now_ends_although_records_keep_coming(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 10)
+    sizes: list[int] = []
+
+    def more(rows: Any, number: int) -> None:
+        sizes.append(rows.count())
+        topics.send(topic, [b"x"] * 10)
+
+    frame = reading.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=5)
+    query = frame.writeStream.foreachBatch(more).option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sizes == [5, 5]
+
+
+def test_min_offsets_per_trigger_waits_for_records(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    frame = reading.stream(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=10)
+    sizes: list[int] = []
+
+    def count(rows: Any, number: int) -> None:
+        found = rows.count()
+        if found:  # Spark's first micro-batch runs with nothing in it
+            sizes.append(found)
+
+    query = frame.writeStream.foreachBatch(count).option("checkpointLocation", str(tmp_path)).trigger(processingTime="100 milliseconds").start()
+    try:
+        topics.send(topic, [b"x"] * 4)
+        query.processAllAvailable()
+        assert sizes == []
+        topics.send(topic, [b"x"] * 6)
+        while not sizes:
+            assert query.isActive
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sizes == [10]
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    frame = reading.stream(subscribe=topic)
+    assert reading.run(frame, tmp_path) == {}
+    topics.add_partitions(topic, 2)
+    topics.send(topic, [b"x"] * 3, 1)
+    assert reading.run(frame, tmp_path) == {(topic, 1): [0, 1, 2]}
+
+
+def test_topics_that_begin_to_match_are_read_from_their_beginning(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    first = topics.create()
+    frame = reading.stream(subscribePattern=first + ".*")
+    assert reading.run(frame, tmp_path) == {}
+    second = topics.create(name=first + "-b")
+    topics.send(second, [b"x"] * 2)
+    assert reading.run(frame, tmp_path) == {(second, 0): [0, 1]}
+
+
+def test_a_stream_begins_at_times(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    topics.send(topic, [(b"x", None, None, 1000 * number) for number in range(1, 6)], linger_seconds=0)
+    frame = reading.stream(subscribe=topic, startingTimestamp=3000)
+    assert reading.run(frame, tmp_path) == {(topic, 0): [2, 3, 4]}
+
+
+def test_offsets_that_are_gone_stop_the_stream_or_are_passed_over(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 5)
+    strict = reading.stream(subscribe=topic, startingOffsets="earliest")
+    assert reading.run(strict, tmp_path) == {(topic, 0): [0, 1, 2, 3, 4]}
+    topics.send(topic, [b"x"] * 5)
+    topics.delete_records(topic, 8)
+    with pytest.raises(Exception, match=f"{topic}-0 begins at offset 8, but the query begins at offset 5"):
+        reading.run(strict, tmp_path)
+    lenient = reading.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss=False)
+    assert reading.run(lenient, tmp_path) == {(topic, 0): [0, 1, 2, 3, 4, 8, 9]}
+
+
+def test_a_topic_created_anew_is_data_loss(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 5)
+    strict = reading.stream(subscribe=topic, startingOffsets="earliest")
+    reading.run(strict, tmp_path)
+    topics.delete(topic)
+    topics.create(name=topic)
+    topics.send(topic, [b"y"] * 2)
+    with pytest.raises(Exception, match=f"{topic}-0 ends at offset 2, but the stream stands at offset 5"):
+        reading.run(strict, tmp_path)
+    lenient = reading.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss=False)
+    assert reading.run(lenient, tmp_path)[(topic, 0)] == [0, 0, 1, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_refuses_an_end(reading: Reading, topics: Topics, tmp_path: Path, name: str) -> None:
+    with pytest.raises(Exception, match=f"The option {name} does not go with a stream"):
+        reading.run(reading.stream(subscribe=topics.create(), **{name: "latest"}), tmp_path)
