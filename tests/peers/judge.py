@@ -1,0 +1,102 @@
+"""Apache Kafka's own message classes, in one JVM for each release and test run (`Judge.java` says what it can be asked)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.peers.apache_kafka import jars
+
+
+class JudgeError(Exception):
+    """What the classes said against a message."""
+
+
+class Judge:
+    """Ends with the `with` block."""
+
+    def __init__(self, release: str) -> None:
+        self.release = release
+        self._directory = tempfile.TemporaryDirectory()
+        folder = jars(release)
+        source = Path(__file__).parent / "Judge.java"
+        path = f"{folder}/*"
+        javac, java = _java("javac"), _java("java")
+        if javac is not None:
+            subprocess.run([javac, "-nowarn", "-cp", path, "-d", self._directory.name, str(source)], check=True, capture_output=True)
+            command = [java or "java", "-Xmx256m", "-cp", f"{self._directory.name}{os.pathsep}{path}", "Judge"]
+        else:
+            command = [java or "java", "-Xmx256m", "-cp", path, str(source)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(30)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._directory.cleanup()
+
+    def ask(self, *words: object) -> str:
+        """One question, one answer; JudgeError if the classes refuse."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().rstrip("\n")
+        if answer.startswith("!") or not answer:
+            raise JudgeError(f"{' '.join(map(str, words))[:120]}: {answer[1:]}")
+        return answer
+
+    def apis(self) -> dict[int, tuple[int, int]]:
+        """Lowest and highest version of each key that has one."""
+        found = {}
+        for item in self.ask("apis").split():
+            key, _, versions = item.partition(":")
+            low, _, high = versions.partition("-")
+            if not high.startswith("-"):
+                found[int(key)] = (int(low), int(high))
+        return found
+
+    def random(self, kind: str, key: int, version: int, seed: int) -> tuple[bytes, Any]:
+        """A random message: its bytes and what they say as JSON."""
+        encoded, _, text = self.ask("random", kind, key, version, seed).partition(" ")
+        return _bytes(encoded), json.loads(text)
+
+    def as_json(self, kind: str, key: int, version: int, data: bytes) -> Any:
+        return json.loads(self.ask("json", kind, key, version, _text(data)))
+
+    def again(self, kind: str, key: int, version: int, data: bytes) -> bytes:
+        """Decoded and encoded by Kafka's classes; JudgeError where they find something wrong or bytes left over."""
+        return _bytes(self.ask("again", kind, key, version, _text(data)))
+
+    def from_json(self, kind: str, key: int, version: int, value: Any) -> bytes:
+        return _bytes(self.ask("fromjson", kind, key, version, base64.b64encode(json.dumps(value).encode()).decode()))
+
+
+def _java(name: str) -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / name).exists():
+        return str(Path(home) / "bin" / name)
+    return shutil.which(name)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode() or "-"
+
+
+def _bytes(text: str) -> bytes:
+    return b"" if text == "-" else base64.b64decode(text)
