@@ -1,6 +1,6 @@
 """What all tools share: flags as Kafka writes them, one sentence for an error, the exit code, the connection to a cluster.
 
-    exit 0   done          1   failed: one sentence on stderr          2   wrong flags          130   stopped by Ctrl-C
+    exit 0   done          1   failed, or wrong flags (as Kafka's tools end): one sentence on stderr          130   stopped by Ctrl-C
 
 `--debug` shows the stack behind a sentence. Kafka's own spellings of flags are kept; where two releases differ both are understood.
 """
@@ -22,7 +22,9 @@ from jesenska.base.errors import JesenskaError
 from jesenska.client.cluster import Cluster
 from jesenska.config.properties import PropertiesError, parse_properties
 
-FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+FAILED, INTERRUPTED = 1, 130
+#: Seconds of silence after which a tool says what it is waiting for, and between two such lines.
+QUIET_SECONDS = 2.0
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}; {self.prog} --help lists the options.", file=sys.stderr)
-        raise SystemExit(WRONG_USE)
+        raise SystemExit(FAILED)
 
 
 class _Wide(argparse.HelpFormatter):
@@ -125,7 +127,7 @@ async def cluster_of(options: argparse.Namespace, settings: dict[str, str] | Non
     """The cluster that the flags name; closed at the end."""
     if not options.bootstrap_server:
         raise JesenskaError("No broker is named: give --bootstrap-server host:port, for example 127.0.0.1:9092.")
-    settings = read_properties(options.command_config) | (settings or {}) if "command_config" in options else settings or {}
+    settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if protocol != "PLAINTEXT":
         raise JesenskaError(f"security.protocol={protocol} is not built yet: only PLAINTEXT connections are, and none is made in its place.")
@@ -147,6 +149,29 @@ def _milliseconds(settings: dict[str, str], name: str, default: int) -> int:
         return int(settings.get(name, default))
     except ValueError as error:
         raise JesenskaError(f"{name} is {settings[name]!r}: write a number of milliseconds.") from error
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """`--output json`, which every tool that answers has beyond Kafka's flags."""
+    parser.add_argument("--output", choices=["text", "json"], default="text", help="How to answer: as Kafka's tool does, or as JSON (default: text).")
+
+
+@contextlib.asynccontextmanager
+async def telling(what: str, quiet_seconds: float = QUIET_SECONDS) -> AsyncIterator[None]:
+    """Says on stderr what is being waited for, once it has taken two seconds and every few seconds from then on."""
+
+    async def tell() -> None:
+        waited = 0.0
+        while True:
+            await asyncio.sleep(quiet_seconds)
+            waited += quiet_seconds
+            print(f"{what} ({waited:.0f} s so far)", file=sys.stderr, flush=True)
+
+    task = asyncio.get_running_loop().create_task(tell())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def print_json(value: Any) -> None:

@@ -1,0 +1,115 @@
+"""Settings of many topics or brokers in few requests, and how Kafka's tools write a setting with where its value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.client.admin import BROKER, TOPIC
+from jesenska.client.cluster import Cluster
+from jesenska.wire.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+)
+
+_RESOURCES_PER_REQUEST = 500
+
+
+class Source(IntEnum):
+    """Where a value comes from; names as Kafka's tools print them, numbers of DescribeConfigs."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting with the value that applies, its source, and the values behind it in their order (name, value, source)."""
+
+    name: str
+    value: str | None
+    source: Source
+    is_sensitive: bool
+    is_read_only: bool
+    synonyms: tuple[tuple[str, str | None, Source], ...]
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == Source.DEFAULT_CONFIG
+
+    def line(self) -> str:
+        """As kafka-configs prints it; what is secret has no value."""
+        synonyms = ", ".join(f"{source.name}:{name}={_text(value)}" for name, value, source in self.synonyms)
+        return f"  {self.name}={_text(self.value)} sensitive={str(self.is_sensitive).lower()} synonyms={{{synonyms}}}"
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "value": self.value,
+            "source": self.source.name,
+            "sensitive": self.is_sensitive,
+            "readOnly": self.is_read_only,
+            "synonyms": [{"name": name, "value": value, "source": source.name} for name, value, source in self.synonyms],
+        }
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def _source(number: int) -> Source:
+    return Source(number) if number in set(Source) else Source.UNKNOWN
+
+
+def _setting(item: DescribeConfigsResponseConfig) -> Setting:
+    source = _source(item.config_source)
+    if item.config_source < 0:
+        # Version 0 says only whether the value is the default.
+        source = Source.DEFAULT_CONFIG if item.is_default else Source.DYNAMIC_TOPIC_CONFIG
+    synonyms = tuple((synonym.name, synonym.value, _source(synonym.source)) for synonym in item.synonyms)
+    return Setting(item.name, item.value, source, item.is_sensitive, item.read_only, synonyms)
+
+
+async def _ask(cluster: Cluster, kind: int, names: Sequence[str], broker_id: int | None) -> dict[str, list[Setting]]:
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names], include_synonyms=True
+    )
+    if broker_id is None:
+        answer = await cluster.ask_any(request, DescribeConfigsResponse)
+    else:
+        answer = await cluster.ask_broker(broker_id, request, DescribeConfigsResponse)
+    found = {}
+    for result in answer.results:
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and len(names) > 1:
+            continue  # deleted since it was listed
+        if result.error_code != ErrorCode.NONE:
+            raise KafkaError.of(result.error_code, result.error_message or f"The settings of {result.resource_name!r} cannot be read.")
+        found[result.resource_name] = [_setting(item) for item in result.configs]
+    return found
+
+
+async def settings_of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, list[Setting]]:
+    """All settings of each topic in the broker's order; topics that are gone are left out."""
+    wanted = list(names)
+    found: dict[str, list[Setting]] = {}
+    for start in range(0, len(wanted), _RESOURCES_PER_REQUEST):
+        found.update(await _ask(cluster, TOPIC, wanted[start : start + _RESOURCES_PER_REQUEST], None))
+    return found
+
+
+async def settings_of_broker(cluster: Cluster, broker_id: int | None) -> list[Setting]:
+    """All settings of a broker, or (None) those that are set for all brokers."""
+    name = "" if broker_id is None else str(broker_id)
+    return (await _ask(cluster, BROKER, [name], broker_id))[name]
