@@ -66,7 +66,7 @@ class Topics:
 
         self._connection.run(asyncio.wait_for(there(), 20))
 
-    def send(self, topic: str, values: Sequence[bytes | None | tuple[Any, ...]], partition: int = 0, **options: Any) -> None:
+    def send(self, topic: str, values: Sequence[bytes | tuple[Any, ...] | None], partition: int = 0, **options: Any) -> None:
         """Records of one partition: values, or (value, key, headers, timestamp in ms) as far as they matter."""
 
         async def work() -> None:
@@ -140,10 +140,12 @@ class Reading:
         self.bootstrap = bootstrap
 
     def batch(self, **options: Any) -> DataFrame:
-        return self._with(self.spark.read.format("jesenska"), options).load()
+        frame: DataFrame = self._with(self.spark.read.format("jesenska"), options).load()
+        return frame
 
     def stream(self, **options: Any) -> DataFrame:
-        return self._with(self.spark.readStream.format("jesenska"), options).load()
+        frame: DataFrame = self._with(self.spark.readStream.format("jesenska"), options).load()
+        return frame
 
     def run(self, frame: DataFrame, checkpoint: Path) -> dict[tuple[str, int], list[int]]:
         """Runs a stream until it has read what is there; gives the offsets that came in each partition, over all its runs."""

@@ -51,7 +51,7 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
     if log is not None and SparkContext._active_spark_context is None:
         conf = SparkConf().setAppName(app_name).setMaster(master).setAll([(name, str(value)) for name, value in settings.items()])
         with log.open("ab") as output:
-            gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})
+            gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
         SparkContext(conf=conf, gateway=gateway)
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():

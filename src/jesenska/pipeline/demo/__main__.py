@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -34,6 +35,7 @@ from jesenska.pipeline.options import ClientOptions
 from jesenska.pipeline.spark import session
 
 _PARTITIONS = {"flights": 4, **dict.fromkeys(flights.REFERENCE_KEYS, 1), **dict.fromkeys(job.RESULT_TOPICS.values(), 2)}
+_OUR_ERRORS = re.compile(r"jesenska\.[\w.]+(?:Error|Exception): (.+)")
 _ALL_FLIGHTS = 336_776
 _TOPIC_SECONDS = 30.0
 
@@ -86,9 +88,17 @@ def _failed(error: Exception, debug: bool) -> int:
         import traceback
 
         traceback.print_exception(error)
-    text = str(error).strip()
-    print(f"The demo stopped: {text.splitlines()[-1] if text else type(error).__name__}", file=sys.stderr, flush=True)
+    print(f"The demo stopped: {_sentence(error)}", file=sys.stderr, flush=True)
     return 1
+
+
+def _sentence(error: Exception) -> str:
+    """One of ours in the middle of Spark's stacks, else the first line."""
+    text = str(error).strip()
+    ours = _OUR_ERRORS.findall(text)
+    if ours:
+        return str(ours[-1])
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 class _Run:

@@ -30,7 +30,8 @@ from jesenska.base.errors import JesenskaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NUMBERS = ("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay", "flight", "air_time", "distance", "hour", "minute")  # fmt: skip
+_TIMES = ("year", "month", "day", "hour", "minute", "dep_time", "sched_dep_time", "arr_time", "sched_arr_time")
+_NUMBERS = (*_TIMES, "dep_delay", "arr_delay", "flight", "air_time", "distance")
 _TEXTS = ("carrier", "tailnum", "origin", "dest")
 _NEW_YEAR_MS = 1_356_998_400_000  # 2013-01-01 00:00 UTC
 

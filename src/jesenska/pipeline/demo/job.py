@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 RESULTS = ("by_carrier_hour", "by_route", "by_weather")
 RESULT_TOPICS = {kind: f"flights.{kind}" for kind in RESULTS}

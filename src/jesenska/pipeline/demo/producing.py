@@ -68,7 +68,6 @@ class StreamProducer:
     def send(self) -> None:
         """Returns when every record is acknowledged (or after `stop`)."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         stream = self._stream
         partition_of = partitions_of_keys(stream.keys, self._partitions, 0)
@@ -123,8 +122,7 @@ class StreamProducer:
                 piece = rows.slice(begin, chunk)
                 if self._speed_up is not None:
                     due = begun + (piece["timestamp"][0].as_py() - first_ms) / 1000 / self._speed_up
-                    while not self._stopping.is_set() and (pause := due - self._clock.monotonic()) > 0:
-                        await asyncio.sleep(min(pause, 0.2))
+                    await asyncio.to_thread(self._stopping.wait, max(0.0, due - self._clock.monotonic()))
                 if self._stopping.is_set():
                     break
                 futures = []

@@ -78,7 +78,7 @@ def tables(results: dict[str, DataFrame]) -> str:
     """The results as a person wants to see them."""
     from pyspark.sql import functions as F
 
-    delay = F.sum("dep_delay_sum") / F.sum("departed")
+    delay = F.try_divide(F.sum("dep_delay_sum"), F.sum("departed"))
     carriers = (
         results["by_carrier_hour"]
         .groupBy("key", "name")
