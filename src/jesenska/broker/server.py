@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +23,12 @@ from pathlib import Path
 from jesenska.base.clock import Clock, SystemClock, system_random
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import random_uuid, uuid_to_text
+from jesenska.base.regions import FileRegion
 from jesenska.broker import handlers
 from jesenska.broker.cluster_view import BrokerNode, ClusterView, Topic
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.effective import directory_settings_of, rules_at
+from jesenska.broker.groups import Groups
 from jesenska.broker.pool import Pool
 from jesenska.broker.topics import Topics
 from jesenska.broker.waiting import WaitingRoom
@@ -41,6 +44,7 @@ from jesenska.metadata.journal import METADATA_FILE, JournalError
 from jesenska.metadata.nodes import BrokerNode as RegisteredBroker
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.registration import BrokerIdTaken, become_controller, ensure_cluster_id, ensure_paths, next_broker_id, register_broker
+from jesenska.metadata.store import Store
 from jesenska.net.listener import Listener
 from jesenska.records.check import CheckRules
 
@@ -77,6 +81,8 @@ class Broker:
         self.view = ClusterView("", -1)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.directories: LogDirectories
+        self.groups: Groups
+        self.store: Store
         self.topics: Topics
         self.producer_ids: ProducerIds
 
@@ -102,7 +108,7 @@ class Broker:
             self._tree = await EmbeddedTree.open(paths[0] / METADATA_FILE, self.clock)
         except JournalError as error:
             raise JesenskaError(str(error)) from error
-        store = await self._tree.session()
+        self.store = store = await self._tree.session()
         await ensure_paths(store)
         found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)
         cluster_id = await ensure_cluster_id(store, found_id or uuid_to_text(random_uuid()))
@@ -122,6 +128,8 @@ class Broker:
         self.config = self.topics.with_dynamic(self.config)
         await self._load_logs(await self.topics.known(), on_progress)
         await self.topics.take_over(clean=self.directories.was_clean)
+        self.groups = Groups(self)
+        self.groups.take_over()
         self.view.brokers[self.broker_id] = BrokerNode(
             self.broker_id, {item.name: (item.host, item.port) for item in endpoints}, self.config.string("broker.rack")
         )
@@ -203,6 +211,10 @@ class Broker:
             return topic.rules
         return rules_at(topic.rules, topic.timestamp_before_max_ms, topic.timestamp_after_max_ms, self.clock.now_ms())
 
+    def read_region(self, region: FileRegion) -> bytes:
+        """The bytes of a piece of a log; blocks, so it belongs into the pool."""
+        return os.pread(region.file.fileno(), region.size_bytes, region.position)
+
     # --- running and stopping -----------------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
@@ -224,6 +236,8 @@ class Broker:
             self._ticking.cancel()
             await asyncio.wait({self._ticking})
         self.waiting.close()
+        if self._ticking is not None:
+            await self.groups.close()
         await self.dispatcher.close(_STOP_GRACE_SECONDS)
         await self._loop.run_in_executor(None, self._finish_threads)
         await asyncio.sleep(0)  # what the threads handed back

@@ -220,6 +220,7 @@ class Topics:
             topic = self.facts.topics[name]
             self.facts.topics[name] = TopicView(name, topic.node, topic.version, topic.partitions, deleting=True)
             await self._end_deletion(name)
+            self._broker.groups.topic_deleted(name)
 
     async def _end_deletion(self, name: str) -> None:
         self._broker.view.remove(name)

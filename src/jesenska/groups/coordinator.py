@@ -21,7 +21,8 @@ Leaves out: the newer protocols (KIP-848, share and streams groups), transaction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import heapq
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from jesenska.base.errors import ErrorCode
@@ -93,18 +94,21 @@ class GroupCoordinator:
         self._next_operation = 0
         self._effects: list[Effect] = []
         self._next_expiry_check_ms: int | None = None
+        self._wakes: list[tuple[int, str]] = []
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """What is to be done about the event."""
         effects: list[Effect] = []
         self._effects = effects
         match event:
+            case Heartbeat():
+                # A heartbeat only moves a deadline later: nothing has to be scheduled anew.
+                self._answer(event.token, ErrorAnswer(self._heartbeat(event, now_ms)))
+                return effects
             case Join():
                 self._join(event, now_ms)
             case Sync():
                 self._sync(event, now_ms)
-            case Heartbeat():
-                self._answer(event.token, ErrorAnswer(self._heartbeat(event, now_ms)))
             case Leave():
                 self._leave(event, now_ms)
             case CommitOffsets():
@@ -115,17 +119,21 @@ class GroupCoordinator:
                 self._delete_offsets(event, now_ms)
             case TopicDeleted():
                 self._topic_deleted(event)
-            case Appended(number):
-                operation = self._operations.pop(number, None)
-                if operation is not None:
-                    operation.committed(now_ms)
-            case AppendFailed(number, error):
-                operation = self._operations.pop(number, None)
-                if operation is not None:
-                    operation.failed(_client_error(error), now_ms)
+                return effects
             case Tick():
                 self._tick(now_ms)
-        self._effects = []
+                return effects
+            case Appended() | AppendFailed():
+                operation = self._operations.pop(event.operation, None)
+                if operation is None:
+                    return effects
+                if isinstance(event, Appended):
+                    operation.committed(now_ms)
+                else:
+                    operation.failed(_client_error(event.error), now_ms)
+                self._watch(self.groups.get(operation.group_id))
+                return effects
+        self._watch(self.groups.get(event.group_id))
         return effects
 
     # --- effects ------------------------------------------------------------------------------------------------------------------------
@@ -613,30 +621,36 @@ class GroupCoordinator:
     def _touch(self, member: Member, now_ms: int) -> None:
         member.deadline_ms = now_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
 
-    def _deadlines(self) -> Iterator[int]:
-        if self._next_expiry_check_ms is not None:
-            yield self._next_expiry_check_ms
-        for group in self.groups.values():
-            if group.rebalance_deadline_ms is not None and group.is_in(GroupState.PREPARING_REBALANCE):
-                yield group.rebalance_deadline_ms
-            if group.sync_deadline_ms is not None and group.is_in(GroupState.COMPLETING_REBALANCE):
-                yield group.sync_deadline_ms
-            yield from group.pending_members.values()
-            for member in group.members.values():
-                if not _waits_for_us(member):
-                    yield member.deadline_ms
+    def _watch(self, group: Group | None) -> None:
+        """Sees to it that the group is looked at when something of it falls due. Deadlines that moved later are found out then."""
+        if group is None:
+            return
+        due_ms = group.next_deadline_ms()
+        if due_ms is not None and (group.wake_ms is None or due_ms < group.wake_ms):
+            group.wake_ms = due_ms
+            heapq.heappush(self._wakes, (due_ms, group.group_id))
 
     def next_deadline_ms(self) -> int | None:
         """When a `Tick` is due next; None if nothing waits for time."""
-        return min(self._deadlines(), default=None)
+        first = self._wakes[0][0] if self._wakes else None
+        check = self._next_expiry_check_ms
+        if first is None or check is None:
+            return check if first is None else first
+        return min(first, check)
 
     def _tick(self, now_ms: int) -> None:
-        for group in list(self.groups.values()):
+        while self._wakes and self._wakes[0][0] <= now_ms:
+            due_ms, group_id = heapq.heappop(self._wakes)
+            group = self.groups.get(group_id)
+            if group is None or group.wake_ms != due_ms:
+                continue
+            group.wake_ms = None
             self._expire_members(group, now_ms)
             if group.is_in(GroupState.PREPARING_REBALANCE) and group.rebalance_deadline_ms is not None and group.rebalance_deadline_ms <= now_ms:
                 self._rebalance_due(group, now_ms)
             elif group.is_in(GroupState.COMPLETING_REBALANCE) and group.sync_deadline_ms is not None and group.sync_deadline_ms <= now_ms:
                 self._sync_due(group, now_ms)
+            self._watch(group)
         if self._next_expiry_check_ms is None:
             self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
         elif self._next_expiry_check_ms <= now_ms:
@@ -647,7 +661,7 @@ class GroupCoordinator:
         expired = [member_id for member_id, deadline_ms in group.pending_members.items() if deadline_ms <= now_ms]
         for member_id in expired:
             del group.pending_members[member_id]
-        dead = [member.member_id for member in group.members.values() if member.deadline_ms <= now_ms and not _waits_for_us(member)]
+        dead = [member.member_id for member in group.members.values() if member.deadline_ms <= now_ms and not member.waits_for_us]
         for member_id in dead:
             self._remove_member(group, member_id)
         if dead:
@@ -722,10 +736,28 @@ class GroupCoordinator:
         for group_id in [key for key, group in self.groups.items() if not group.members and not group.offsets and group.protocol_type is None]:
             del self.groups[group_id]
         self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
+        for group in self.groups.values():
+            self._watch(group)
 
+    # --- reading ------------------------------------------------------------------------------------------------------------------------
 
-def _waits_for_us(member: Member) -> bool:
-    return member.awaiting_sync is not None or (member.awaiting_join is not None and not member.is_new)
+    def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> dict[TopicPartition, CommittedOffset]:
+        """What is committed for these partitions, or for all; those without an offset are left out."""
+        group = self.groups.get(group_id)
+        if group is None or group.is_in(GroupState.DEAD):
+            return {}
+        if partitions is None:
+            return dict(group.offsets)
+        return {key: group.offsets[key] for key in partitions if key in group.offsets}
+
+    def check_member(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode:
+        """Whether an OffsetFetch in the name of a member may be answered (version 9)."""
+        if not member_id and generation_id < 0:
+            return ErrorCode.NONE
+        group = self.groups.get(group_id)
+        if group is None or member_id not in group.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if generation_id == group.generation else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def _fenced(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:

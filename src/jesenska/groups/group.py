@@ -88,6 +88,11 @@ class Member:
     def is_static(self) -> bool:
         return self.group_instance_id is not None
 
+    @property
+    def waits_for_us(self) -> bool:
+        """True while an answer of ours is due to it: then it is alive. A new member's first wait has a limit all the same."""
+        return self.awaiting_sync is not None or (self.awaiting_join is not None and not self.is_new)
+
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
@@ -113,6 +118,7 @@ class Group:
         "static_members",
         "storing",
         "sync_deadline_ms",
+        "wake_ms",
     )
 
     def __init__(self, group_id: str, now_ms: int) -> None:
@@ -139,6 +145,8 @@ class Group:
         self.initial_delay_new_member = False
         #: When members that have joined and not synced are taken for dead.
         self.sync_deadline_ms: int | None = None
+        #: When the coordinator looks at this group next; None if nothing is scheduled.
+        self.wake_ms: int | None = None
 
     # --- states -------------------------------------------------------------------------------------------------------------------------
 
@@ -146,6 +154,15 @@ class Group:
         assert self.state in ALLOWED_BEFORE[state], f"group {self.group_id}: {self.state} to {state}"
         self.state = state
         self.state_since_ms = now_ms
+
+    def next_deadline_ms(self) -> int | None:
+        """When time alone changes something here; None if it does not."""
+        due = [*self.pending_members.values(), *(member.deadline_ms for member in self.members.values() if not member.waits_for_us)]
+        if self.state is GroupState.PREPARING_REBALANCE and self.rebalance_deadline_ms is not None:
+            due.append(self.rebalance_deadline_ms)
+        if self.state is GroupState.COMPLETING_REBALANCE and self.sync_deadline_ms is not None:
+            due.append(self.sync_deadline_ms)
+        return min(due, default=None)
 
     def is_in(self, *states: GroupState) -> bool:
         return self.state in states

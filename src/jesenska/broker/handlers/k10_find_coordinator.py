@@ -5,7 +5,8 @@
     4      several keys at once
     6      key type 2, share groups
 
-On a lone broker every group is coordinated here; librdkafka compresses with lz4 and closes quickly only where it finds a coordinator.
+On a lone broker every group is coordinated here; librdkafka compresses with lz4 and closes quickly only where it finds a coordinator. The first
+look-up makes the topic that keeps the groups.
 
 Left out: transactional ids and share groups (INVALID_REQUEST), until their coordinators are built.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode
+from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse, FindCoordinatorResponseCoordinator
 
@@ -27,13 +28,25 @@ _FIRST_WITH_SEVERAL = 4
 
 @handles(FindCoordinatorRequest, 0, 6)
 def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> Outcome:
-    host, port = broker.endpoint_for(context.connection.listener_name)
-    refused = request.key_type != _GROUP
-    message = "only groups have a coordinator here: transactions and share groups are not served yet" if refused else None
-    error = ErrorCode.INVALID_REQUEST if refused else ErrorCode.NONE
-    node_id, host, port = (-1, "", -1) if refused else (broker.broker_id, host, port)
+    if request.key_type != _GROUP:
+        message = "only groups have a coordinator here: transactions and share groups are not served yet"
+        return _answer(request, context, ErrorCode.INVALID_REQUEST, message, (-1, "", -1))
+    return _find(broker, request, context)
+
+
+async def _find(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+    try:
+        await broker.groups.ensure_topic()
+    except KafkaError as error:
+        return _answer(request, context, error.code, error.message, (-1, "", -1))
+    return _answer(request, context, ErrorCode.NONE, None, (broker.broker_id, *broker.endpoint_for(context.connection.listener_name)))
+
+
+def _answer(request: FindCoordinatorRequest, context: Context, error: ErrorCode, message: str | None, node: tuple[int, str, int]) -> FindCoordinatorResponse:
+    node_id, host, port = node
     if context.version < _FIRST_WITH_SEVERAL:
-        return FindCoordinatorResponse(error_code=error, error_message=message or "NONE", node_id=node_id, host=host, port=port)
+        told = message if context.version else None
+        return FindCoordinatorResponse(error_code=error, error_message=told, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[
             FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message)

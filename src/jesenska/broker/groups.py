@@ -1,0 +1,267 @@
+"""The mover of consumer groups: gives events to the coordinators, appends what they want appended, sends what they answer.
+
+Each partition of `__consumer_offsets` that this broker leads has a coordinator of its own. At the start (or when a partition comes here) its log
+is read in pieces of at most a few hundred records between other work of the loop; until then its groups answer COORDINATOR_LOAD_IN_PROGRESS. The
+topic is made when the first group asks for its coordinator.
+
+An append is answered when it is committed: on a lone broker as soon as it is written (a write that waits behind a flush answers later).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorruptMessageError,
+    ErrorCode,
+    InvalidRecordError,
+    KafkaError,
+    NotCoordinatorError,
+    TopicAlreadyExistsError,
+)
+from jesenska.base.identifiers import random_uuid
+from jesenska.broker.cluster_view import Topic
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller.topics import NewTopic
+from jesenska.groups.coordinator import GroupCoordinator, GroupSettings
+from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Response, Tick, TopicDeleted
+from jesenska.groups.records import OFFSETS_TOPIC, partition_of, read_record
+from jesenska.log.partition_log import AppendResult
+from jesenska.records.batch import iter_headers
+from jesenska.records.decode import decode_batch
+from jesenska.records.encode import encode_batch
+from jesenska.records.header import read_header
+from jesenska.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of the log that are read at once while a partition's groups are loaded.
+_LOAD_BYTES = 1024 * 1024
+#: Records taken in between two turns of the loop.
+_LOAD_RECORDS = 200
+
+#: A token of an event: called with the coordinator's answer.
+Reply = Callable[[Response], None]
+
+
+def group_settings_of(config: BrokerConfig) -> GroupSettings:
+    return GroupSettings(
+        min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
+        max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
+        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+        max_size=config.integer("group.max.size"),
+        offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
+        offsets_retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
+    )
+
+
+class _Loaded:
+    """A partition's coordinator; `ready` once its log has been read."""
+
+    __slots__ = ("coordinator", "partition", "ready", "timer", "timer_ms")
+
+    def __init__(self, coordinator: GroupCoordinator, partition: Partition) -> None:
+        self.coordinator = coordinator
+        self.partition = partition
+        self.ready = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_ms = 0
+
+
+class Groups:
+    """All groups that this broker coordinates."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._settings = group_settings_of(broker.config)
+        self._loaded: dict[int, _Loaded] = {}
+        self._loading: set[asyncio.Task[None]] = set()
+        self._creating: asyncio.Task[None] | None = None
+
+    # --- finding ------------------------------------------------------------------------------------------------------------------------
+
+    async def ensure_topic(self) -> Topic:
+        """The offsets topic, made if it is not there; CoordinatorNotAvailableError if it cannot be."""
+        topic = self._broker.view.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            config = self._broker.config
+            settings = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(config.integer("offsets.topic.segment.bytes"))}
+            # With fewer brokers than the factor asks for, the topic begins with as many replicas as there are brokers.
+            factor = min(config.integer("offsets.topic.replication.factor"), max(1, len(self._broker.view.brokers)))
+            try:
+                await self._broker.topics.create(NewTopic(OFFSETS_TOPIC, config.integer("offsets.topic.num.partitions"), factor, configs=settings))
+            except TopicAlreadyExistsError:
+                pass
+            except KafkaError as error:
+                logger.error("the topic %s could not be made: %s", OFFSETS_TOPIC, error)
+                raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC} could not be made") from error
+            topic = self._broker.view.topics[OFFSETS_TOPIC]
+        self.take_over(topic)
+        return topic
+
+    def take_over(self, topic: Topic | None = None) -> None:
+        """Coordinates the groups of every partition of the offsets topic that is led here."""
+        topic = topic or self._broker.view.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return
+        for partition in topic.partitions:
+            number = partition.topic_partition.partition
+            if number in self._loaded or partition.log is None or partition.leader != self._broker.broker_id:
+                continue
+            loaded = self._loaded[number] = _Loaded(GroupCoordinator(self._settings, lambda: str(random_uuid())), partition)
+            if partition.log.log_end_offset == partition.log.log_start_offset:
+                self._finish_loading(loaded)
+            else:
+                task = self._loop.create_task(self._load(loaded))
+                self._loading.add(task)
+                task.add_done_callback(self._loading.discard)
+
+    def coordinator_of(self, group_id: str) -> GroupCoordinator:
+        """The coordinator of a group, for reading. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or COORDINATOR_LOAD_IN_PROGRESS otherwise."""
+        return self._ready(group_id).coordinator
+
+    def _ready(self, group_id: str) -> _Loaded:
+        topic = self._broker.view.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            raise CoordinatorNotAvailableError
+        loaded = self._loaded.get(partition_of(group_id, len(topic.partitions)))
+        if loaded is None:
+            raise NotCoordinatorError
+        if not loaded.ready:
+            raise CoordinatorLoadInProgressError
+        return loaded
+
+    def coordinators(self) -> list[GroupCoordinator]:
+        """Every coordinator that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is not."""
+        if not all(loaded.ready for loaded in self._loaded.values()):
+            raise CoordinatorLoadInProgressError
+        return [loaded.coordinator for loaded in self._loaded.values()]
+
+    # --- loading ------------------------------------------------------------------------------------------------------------------------
+
+    async def _load(self, loaded: _Loaded) -> None:
+        log = loaded.partition.log
+        assert log is not None
+        begun, count = self._broker.clock.monotonic(), 0
+        offset, end = log.log_start_offset, log.log_end_offset
+        while offset < end:
+            region = log.read(offset, _LOAD_BYTES, end).region
+            if region is None:
+                break
+            try:
+                data = await self._loop.run_in_executor(self._broker.pool.executor, self._broker.read_region, region)
+            finally:
+                region.release()
+            moved = offset
+            for position, header in iter_headers(data):
+                moved = header.next_offset
+                if header.is_control or header.last_offset < offset:
+                    continue
+                for record in decode_batch(data, position, header=header):
+                    try:
+                        found = read_record(record.key, record.value)
+                    except (CorruptMessageError, InvalidRecordError) as error:
+                        logger.error("%s at offset %d: %s; the record is passed over", loaded.partition.topic_partition, record.offset, error)
+                        continue
+                    if found is not None:
+                        loaded.coordinator.replay(found, self._broker.clock.now_ms())
+                    count += 1
+                    if count % _LOAD_RECORDS == 0:
+                        await asyncio.sleep(0)
+            if moved == offset:
+                break
+            offset = moved
+        self._finish_loading(loaded)
+        seconds = self._broker.clock.monotonic() - begun
+        logger.info("%s: groups loaded from %d records in %.2f s", loaded.partition.topic_partition, count, seconds)
+
+    def _finish_loading(self, loaded: _Loaded) -> None:
+        loaded.coordinator.finish_replay(self._broker.clock.now_ms())
+        loaded.ready = True
+        self._schedule(loaded)
+
+    # --- events -------------------------------------------------------------------------------------------------------------------------
+
+    def submit(self, group_id: str, event: Event) -> None:
+        """Gives an event of a group to its coordinator; its token will be called with the answer. KafkaError if there is no coordinator."""
+        self._handle(self._ready(group_id), event)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Groups forget the offsets of a topic that is gone."""
+        for loaded in self._loaded.values():
+            if loaded.ready:
+                self._handle(loaded, TopicDeleted(topic))
+
+    def _handle(self, loaded: _Loaded, event: Event) -> None:
+        waiting: list[Event] = [event]
+        while waiting:
+            now_ms = self._broker.clock.now_ms()
+            for effect in loaded.coordinator.handle(waiting.pop(0), now_ms):
+                following = self._carry_out(loaded, effect, now_ms)
+                if following is not None:
+                    waiting.append(following)
+        self._schedule(loaded)
+
+    def _carry_out(self, loaded: _Loaded, effect: Effect, now_ms: int) -> Event | None:
+        if isinstance(effect, Answer):
+            effect.token(effect.response)
+            return None
+        assert isinstance(effect, Append)
+        batch = encode_batch([(now_ms, record.key, record.value, ()) for record in effect.records])
+        written = partial(self._written, loaded, effect.operation)
+        try:
+            result = loaded.partition.append(memoryview(batch), [read_header(batch)], -1, now_ms, written)
+        except KafkaError as error:
+            logger.warning("group %s: its records could not be written: %s", effect.group_id, error)
+            return AppendFailed(effect.operation, error.code)
+        self._broker.waiting.notify(loaded.partition.topic_partition)
+        return None if result is None else Appended(effect.operation)
+
+    def _written(self, loaded: _Loaded, operation: int, outcome: AppendResult | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            self._handle(loaded, AppendFailed(operation, outcome.code))
+        else:
+            self._broker.waiting.notify(loaded.partition.topic_partition)
+            self._handle(loaded, Appended(operation))
+
+    # --- time ---------------------------------------------------------------------------------------------------------------------------
+
+    def _schedule(self, loaded: _Loaded) -> None:
+        due_ms = loaded.coordinator.next_deadline_ms()
+        if due_ms is None or (loaded.timer is not None and loaded.timer_ms == due_ms):
+            return
+        if loaded.timer is not None:
+            loaded.timer.cancel()
+        delay_ms = max(0, due_ms - self._broker.clock.now_ms())
+        loaded.timer_ms = due_ms
+        loaded.timer = self._loop.call_later(delay_ms / 1000, self._tick, loaded)
+
+    def _tick(self, loaded: _Loaded) -> None:
+        loaded.timer = None
+        self._handle(loaded, Tick())
+
+    async def close(self) -> None:
+        """Ends loading and timers; requests that wait are answered by their connections being closed."""
+        for task in list(self._loading):
+            task.cancel()
+        if self._loading:
+            await asyncio.wait(self._loading)
+        for loaded in self._loaded.values():
+            if loaded.timer is not None:
+                loaded.timer.cancel()
+
+
+def error_of(error: Exception) -> ErrorCode:
+    """The code of a coordinator that is not there."""
+    return error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR

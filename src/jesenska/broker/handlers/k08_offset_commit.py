@@ -1,0 +1,103 @@
+"""OffsetCommit (key 8), versions 0-10.
+
+    0      offsets in the tree, /consumers/GROUP/offsets/TOPIC/PARTITION, as the consumers of that time keep them (RULINGS)
+    1      the group's log; a timestamp for each partition
+    2-4    a retention time for the whole commit, from 5 on the broker's setting
+    6      leader epochs
+    7      static members
+    8      compact
+    9      STALE_MEMBER_EPOCH for the new group protocol
+    10     topic ids
+
+The answer leaves when the offsets are committed in the group's log. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION for its partitions,
+the others go through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.broker.old_offsets import commit_to_tree
+from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer, Response
+from jesenska.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_FIRST_WITH_IDS = 10
+
+
+@handles(OffsetCommitRequest, 0, 10)
+def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Outcome:
+    version, now_ms = context.version, broker.clock.now_ms()
+    offsets: list[tuple[TopicPartition, CommittedOffset]] = []
+    errors: dict[tuple[int, int], ErrorCode] = {}
+    places: dict[tuple[int, int], TopicPartition] = {}
+    for at, topic in enumerate(request.topics):
+        known = broker.view.by_id.get(topic.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(topic.name)
+        for number, item in enumerate(topic.partitions):
+            if known is None or not 0 <= item.partition_index < len(known.partitions):
+                missing_id = known is None and version >= _FIRST_WITH_IDS
+                errors[at, number] = ErrorCode.UNKNOWN_TOPIC_ID if missing_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            key = places[at, number] = TopicPartition(known.name, item.partition_index)
+            # Version 1 may bring a time of its own; -1 stands for now.
+            stamp = item.commit_timestamp if version == 1 and item.commit_timestamp >= 0 else now_ms
+            expires = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+            value = CommittedOffset(item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", stamp, expires)
+            offsets.append((key, value))
+
+    def build(partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> OffsetCommitResponse:
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        OffsetCommitResponsePartition(
+                            partition_index=item.partition_index,
+                            error_code=errors.get((at, number)) or (partitions.get(places[at, number], otherwise) if (at, number) in places else otherwise),
+                        )
+                        for number, item in enumerate(topic.partitions)
+                    ],
+                )
+                for at, topic in enumerate(request.topics)
+            ]
+        )
+
+    if version == 0:
+        return _to_tree(broker, request.group_id, offsets, build)
+
+    def reply(response: Response) -> None:
+        assert isinstance(response, PartitionsAnswer)
+        context.answer(build(response.partitions, response.error))
+
+    if not offsets:
+        return build({}, ErrorCode.NONE)
+    event = CommitOffsets(reply, request.group_id, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id, tuple(offsets))
+    try:
+        broker.groups.submit(request.group_id, event)
+    except KafkaError as error:
+        return build({}, error.code)
+    return LATER
+
+
+async def _to_tree(
+    broker: Broker,
+    group_id: str,
+    offsets: list[tuple[TopicPartition, CommittedOffset]],
+    build: Callable[[dict[TopicPartition, ErrorCode], ErrorCode], OffsetCommitResponse],
+) -> OffsetCommitResponse:
+    results = {}
+    for key, value in offsets:
+        results[key] = await commit_to_tree(broker.store, group_id, key, value.offset)
+    return build(results, ErrorCode.NONE)

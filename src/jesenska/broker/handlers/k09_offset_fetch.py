@@ -1,0 +1,131 @@
+"""OffsetFetch (key 9), versions 0-10.
+
+0      from the tree (see OffsetCommit); a partition without an offset is UNKNOWN_TOPIC_OR_PARTITION
+1      from the group's log; without an offset -1 and no error
+2      null asks for every partition; an error for the whole answer
+5      leader epochs
+6      compact
+7      only stable offsets: those of transactions do not exist yet, so all are
+8      several groups at once
+9      member id and epoch
+10     topic ids
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import NO_UUID, TopicPartition
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.old_offsets import fetch_from_tree
+from jesenska.groups.events import CommittedOffset
+from jesenska.wire.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseGroupTopic,
+    OffsetFetchResponseGroupTopicPartition,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_FIRST_WITH_WHOLE_ERROR = 2
+_FIRST_WITH_SEVERAL = 8
+_FIRST_WITH_IDS = 10
+_NO_OFFSET = CommittedOffset(-1, -1, "", -1)
+
+
+@handles(OffsetFetchRequest, 0, 10)
+def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Outcome:
+    if context.version == 0:
+        return _from_tree(broker, request)
+    if context.version >= _FIRST_WITH_SEVERAL:
+        return OffsetFetchResponse(groups=[_group(broker, item, context.version) for item in request.groups])
+    return _one_group(broker, request, context.version)
+
+
+async def _from_tree(broker: Broker, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    response = OffsetFetchResponse()
+    for topic in request.topics or ():
+        partitions = []
+        for number in topic.partition_indexes:
+            offset, error = await fetch_from_tree(broker.store, request.group_id, TopicPartition(topic.name, number))
+            partitions.append(OffsetFetchResponsePartition(partition_index=number, committed_offset=offset, metadata="", error_code=error))
+        response.topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return response
+
+
+def _one_group(broker: Broker, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    asked = None if request.topics is None else [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    try:
+        found = broker.groups.coordinator_of(request.group_id).committed(request.group_id, asked)
+    except KafkaError as error:
+        response = OffsetFetchResponse(error_code=error.code if version >= _FIRST_WITH_WHOLE_ERROR else ErrorCode.NONE)
+        if version < _FIRST_WITH_WHOLE_ERROR:
+            response.topics = _topics(asked or [], {}, error.code)
+        return response
+    return OffsetFetchResponse(topics=_topics(list(found) if asked is None else asked, found, ErrorCode.NONE))
+
+
+def _topics(keys: list[TopicPartition], found: dict[TopicPartition, CommittedOffset], error: ErrorCode) -> list[OffsetFetchResponseTopic]:
+    topics: dict[str, OffsetFetchResponseTopic] = {}
+    for key in keys:
+        value = found.get(key, _NO_OFFSET)
+        topics.setdefault(key.topic, OffsetFetchResponseTopic(name=key.topic)).partitions.append(
+            OffsetFetchResponsePartition(
+                partition_index=key.partition,
+                committed_offset=value.offset,
+                committed_leader_epoch=value.leader_epoch,
+                metadata=value.metadata,
+                error_code=error,
+            )
+        )
+    return list(topics.values())
+
+
+def _group(broker: Broker, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+    answer = OffsetFetchResponseGroup(group_id=asked.group_id)
+    by_id = version >= _FIRST_WITH_IDS
+    try:
+        coordinator = broker.groups.coordinator_of(asked.group_id)
+        answer.error_code = coordinator.check_member(asked.group_id, asked.member_id or "", asked.member_epoch)
+    except KafkaError as error:
+        answer.error_code = error.code
+    if answer.error_code != ErrorCode.NONE:
+        return answer
+    if asked.topics is None:
+        topics: dict[str, OffsetFetchResponseGroupTopic] = {}
+        for key, value in coordinator.committed(asked.group_id, None).items():
+            known = broker.view.topics.get(key.topic)
+            if by_id and known is None:
+                continue
+            topic = topics.setdefault(key.topic, OffsetFetchResponseGroupTopic(name=key.topic, topic_id=known.topic_id if known else NO_UUID))
+            topic.partitions.append(_partition(key.partition, value, ErrorCode.NONE))
+        answer.topics = list(topics.values())
+        return answer
+    for wanted in asked.topics:
+        name: str | None = wanted.name
+        if by_id:
+            known = broker.view.by_id.get(wanted.topic_id)
+            name = known.name if known is not None else None
+        keys = [TopicPartition(name or "", number) for number in wanted.partition_indexes]
+        found = coordinator.committed(asked.group_id, keys) if name is not None else {}
+        code = ErrorCode.NONE if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
+        partitions = [_partition(key.partition, found.get(key, _NO_OFFSET), code) for key in keys]
+        answer.topics.append(OffsetFetchResponseGroupTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=partitions))
+    return answer
+
+
+def _partition(number: int, value: CommittedOffset, error: ErrorCode) -> OffsetFetchResponseGroupTopicPartition:
+    return OffsetFetchResponseGroupTopicPartition(
+        partition_index=number,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        error_code=error,
+    )

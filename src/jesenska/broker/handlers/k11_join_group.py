@@ -1,0 +1,73 @@
+"""JoinGroup (key 11), versions 0-9.
+
+    0      no rebalance time-out: the session time-out stands for it
+    1      rebalance time-out
+    4      a member without an id is told one first (MEMBER_ID_REQUIRED, KIP-394)
+    5      static members
+    6      compact
+    7      protocol type in the answer
+    9      a static leader that comes back may skip the assignment
+
+The answer leaves when the group's rebalance has every member, or its time is up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.groups.events import Join, JoinAnswer, Response
+from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_FIRST_WITH_REBALANCE_TIMEOUT = 1
+_FIRST_WITH_KNOWN_MEMBERS = 4
+_FIRST_WITH_PROTOCOL_TYPE = 7
+_FIRST_WITH_SKIPPING = 9
+
+
+@handles(JoinGroupRequest, 0, 9)
+def handle(broker: Broker, request: JoinGroupRequest, context: Context) -> Outcome:
+    version = context.version
+
+    def reply(response: Response) -> None:
+        assert isinstance(response, JoinAnswer)
+        context.answer(_answer(response, version))
+
+    event = Join(
+        reply,
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        context.client_id or "",
+        f"/{context.connection.client_host}",
+        request.session_timeout_ms,
+        request.rebalance_timeout_ms if version >= _FIRST_WITH_REBALANCE_TIMEOUT else request.session_timeout_ms,
+        request.protocol_type,
+        tuple((item.name, bytes(item.metadata)) for item in request.protocols),
+        needs_known_member=version >= _FIRST_WITH_KNOWN_MEMBERS,
+        can_skip_assignment=version >= _FIRST_WITH_SKIPPING,
+    )
+    try:
+        broker.groups.submit(request.group_id, event)
+    except KafkaError as error:
+        return _answer(JoinAnswer(error.code, request.member_id), version)
+    return LATER
+
+
+def _answer(response: JoinAnswer, version: int) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=response.error,
+        generation_id=response.generation_id,
+        protocol_type=response.protocol_type if version >= _FIRST_WITH_PROTOCOL_TYPE else None,
+        protocol_name=response.protocol_name if version >= _FIRST_WITH_PROTOCOL_TYPE else response.protocol_name or "",
+        leader=response.leader,
+        skip_assignment=response.skip_assignment and version >= _FIRST_WITH_SKIPPING,
+        member_id=response.member_id,
+        members=[]
+        if response.error is not ErrorCode.NONE
+        else [JoinGroupResponseMember(member_id=item.member_id, group_instance_id=item.group_instance_id, metadata=item.metadata) for item in response.members],
+    )

@@ -1,0 +1,26 @@
+"""Heartbeat (key 12), versions 0-4: keeps a member's session alive and tells it of a rebalance. 3 static members, 4 compact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import KafkaError
+from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.groups.events import ErrorAnswer, Heartbeat, Response
+from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(HeartbeatRequest, 0, 4)
+def handle(broker: Broker, request: HeartbeatRequest, context: Context) -> Outcome:
+    def reply(response: Response) -> None:
+        assert isinstance(response, ErrorAnswer)
+        context.answer(HeartbeatResponse(error_code=response.error))
+
+    try:
+        broker.groups.submit(request.group_id, Heartbeat(reply, request.group_id, request.generation_id, request.member_id, request.group_instance_id))
+    except KafkaError as error:
+        return HeartbeatResponse(error_code=error.code)
+    return LATER

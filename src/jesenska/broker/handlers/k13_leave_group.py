@@ -1,0 +1,45 @@
+"""LeaveGroup (key 13), versions 0-5.
+
+0-2    one member; its error is the answer's
+3      several members, static ones by instance id, an error for each; an empty list would break librdkafka, so it never stands in an answer
+4      compact
+5      a reason, which is not kept
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.groups.events import Leave, LeaveAnswer, Leaving, Response
+from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_FIRST_WITH_SEVERAL = 3
+
+
+@handles(LeaveGroupRequest, 0, 5)
+def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -> Outcome:
+    several = context.version >= _FIRST_WITH_SEVERAL
+    members = tuple(Leaving(item.member_id, item.group_instance_id) for item in request.members) if several else (Leaving(request.member_id),)
+
+    def reply(response: Response) -> None:
+        assert isinstance(response, LeaveAnswer)
+        if several:
+            answers = [
+                LeaveGroupResponseMember(member_id=item.member_id, group_instance_id=item.group_instance_id, error_code=error)
+                for item, error in response.members
+            ]
+            context.answer(LeaveGroupResponse(error_code=response.error, members=answers))
+        else:
+            first = response.members[0][1] if response.members else ErrorCode.NONE
+            context.answer(LeaveGroupResponse(error_code=response.error or first))
+
+    try:
+        broker.groups.submit(request.group_id, Leave(reply, request.group_id, members))
+    except KafkaError as error:
+        return LeaveGroupResponse(error_code=error.code)
+    return LATER

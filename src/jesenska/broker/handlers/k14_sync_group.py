@@ -1,0 +1,47 @@
+"""SyncGroup (key 14), versions 0-5.
+
+    3      static members
+    4      compact
+    5      protocol type and name, checked against the group's
+
+The leader brings everybody's assignment; the answers leave when it is committed in the group's log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import KafkaError
+from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.groups.events import Response, Sync, SyncAnswer
+from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(SyncGroupRequest, 0, 5)
+def handle(broker: Broker, request: SyncGroupRequest, context: Context) -> Outcome:
+    def reply(response: Response) -> None:
+        assert isinstance(response, SyncAnswer)
+        context.answer(
+            SyncGroupResponse(
+                error_code=response.error, protocol_type=response.protocol_type, protocol_name=response.protocol_name, assignment=response.assignment
+            )
+        )
+
+    event = Sync(
+        reply,
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        request.protocol_type,
+        request.protocol_name,
+        tuple((item.member_id, bytes(item.assignment)) for item in request.assignments),
+    )
+    try:
+        broker.groups.submit(request.group_id, event)
+    except KafkaError as error:
+        return SyncGroupResponse(error_code=error.code)
+    return LATER

@@ -1,0 +1,69 @@
+"""DescribeGroups (key 15), versions 0-6.
+
+    3      authorised operations
+    4      static members
+    5      compact
+    6      a group that does not exist is GROUP_ID_NOT_FOUND; before, it is in the state Dead
+
+Metadata and assignments of members are told while the group is stable, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.broker.authorized import GROUP_OPERATIONS
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.groups.group import Group, GroupState
+from jesenska.wire.messages.k15_describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_FIRST_WITH_NOT_FOUND = 6
+
+
+@handles(DescribeGroupsRequest, 0, 6)
+def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> Outcome:
+    response = DescribeGroupsResponse()
+    for group_id in request.groups:
+        answer = DescribeGroupsResponseGroup(group_id=group_id)
+        response.groups.append(answer)
+        try:
+            group = broker.groups.coordinator_of(group_id).groups.get(group_id)
+        except KafkaError as error:
+            answer.error_code = error.code
+            continue
+        if group is None or group.is_in(GroupState.DEAD):
+            answer.group_state = GroupState.DEAD.value
+            if context.version >= _FIRST_WITH_NOT_FOUND:
+                answer.error_code, answer.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+        else:
+            _describe(group, answer)
+        if request.include_authorized_operations:
+            answer.authorized_operations = GROUP_OPERATIONS
+    return response
+
+
+def _describe(group: Group, answer: DescribeGroupsResponseGroup) -> None:
+    stable = group.is_in(GroupState.STABLE)
+    answer.group_state = group.state.value
+    answer.protocol_type = group.protocol_type or ""
+    answer.protocol_data = (group.protocol or "") if stable else ""
+    answer.members = [
+        DescribeGroupsResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]

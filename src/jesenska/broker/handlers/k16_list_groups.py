@@ -1,0 +1,33 @@
+"""ListGroups (key 16), versions 0-5: the groups coordinated here. 3 compact, 4 filter by state, 5 filter by type (all are classic)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import KafkaError
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.groups.group import GroupState
+from jesenska.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_CLASSIC = "classic"
+
+
+@handles(ListGroupsRequest, 0, 5)
+def handle(broker: Broker, request: ListGroupsRequest, context: Context) -> Outcome:
+    states = {item.lower() for item in request.states_filter}
+    types = {item.lower() for item in request.types_filter}
+    try:
+        coordinators = broker.groups.coordinators()
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code)
+    return ListGroupsResponse(
+        groups=[
+            ListGroupsResponseGroup(group_id=group.group_id, protocol_type=group.protocol_type or "", group_state=group.state.value, group_type=_CLASSIC)
+            for coordinator in coordinators
+            for group in coordinator.groups.values()
+            if not group.is_in(GroupState.DEAD) and (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types)
+        ]
+    )

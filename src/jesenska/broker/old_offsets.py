@@ -1,0 +1,53 @@
+"""Offsets in the tree, where the consumers of 0.8 keep them: /consumers/GROUP/offsets/TOPIC/PARTITION holds the number as text."""
+
+from __future__ import annotations
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.metadata import paths
+from jesenska.metadata.store import Store
+from jesenska.metadata.transactions import NodeExistsError, NoNodeError, TreeError
+
+
+def _path(group_id: str, key: TopicPartition) -> str:
+    return f"{paths.CONSUMERS}/{group_id}/offsets/{key.topic}/{key.partition}"
+
+
+def is_legal_group(group_id: str) -> bool:
+    """A group's name must be one step of a path."""
+    return bool(group_id) and "/" not in group_id and group_id not in (".", "..") and "\0" not in group_id
+
+
+async def commit_to_tree(store: Store, group_id: str, key: TopicPartition, offset: int) -> ErrorCode:
+    """Writes an offset, with the nodes above it where they are missing."""
+    if not is_legal_group(group_id):
+        return ErrorCode.INVALID_GROUP_ID
+    path, data = _path(group_id, key), str(offset).encode()
+    try:
+        await store.set(path, data)
+    except NoNodeError:
+        steps = path.split("/")
+        try:
+            for depth in range(3, len(steps)):
+                try:
+                    await store.create("/".join(steps[:depth]))
+                except NodeExistsError:
+                    continue
+            await store.create(path, data)
+        except TreeError:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+    except TreeError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.NONE
+
+
+async def fetch_from_tree(store: Store, group_id: str, key: TopicPartition) -> tuple[int, ErrorCode]:
+    """The offset; -1 and UNKNOWN_TOPIC_OR_PARTITION where none was written, as Kafka answers version 0."""
+    if not is_legal_group(group_id):
+        return -1, ErrorCode.INVALID_GROUP_ID
+    try:
+        return int((await store.get(_path(group_id, key)))[0]), ErrorCode.NONE
+    except NoNodeError:
+        return -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except (TreeError, ValueError):
+        return -1, ErrorCode.UNKNOWN_SERVER_ERROR
