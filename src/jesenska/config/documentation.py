@@ -1,0 +1,39 @@
+"""Writes the settings' page of the documentation from the tables: `python -m jesenska.config.documentation docs/settings.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from jesenska.config.broker_settings import BROKER_SETTINGS
+from jesenska.config.table import Effect, Setting, value_text
+from jesenska.config.topic_settings import TOPIC_SETTINGS
+
+_HEAD = """# Settings
+
+Generated from the tables in `src/jesenska/config` by `script/settings-doc`. *Works*: has its effect. *Stored*: kept, shown, warned about once at the start; no effect yet.
+*No meaning*: accepted, has nothing to act on here.
+"""
+
+
+def _rows(settings: Iterable[Setting]) -> list[str]:
+    found = []
+    for setting in sorted(settings, key=lambda item: item.name):
+        if setting.internal:
+            continue
+        effect = {Effect.WORKS: "works", Effect.STORED: f"stored: {setting.reason}", Effect.MEANINGLESS: f"no meaning: {setting.reason}"}[setting.effect]
+        default = value_text(setting.default)
+        found.append(f"| `{setting.name}` | {f'`{default}`' if default else ''} | {setting.doc} | {effect} |".replace("`|`", "`&#124;`"))
+    return found
+
+
+def page() -> str:
+    """The page as Markdown."""
+    head = ["| name | default | what it is | effect |", "|---|---|---|---|"]
+    parts = [_HEAD, "## Topics", "", *head, *_rows(TOPIC_SETTINGS), "", "## Brokers", "", *head, *_rows(BROKER_SETTINGS), ""]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
