@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ from jesenska import __version__
 from jesenska.base.errors import JesenskaError
 from jesenska.client.cluster import Cluster
 from jesenska.config.properties import PropertiesError, parse_properties
+from jesenska.config.table import Table
 
 FAILED, INTERRUPTED = 1, 130
 #: Seconds of silence after which a tool says what it is waiting for, and between two such lines.
@@ -120,6 +121,16 @@ def properties_of(items: Sequence[str] | None) -> dict[str, str]:
             raise JesenskaError(f"{item!r} is not a setting: write name=value.")
         found[name.strip()] = value
     return found
+
+
+def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Typed values of a client's settings, defaults included; says on stderr what is not known or has no effect. InvalidConfigError for a value
+    that is not valid."""
+    for unknown in table.unknown(texts):
+        print(f"{parser.prog}: {unknown}", file=sys.stderr)
+    for setting in table.without_effect(texts):
+        print(f"{parser.prog}: {setting.name} has no effect yet: {setting.reason}", file=sys.stderr)
+    return {setting.name: setting.default for setting in table} | table.parse({name: text for name, text in texts.items() if name in table})
 
 
 @contextlib.asynccontextmanager

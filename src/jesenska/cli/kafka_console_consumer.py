@@ -1,0 +1,270 @@
+"""kafka-console-consumer: prints the records of topics. Flags and output of Apache Kafka 4.3.1's tool and of the older releases.
+
+It reads by assignment: without --partition all partitions of its topics, those that appear later too. It ends after --max-messages, after
+--timeout-ms without a record (exit code 0, as Kafka's tool), or on a signal; then it says on stderr how many records it printed.
+
+Differs from Kafka's tool: a topic or a partition that does not exist is an error (there it waits). Left out: --group, with the group coordinator;
+formatters of one's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.cli.console_records import JsonFormatter, NothingFormatter, RecordFormatter
+from jesenska.cli.tool import Parser, add_bootstrap, add_output, client_settings, cluster_of, properties_of, read_properties, run_async, sentence, telling
+from jesenska.client.cluster import Cluster
+from jesenska.client.consumer import Consumer
+from jesenska.client.offsets import EARLIEST, LATEST
+from jesenska.config.client_settings import CONSUMER_SETTINGS
+from jesenska.pipeline.patterns import topic_pattern
+from jesenska.records.record import Record
+
+_POLL_SECONDS = 0.5
+_RECORDS_PER_POLL = 5000
+#: How often topics are looked for while none matches the pattern.
+_LOOK_SECONDS = 1.0
+_DEFAULT_FORMATTERS = ("kafka.tools.DefaultMessageFormatter", "org.apache.kafka.tools.consumer.DefaultMessageFormatter")
+_NO_FORMATTERS = ("kafka.tools.NoOpMessageFormatter", "org.apache.kafka.tools.consumer.NoOpMessageFormatter")
+_TERMINATED = 128 + signal.SIGTERM
+
+
+class Formatter(Protocol):
+    @property
+    def unknown(self) -> Sequence[str]: ...
+
+    def lines(self, partition: TopicPartition, records: Sequence[Record]) -> bytes: ...
+
+
+def _parser() -> Parser:
+    parser = Parser("kafka-console-consumer", "Prints the records of topics.")
+    add_bootstrap(parser)
+    parser.add_argument("--zookeeper", metavar="HOSTS", help=argparse.SUPPRESS)
+    parser.add_argument("--topic", metavar="TOPIC", help="The topic to read.")
+    parser.add_argument("--include", "--whitelist", dest="include", metavar="PATTERN", help="Read all topics whose name this regular expression matches.")
+    parser.add_argument("--partition", type=int, metavar="N", help="Read this partition only (from its end, unless --offset or --from-beginning is given).")
+    parser.add_argument("--offset", metavar="OFFSET", help="Where to begin: a number, earliest, or latest; needs --partition.")
+    parser.add_argument("--from-beginning", action="store_true", help="Begin with the earliest record, not with what comes from now on.")
+    parser.add_argument("--max-messages", type=int, metavar="N", help="End after so many records.")
+    parser.add_argument("--timeout-ms", type=int, metavar="MS", help="End when no record came for so long.")
+    parser.add_argument("--group", metavar="GROUP", help=argparse.SUPPRESS)
+    parser.add_argument("--isolation-level", metavar="LEVEL", help="read_committed or read_uncommitted (the default).")
+    parser.add_argument("--formatter", metavar="CLASS", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--formatter-property", "--property", action="append", dest="formatter_properties", metavar="NAME=VALUE",
+        help="What to print and how: print.key, print.timestamp, print.offset, print.partition, print.headers, print.value, key.separator, "
+        "line.separator, headers.separator, null.literal, key.deserializer, value.deserializer.",
+    )  # fmt: skip
+    parser.add_argument("--formatter-config", metavar="FILE", help="The same from a property file.")
+    parser.add_argument("--key-deserializer", metavar="CLASS", help="How keys become text: one of Kafka's deserializers, as LongDeserializer.")
+    parser.add_argument("--value-deserializer", metavar="CLASS", help="How values become text.")
+    parser.add_argument(
+        "--command-property", "--consumer-property", action="append", dest="property_list", metavar="NAME=VALUE", help="A setting of the consumer."
+    )
+    parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="Older name of --command-config.")
+    parser.add_argument("--skip-message-on-error", action="store_true", help="Go on after a record that cannot be printed.")
+    parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--new-consumer", action="store_true", help=argparse.SUPPRESS)
+    add_output(parser)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    return run_async(parser, arguments, lambda options: _work(parser, options))
+
+
+async def _work(parser: Parser, options: argparse.Namespace) -> int:
+    _check(parser, options)
+    formatter = _formatter(options)
+    for name in formatter.unknown:
+        print(f"kafka-console-consumer: {name} says nothing about how records are printed; it is ignored.", file=sys.stderr)
+    texts = read_properties(options.consumer_config or options.command_config) | properties_of(options.property_list)
+    if options.isolation_level is not None:
+        texts["isolation.level"] = options.isolation_level
+    settings = client_settings(parser, CONSUMER_SETTINGS, texts)
+    reset = {"largest": "latest", "smallest": "earliest"}.get(settings["auto.offset.reset"], settings["auto.offset.reset"])
+    if options.from_beginning and "auto.offset.reset" in texts and reset != "earliest":
+        parser.error(f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option")
+    if options.from_beginning:
+        reset = "earliest"
+    async with cluster_of(options, texts) as cluster:
+        consumer = Consumer(
+            cluster,
+            max_wait_seconds=settings["fetch.max.wait.ms"] / 1000,
+            min_bytes=settings["fetch.min.bytes"],
+            max_bytes=settings["fetch.max.bytes"],
+            max_partition_bytes=settings["max.partition.fetch.bytes"],
+            auto_offset_reset=reset,
+            isolation_level=1 if settings["isolation.level"] == "read_committed" else 0,
+            check_crcs=settings["check.crcs"],
+        )
+        async with consumer:
+            printer = _Printer(cluster, consumer, formatter, options, internal=not settings["exclude.internal.topics"], start=_start(options, reset))
+            return await printer.run()
+
+
+def _check(parser: Parser, options: argparse.Namespace) -> None:
+    if options.zookeeper:
+        raise JesenskaError("--zookeeper is not built yet: name a broker with --bootstrap-server host:port.")
+    if (options.topic is None) == (options.include is None):
+        parser.error("Exactly one of the following arguments is required: --topic, --include")
+    if options.group is not None:
+        raise JesenskaError("Consumer groups are not built yet: leave --group out, and all partitions are read.")
+    if options.partition is not None and options.topic is None:
+        parser.error("The topic is required when partition is specified.")
+    if options.partition is not None and options.partition < 0:
+        parser.error("--partition must not be negative")
+    if options.offset is not None and options.partition is None:
+        parser.error("The partition is required when offset is specified.")
+    if options.offset is not None and options.from_beginning:
+        parser.error("Options from-beginning and offset cannot be specified together.")
+    if options.offset is not None and options.offset.lower() not in ("earliest", "latest") and not (options.offset.isascii() and options.offset.isdigit()):
+        parser.error(f"The provided offset value '{options.offset}' is incorrect. Valid values are 'earliest', 'latest', or a non-negative long.")
+    if options.max_messages is not None and options.max_messages < 0:
+        options.max_messages = None  # as Kafka's tool: no limit
+
+
+def _formatter(options: argparse.Namespace) -> Formatter:
+    if options.output == "json":
+        return JsonFormatter()
+    if options.formatter in _NO_FORMATTERS:
+        return NothingFormatter()
+    if options.formatter is not None and options.formatter not in _DEFAULT_FORMATTERS:
+        raise JesenskaError(f"The formatter {options.formatter} is a Java class, which cannot be loaded here: --formatter-property says what is printed.")
+    properties = read_properties(options.formatter_config) | properties_of(options.formatter_properties)
+    if options.key_deserializer:
+        properties["key.deserializer"] = options.key_deserializer
+    if options.value_deserializer:
+        properties["value.deserializer"] = options.value_deserializer
+    return RecordFormatter(properties)
+
+
+def _start(options: argparse.Namespace, reset: str) -> int:
+    if options.offset is not None and options.offset.isdigit():
+        return int(options.offset)
+    word = options.offset.lower() if options.offset is not None else reset
+    return EARLIEST if word == "earliest" else LATEST
+
+
+class _Printer:
+    """Assigns, polls and prints until it is enough."""
+
+    def __init__(self, cluster: Cluster, consumer: Consumer, formatter: Formatter, options: argparse.Namespace, *, internal: bool, start: int) -> None:
+        self._cluster = cluster
+        self._consumer = consumer
+        self._formatter = formatter
+        self._options = options
+        self._internal = internal
+        self._start = start
+        self._pattern = topic_pattern(options.include) if options.include is not None else None
+        self._count = 0
+        self._terminated = False
+
+    async def run(self) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._terminate, task)
+        try:
+            async with telling("Waiting for the broker"):
+                await self._assign(self._start)
+            await self._print_all()
+            return 0
+        except asyncio.CancelledError:
+            if self._terminated:
+                return int(_TERMINATED)
+            raise
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+            print(f"Processed a total of {self._count} messages", file=sys.stderr, flush=True)
+
+    def _terminate(self, task: asyncio.Task[Any]) -> None:
+        self._terminated = True
+        task.cancel()
+
+    async def _assign(self, start: int) -> None:
+        """Takes on what is not read yet. Partitions that appear later are read from their beginning: all of it is new."""
+        wanted = await self._wanted()
+        assigned = self._consumer.assignment()
+        if wanted - assigned:
+            positions = {key: self._consumer.position(key) for key in assigned}
+            await self._consumer.assign(positions | dict.fromkeys(wanted - assigned, start))
+
+    async def _wanted(self) -> set[TopicPartition]:
+        if self._pattern is None:
+            partitions = (await self._cluster.topic(self._options.topic)).partitions
+            number = self._options.partition
+            if number is None:
+                return {item.topic_partition for item in partitions}
+            if number >= len(partitions):
+                raise JesenskaError(f"Topic {self._options.topic} has {len(partitions)} partitions, none with the number {number}.")
+            return {TopicPartition(self._options.topic, number)}
+        topics = await self._cluster.topics()
+        return {
+            item.topic_partition
+            for topic in topics.values()
+            if self._pattern.fullmatch(topic.name) and (self._internal or not topic.is_internal)
+            for item in topic.partitions
+        }
+
+    async def _print_all(self) -> None:
+        clock = self._cluster.clock
+        limit = self._options.timeout_ms
+        last_record = last_look = clock.monotonic()
+        while (left := self._left()) > 0:
+            now = clock.monotonic()
+            wait = _POLL_SECONDS if limit is None or limit < 0 else min(_POLL_SECONDS, last_record + limit / 1000 - now)
+            if wait <= 0:
+                return
+            if now - last_look >= (300.0 if self._consumer.assignment() else _LOOK_SECONDS):
+                last_look = now
+                await self._assign(EARLIEST)
+            if not self._consumer.assignment():
+                await asyncio.sleep(min(wait, _LOOK_SECONDS))
+                continue
+            for partition, records in (await self._consumer.poll(wait, min(left, _RECORDS_PER_POLL))).items():
+                last_record = clock.monotonic()
+                self._print(partition, records)
+
+    def _left(self) -> int:
+        return sys.maxsize if self._options.max_messages is None else self._options.max_messages - self._count
+
+    def _print(self, partition: TopicPartition, records: list[Record]) -> None:
+        try:
+            text = self._formatter.lines(partition, records)
+        except JesenskaError:
+            # One of them cannot be printed: one after another, to know which.
+            for record in records:
+                self._print_one(partition, record)
+            return
+        self._write(text)
+        self._count += len(records)
+
+    def _print_one(self, partition: TopicPartition, record: Record) -> None:
+        try:
+            text = self._formatter.lines(partition, [record])
+        except JesenskaError as error:
+            where = f"{partition}, offset {record.offset}: {sentence(error)}"
+            if not self._options.skip_message_on_error:
+                raise JesenskaError(f"{where} --skip-message-on-error goes on after such a record.") from error
+            print(f"kafka-console-consumer: {where}", file=sys.stderr)
+            return
+        self._write(text)
+        self._count += 1
+
+    @staticmethod
+    def _write(text: bytes) -> None:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
