@@ -63,6 +63,7 @@ class _Translator:
         self._at = 0
         self._out: list[str] = []
         self._open: list[list[str]] = [[]]
+        self._ignores_case = [False]  # for each open group: a negated class leaves out both cases of a letter then
 
     def translate(self) -> str:
         while self._at < len(self._text):
@@ -85,6 +86,7 @@ class _Translator:
             if len(self._open) == 1:
                 raise _NotAPattern("a group is closed that was not opened")
             self._out.append(")" * (len(self._open.pop()) + 1))
+            self._ignores_case.pop()
             self._at += 1
         elif character in "|,":
             # Flags hold up to the end of the enclosing group, in its other alternatives, too.
@@ -114,22 +116,28 @@ class _Translator:
                 raise _NotAPattern("the flag x (comments) is not taken")
             opening = f"(?{on}{'-' + off if off else ''}:"
             self._out.append(opening)
+            ignores_case = "i" in on or (self._ignores_case[-1] and "i" not in off)
             if flags[3] == ")":
                 self._open[-1].append(opening)
+                self._ignores_case[-1] = ignores_case
             else:
-                self._open.append([])
+                self._begin_group(ignores_case)
             self._at = flags.end()
         elif named is not None:
             self._out.append(f"(?P<{named[1]}>")
-            self._open.append([])
+            self._begin_group(self._ignores_case[-1])
             self._at = named.end()
         else:
             opening = next((item for item in ("(?<=", "(?<!", "(?=", "(?!", "(?>") if text.startswith(item, at)), "(")
             if opening == "(" and text.startswith("(?", at):
                 raise _NotAPattern(f"{text[at : at + 3]} opens no kind of group")
             self._out.append(opening)
-            self._open.append([])
+            self._begin_group(self._ignores_case[-1])
             self._at += len(opening)
+
+    def _begin_group(self, ignores_case: bool) -> None:
+        self._open.append([])
+        self._ignores_case.append(ignores_case)
 
     def _escape(self) -> None:
         text = self._text
@@ -179,10 +187,10 @@ class _Translator:
             found = _NAMED_SETS.get(name, _NAMED_SETS.get(name.removeprefix("is")))
             if found is None:
                 raise _NotAPattern(f"\\p{{{name}}} is no class that is known here")
-            return _everything_but(found) if following == "P" else frozenset(found)
+            return self._everything_but(found) if following == "P" else frozenset(found)
         if following.lower() in _SHORT_SETS:
             found = _SHORT_SETS[following.lower()]
-            return _everything_but(found) if following.isupper() else frozenset(found)
+            return self._everything_but(found) if following.isupper() else frozenset(found)
         if following in "xu":
             digits = re.compile(r"[0-9a-fA-F]{2}" if following == "x" else r"[0-9a-fA-F]{4}").match(text, self._at)
             if digits is None:
@@ -222,7 +230,7 @@ class _Translator:
             first = False
         if found is not None:
             part = found & part
-        return _everything_but(part) if negated else part
+        return self._everything_but(part) if negated else part
 
     def _range(self) -> frozenset[str]:
         low = self._member()
@@ -246,9 +254,11 @@ class _Translator:
         self._at += 1
         return frozenset(self._text[self._at - 1])
 
-
-def _everything_but(letters: frozenset[str] | str) -> frozenset[str]:
-    return frozenset(_LETTERS) - frozenset(letters)
+    def _everything_but(self, letters: frozenset[str] | str) -> frozenset[str]:
+        left_out = frozenset(letters)
+        if self._ignores_case[-1]:
+            left_out |= {letter.swapcase() for letter in left_out}
+        return frozenset(_LETTERS) - left_out
 
 
 def _class_of(letters: frozenset[str]) -> str:

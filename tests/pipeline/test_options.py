@@ -1,0 +1,143 @@
+"""Options of the source and the sink: what they mean, and the sentence for what they cannot mean."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.pipeline.options import EARLIEST_OFFSET, LATEST_OFFSET, sink_options, source_options
+
+BROKER = {"kafka.bootstrap.servers": "h:1"}
+READ = {**BROKER, "subscribe": "a"}
+
+
+def test_the_defaults_are_sparks() -> None:
+    batch = source_options(READ, streaming=False)
+    assert (batch.start.everywhere, batch.end.everywhere) == (EARLIEST_OFFSET, LATEST_OFFSET)
+    assert source_options(READ, streaming=True).start.everywhere == LATEST_OFFSET
+    assert (batch.fail_on_data_loss, batch.include_headers, batch.min_partitions, batch.max_offsets_per_trigger) == (True, False, None, None)
+    assert (batch.read_committed, batch.latest_if_no_record_at_time) == (False, False)
+
+
+def test_names_are_taken_in_any_case() -> None:
+    options = source_options({**BROKER, "SUBSCRIBE": "a, b,a", "failondataloss": "FALSE", "MinPartitions": "4"}, streaming=False)
+    assert (options.subscription.topics, options.fail_on_data_loss, options.min_partitions) == (("a", "b"), False, 4)
+
+
+def test_offsets_by_partition_are_read() -> None:
+    options = source_options({**READ, "startingOffsets": '{"a": {"0": 23, "1": -2}}'}, streaming=False)
+    assert options.start.by_partition == {TopicPartition("a", 0): 23, TopicPartition("a", 1): EARLIEST_OFFSET}
+    assert not options.start.is_time
+
+
+def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
+    texts = {"startingOffsets": "latest", "startingOffsetsByTimestamp": '{"a": {"0": 5}}', "startingTimestamp": "7"}
+    found = source_options({**READ, **texts}, streaming=True).start
+    assert (found.option, found.everywhere, found.is_time) == ("startingTimestamp", 7, True)
+    del texts["startingTimestamp"]
+    found = source_options({**READ, **texts}, streaming=True).start
+    assert (found.option, found.by_partition, found.is_time) == ("startingOffsetsByTimestamp", {TopicPartition("a", 0): 5}, True)
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        ({"subscribe": "a", "assign": '{"a": [0]}'}, "assign and subscribe are there"),
+        ({}, "none of them is there"),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"subscribe": "a/b"}, "'a/b' in the option subscribe cannot be the name of a topic"),
+        ({"subscribePattern": "("}, "is not a regular expression"),
+        ({"subscribePattern": " "}, "subscribePattern is empty"),
+        ({"assign": "a"}, "The option assign is not JSON"),
+        ({"assign": "[]"}, "The option assign is not a JSON object"),
+        ({"assign": '{"a": [-1]}'}, "does not list partition numbers"),
+        ({"assign": '{"a": [true]}'}, "does not list partition numbers"),
+        ({"assign": "{}"}, "assign names no partition"),
+        ({"subscribe": "a", "startingOffsets": "latest"}, "cannot be latest in a batch query"),
+        ({"subscribe": "a", "endingOffsets": "earliest"}, "cannot be earliest in a batch query"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": -1}}'}, "cannot be -1 for a-0 in a batch query"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, "has -3 for a-0"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"x": 1}}'}, "has 'x' where a partition"),
+        ({"subscribe": "a", "startingOffsets": '{"a": 1}'}, "holds no partitions for the topic a"),
+        ({"subscribe": "a", "startingOffsets": "soon"}, "The option startingOffsets is not JSON"),
+        ({"subscribe": "a", "startingTimestamp": "-1"}, "write milliseconds since 1970"),
+        ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "guess"}, "write error or latest"),
+        ({"subscribe": "a", "minPartitions": "0"}, "minPartitions is '0': write a whole number from 1 up"),
+        ({"subscribe": "a", "includeHeaders": "yes"}, "write true or false"),
+        ({"subscribe": "a", "maxTriggerDelay": "soon"}, "write a time such as 15m"),
+        ({"subscribe": "a", "startingOfsets": "earliest"}, "startingofsets is not known; did you mean startingOffsets"),
+        ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
+        ({"subscribe": "a", "kafka.security.protocol": "SSL"}, "connects with PLAINTEXT only"),
+        ({"subscribe": "a", "kafka.fetch.max.wait.ms": "soon"}, "Invalid value soon for configuration fetch.max.wait.ms"),
+        ({"subscribe": "a", "path": "x"}, "A topic is not a path"),
+        ({"subscribe": "a", "kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
+    ],
+)
+def test_what_a_batch_query_cannot_mean_is_said_in_one_sentence(extra: dict[str, str], sentence: str) -> None:
+    with pytest.raises(JesenskaError) as error:
+        source_options({**BROKER, **extra}, streaming=False)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_stream_refuses_an_end_and_limits_that_contradict_each_other() -> None:
+    with pytest.raises(JesenskaError, match="endingOffsets does not go with a stream"):
+        source_options({**READ, "endingOffsets": "latest"}, streaming=True)
+    with pytest.raises(JesenskaError, match="no trigger could meet both"):
+        source_options({**READ, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, streaming=True)
+
+
+@pytest.mark.parametrize(("text", "milliseconds"), [("15m", 900_000), ("30s", 30_000), ("250 ms", 250), ("2h", 7_200_000), ("7", 7)])
+def test_delays_are_read(text: str, milliseconds: int) -> None:
+    assert source_options({**READ, "maxTriggerDelay": text}, streaming=True).max_trigger_delay_ms == milliseconds
+
+
+def test_limits_per_trigger_have_no_effect_in_a_batch_query_which_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        source_options({**READ, "maxOffsetsPerTrigger": "5"}, streaming=False)
+    assert "maxOffsetsPerTrigger has no effect here" in caplog.text
+
+
+def test_settings_of_the_client_are_passed_on_and_unknown_ones_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    texts = {"kafka.isolation.level": "read_committed", "kafka.client.id": "me", "kafka.request.timeout.ms": "5", "kafka.fetch.min.byte": "1"}
+    with caplog.at_level(logging.WARNING):
+        options = source_options({**READ, **texts}, streaming=False)
+    assert (options.read_committed, options.client.client_id, options.client.request_timeout_ms) == (True, "me", 5)
+    assert "did you mean fetch.min.bytes" in caplog.text
+
+
+def test_the_sinks_settings_are_read() -> None:
+    options = sink_options({**BROKER, "topic": "t", "kafka.acks": "1", "kafka.compression.type": "zstd", "kafka.compression.zstd.level": "7"})
+    assert (options.topic, options.acks, options.compression, options.compression_level) == ("t", 1, "zstd", 7)
+    assert sink_options({**BROKER, "checkpointLocation": "x", "queryName": "q"}).topic is None
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        ({"subscribe": "a"}, "subscribe is not known"),
+        ({"topic": "a b"}, "cannot be the name of a topic"),
+        ({"kafka.acks": "2"}, "Invalid value 2 for configuration acks"),
+        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs kafka.acks=all"),
+        ({"kafka.transactional.id": "t"}, "without transactions for now"),
+        ({"kafka.value.serializer": "x"}, "cast the column value"),
+    ],
+)
+def test_what_the_sink_cannot_do_is_said(extra: dict[str, str], sentence: str) -> None:
+    with pytest.raises(JesenskaError) as error:
+        sink_options({**BROKER, **extra})
+    assert sentence in str(error.value)
+
+
+@given(st.text(max_size=40), st.sampled_from(["assign", "startingOffsets", "startingOffsetsByTimestamp", "subscribePattern", "startingTimestamp"]))
+def test_no_text_of_an_option_causes_anything_but_a_sentence(text: str, name: str) -> None:
+    given_options = {**BROKER, name: text} if name in ("assign", "subscribePattern") else {**READ, name: text}
+    try:
+        source_options(given_options, streaming=False)
+    except JesenskaError as error:
+        assert str(error)
