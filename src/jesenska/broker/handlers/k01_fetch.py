@@ -185,7 +185,7 @@ def handle(broker: Broker, request: FetchRequest, context: Context) -> Outcome:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     fetch = _Fetch(broker, request, context)
     response, total, failed = fetch.read()
-    if total >= fetch.min_bytes or failed or request.max_wait_ms <= 0 or not request.topics:
+    if total >= fetch.min_bytes or failed or request.max_wait_ms <= 0 or not fetch.watched():
         if total and fetch.warm(response, context.answer):
             return LATER
         return response

@@ -8,7 +8,7 @@
     7      leader epochs
     8      authorised operations
     9      compact
-    10     topic ids
+    10     topic ids in answers; a request that asks by id is refused until 12
     12     look-up by id, with a null name
     13     an error code for the whole answer
 
@@ -18,6 +18,7 @@ the new topic: it is not sent before the topic can be written to, because some c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
@@ -28,6 +29,7 @@ from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k03_metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -39,11 +41,15 @@ if TYPE_CHECKING:
 
 _FIRST_WITH_NULL = 1
 _FIRST_WITH_CREATION_FLAG = 4
+#: These carry topic ids in requests, but a look-up by id came later.
+_IDS_NOT_YET_LOOKED_UP = (10, 11)
 
 
 @handles(MetadataRequest, 0, 13)
 def handle(broker: Broker, request: MetadataRequest, context: Context) -> Outcome:
     asked = request.topics
+    if context.version in _IDS_NOT_YET_LOOKED_UP and any(item.name is None or item.topic_id != NO_UUID for item in asked or ()):
+        return _refuse(asked or ())
     everything = asked is None or (context.version < _FIRST_WITH_NULL and not asked)
     if everything or asked is None:
         return _answer(broker, request, context, [_known(topic, request) for topic in broker.view.topics.values()])
@@ -52,6 +58,13 @@ def handle(broker: Broker, request: MetadataRequest, context: Context) -> Outcom
     if missing:
         return _create_and_answer(broker, request, context, missing)
     return _answer(broker, request, context, _topics(broker, request, {}))
+
+
+def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
+    """What Kafka answers to a request of version 10 or 11 that asks by id: INVALID_REQUEST for each topic, and nothing else."""
+    return MetadataResponse(
+        topics=[MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id) for item in asked]
+    )
 
 
 async def _create_and_answer(broker: Broker, request: MetadataRequest, context: Context, missing: list[str]) -> MetadataResponse:
