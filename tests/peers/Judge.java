@@ -5,6 +5,8 @@
 //   json KIND KEY VERSION BASE64          the message in these bytes as JSON
 //   again KIND KEY VERSION BASE64         decoded and encoded again
 //   fromjson KIND KEY VERSION BASE64      base64 of the message that this JSON (in base64) describes
+//   frame KEY VERSION CORRELATION BASE64  a request as it is sent: Kafka's header, then this body
+//   answer KEY VERSION BASE64             correlation id of a response as it was sent, blank, its body as JSON
 //   lock DIRECTORY / unlock               takes and gives back the lock that a broker holds on a log directory
 //
 // KIND is request or response. An error is a line that starts with "!".
@@ -22,6 +24,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.FileLock;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
@@ -30,6 +33,8 @@ import java.util.Random;
 import java.util.TreeMap;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.message.ApiMessageType;
+import org.apache.kafka.common.message.RequestHeaderData;
+import org.apache.kafka.common.message.ResponseHeaderData;
 import org.apache.kafka.common.protocol.ApiMessage;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
@@ -80,6 +85,8 @@ public class Judge {
                 return "unlocked";
             default:
         }
+        if (words[0].equals("frame")) return frame(Short.parseShort(words[1]), Short.parseShort(words[2]), Integer.parseInt(words[3]), words[4]);
+        if (words[0].equals("answer")) return response(Short.parseShort(words[1]), Short.parseShort(words[2]), words[3]);
         boolean request = words[1].equals("request");
         short key = Short.parseShort(words[2]);
         short version = Short.parseShort(words[3]);
@@ -100,6 +107,26 @@ public class Judge {
             default:
                 throw new IllegalArgumentException(words[0]);
         }
+    }
+
+    private static String frame(short key, short version, int correlation, String base64) {
+        RequestHeaderData header = new RequestHeaderData();
+        header.setRequestApiKey(key).setRequestApiVersion(version).setCorrelationId(correlation).setClientId("judge");
+        byte[] head = Base64.getDecoder().decode(encode(header, ApiMessageType.fromApiKey(key).requestHeaderVersion(version)));
+        byte[] body = Base64.getDecoder().decode(encode(decode(true, key, version, base64), version).replace("-", ""));
+        byte[] both = Arrays.copyOf(head, head.length + body.length);
+        System.arraycopy(body, 0, both, head.length, body.length);
+        return Base64.getEncoder().encodeToString(both);
+    }
+
+    private static String response(short key, short version, String base64) throws Exception {
+        ByteBuffer bytes = ByteBuffer.wrap(Base64.getDecoder().decode(base64));
+        ResponseHeaderData header = new ResponseHeaderData();
+        header.read(new ByteBufferAccessor(bytes), ApiMessageType.fromApiKey(key).responseHeaderVersion(version));
+        ApiMessage message = make(false, key);
+        message.read(new ByteBufferAccessor(bytes), version);
+        if (bytes.hasRemaining()) throw new IllegalArgumentException(bytes.remaining() + " bytes are left over");
+        return header.correlationId() + " " + json(message, version);
     }
 
     private static ApiMessage make(boolean request, short key) {

@@ -224,7 +224,7 @@ class ApacheKafka:
     def _cluster_id(self) -> str:
         kept = self.directory / "cluster-id"
         if not kept.exists():
-            kept.write_text(urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+            kept.write_text(urlsafe_b64encode(b"\x01" + uuid.uuid4().bytes[1:]).decode().rstrip("="))  # never a "-" in front: an argument
         return kept.read_text()
 
     def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:

@@ -83,6 +83,15 @@ class Judge:
         """Decoded and encoded by Kafka's classes; JudgeError where they find something wrong or bytes left over."""
         return _bytes(self.ask("again", kind, key, version, _text(data)))
 
+    def frame(self, key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+        """A request as Kafka's client would send it, without the length in front."""
+        return _bytes(self.ask("frame", key, version, correlation_id, _text(body)))
+
+    def answer(self, key: int, version: int, frame: bytes) -> tuple[int, Any]:
+        """Correlation id and body of a response, read by Kafka's classes to its last byte."""
+        correlation_id, _, text = self.ask("answer", key, version, _text(frame)).partition(" ")
+        return int(correlation_id), json.loads(text)
+
     def from_json(self, kind: str, key: int, version: int, value: Any) -> bytes:
         return _bytes(self.ask("fromjson", kind, key, version, base64.b64encode(json.dumps(value).encode()).decode()))
 
