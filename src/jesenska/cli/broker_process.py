@@ -16,6 +16,9 @@ from collections.abc import Callable
 from jesenska.base.clock import SystemClock
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
+from jesenska.records import codec
+
+logger = logging.getLogger(__name__)
 
 #: Allocations between two looks of the collector at the young objects; a request makes a few dozen, nearly all without cycles.
 _YOUNG_OBJECTS = 50_000
@@ -28,6 +31,8 @@ def configure_logging(level: str) -> None:
 
 def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None = None) -> int:
     """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. JesenskaError if it cannot start."""
+    if not codec.COMPILED:
+        logger.warning("The compiled record codec is not there, so this broker is slower than it could be: install a C compiler, then install jesenska again.")
     return asyncio.run(_run(config, on_ready, on_progress))
 
 

@@ -37,9 +37,6 @@ def _parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    if sys.platform == "win32":
-        print("jesenska: Windows is not supported; run it inside WSL, where it works as on Linux.", file=sys.stderr)
-        return 1
     return run(_parser(), arguments, _up)
 
 
