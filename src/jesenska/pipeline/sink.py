@@ -10,6 +10,8 @@ Rows of one partition keep their order within a task. Rows without key and parti
 At least once: a task that fails is run again by Spark, a micro-batch that failed is written again after a restart, and what had been acknowledged
 by then is there twice. Within one task nothing is: its producer is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise.
 
+Left out: output mode "update", which Spark does not offer to Python data sources; in foreachBatch a batch write does the same.
+
 A record batch takes at most what the topic's max.message.bytes allows. A record that is larger makes its task fail, with topic and partition named.
 """
 
