@@ -21,14 +21,15 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.console_records import JsonFormatter, NothingFormatter, RecordFormatter
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, client_settings, cluster_of, properties_of, read_properties, run_async, sentence, telling
 from jesenska.client.cluster import Cluster
-from jesenska.client.consumer import Consumer
+from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.offsets import EARLIEST, LATEST
 from jesenska.config.client_settings import CONSUMER_SETTINGS
 from jesenska.pipeline.patterns import topic_pattern
+from jesenska.records.batch import iter_headers
+from jesenska.records.decode import decode_batch
 from jesenska.records.record import Record
 
 _POLL_SECONDS = 0.5
-_RECORDS_PER_POLL = 5000
 #: How often topics are looked for while none matches the pattern.
 _LOOK_SECONDS = 1.0
 _DEFAULT_FORMATTERS = ("kafka.tools.DefaultMessageFormatter", "org.apache.kafka.tools.consumer.DefaultMessageFormatter")
@@ -219,7 +220,7 @@ class _Printer:
         clock = self._cluster.clock
         limit = self._options.timeout_ms
         last_record = last_look = clock.monotonic()
-        while (left := self._left()) > 0:
+        while self._left() > 0:
             now = clock.monotonic()
             wait = _POLL_SECONDS if limit is None or limit < 0 else min(_POLL_SECONDS, last_record + limit / 1000 - now)
             if wait <= 0:
@@ -230,23 +231,42 @@ class _Printer:
             if not self._consumer.assignment():
                 await asyncio.sleep(min(wait, _LOOK_SECONDS))
                 continue
-            for partition, records in (await self._consumer.poll(wait, min(left, _RECORDS_PER_POLL))).items():
-                last_record = clock.monotonic()
-                self._print(partition, records)
+            for fetched in await self._consumer.poll_raw(wait):
+                if self._print_fetched(fetched):
+                    last_record = clock.monotonic()
+
+    def _print_fetched(self, fetched: Fetched) -> bool:
+        """Prints batch by batch, so that only one is decoded at a time; True if there was a record."""
+        some = False
+        for position, header in iter_headers(fetched.data):
+            left = self._left()
+            if left <= 0:
+                break
+            if header.is_control or header.last_offset < fetched.start_offset:
+                continue
+            records = decode_batch(fetched.data, position, self._consumer.check_crcs, header)
+            if header.base_offset < fetched.start_offset:
+                records = [record for record in records if record.offset >= fetched.start_offset]
+            if records:
+                some = True
+                self._print(fetched.topic_partition, records, left)
+        return some
 
     def _left(self) -> int:
         return sys.maxsize if self._options.max_messages is None else self._options.max_messages - self._count
 
-    def _print(self, partition: TopicPartition, records: list[Record]) -> None:
+    def _print(self, partition: TopicPartition, records: list[Record], left: int) -> None:
         try:
-            text = self._formatter.lines(partition, records)
+            text = self._formatter.lines(partition, records[:left])
         except JesenskaError:
             # One of them cannot be printed: one after another, to know which.
             for record in records:
+                if self._left() <= 0:
+                    return
                 self._print_one(partition, record)
             return
         self._write(text)
-        self._count += len(records)
+        self._count += min(len(records), left)
 
     def _print_one(self, partition: TopicPartition, record: Record) -> None:
         try:
