@@ -25,12 +25,14 @@ import inspect
 import logging
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.regions import FileRegion
+from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.wire.codec import MalformedMessageError, decoder, encoder
 from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
@@ -145,7 +147,7 @@ _HEAD_V1 = struct.Struct(">iib")
 class Connection:
     """A client's connection: frames in, answers out, one request in work at a time."""
 
-    __slots__ = ("_dispatcher", "_in_work", "_returning", "_sending_since", "client_host", "framed", "listener_name", "on_abandoned")
+    __slots__ = ("_dispatcher", "_in_work", "_returning", "_sending_since", "active_at", "client_host", "framed", "listener_name", "on_abandoned")
 
     def __init__(self, dispatcher: Dispatcher, sock: socket.socket, client_host: str, listener_name: str) -> None:
         self._dispatcher = dispatcher
@@ -154,6 +156,8 @@ class Connection:
         self._in_work: Context | None = None
         self._returning = False
         self._sending_since: tuple[float, Stages] | None = None
+        #: When its last request came or its last answer left.
+        self.active_at = dispatcher.monotonic()
         #: Called when the connection closes while a request waits, so that whoever holds it lets go.
         self.on_abandoned: Callable[[], None] | None = None
         self.framed = FramedConnection(
@@ -162,7 +166,7 @@ class Connection:
 
     def _on_frame(self, view: memoryview) -> bool:
         dispatcher = self._dispatcher
-        received_at = dispatcher.monotonic()
+        received_at = self.active_at = dispatcher.monotonic()
         limit = len(view)
         try:
             if limit < 8:
@@ -271,10 +275,16 @@ class Connection:
         if context.ended_at:
             stages.remote += ready_at - context.ended_at
         stages.response_bytes += total
+        self.active_at = ready_at
         if self.framed.send(parts, total):
             return True
         self._sending_since = (ready_at, stages)
         return False
+
+    @property
+    def waits_for_us(self) -> bool:
+        """True while a request of its is in work: then it is not idle, however long that takes."""
+        return self._in_work is not None
 
     def _refuse_api_versions(self, correlation_id: int) -> bool:
         response = self._dispatcher.api_versions_refusal
@@ -303,11 +313,15 @@ class Connection:
 _LENGTH = struct.Struct(">i")
 
 
+_SECONDS_BETWEEN_WARNINGS = 10.0
+
+
 class Dispatcher:
     """All connections of a broker."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, max_request_bytes: int) -> None:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, max_request_bytes: int, limits: ConnectionLimits) -> None:
         self.broker = broker
+        self.limits = limits
         self.loop = loop
         self.monotonic = clock.monotonic
         self.max_request_bytes = max_request_bytes
@@ -316,14 +330,36 @@ class Dispatcher:
         self.connections: set[Connection] = set()
         self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._by_host: Counter[str] = Counter()
+        self._refused_at = -_SECONDS_BETWEEN_WARNINGS
 
     def accept(self, sock: socket.socket, client_host: str, listener_name: str) -> None:
+        """Takes a new connection, or closes it where a limit is reached."""
+        refused = self.limits.refuse(client_host, len(self.connections), self._by_host[client_host])
+        if refused is not None:
+            sock.close()
+            if self._refused_at + _SECONDS_BETWEEN_WARNINGS < self.monotonic():
+                self._refused_at = self.monotonic()
+                logger.warning("a connection from %s was refused: %s", client_host, refused)
+            return
+        self.limits.size_buffers(sock)
+        self._by_host[client_host] += 1
         self.connections.add(Connection(self, sock, client_host, listener_name))
 
     def forget(self, connection: Connection, reason: str) -> None:
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._by_host[connection.client_host] -= 1
+            if not self._by_host[connection.client_host]:
+                del self._by_host[connection.client_host]
         if reason:
             logger.debug("connection from %s closed: %s", connection.client_host, reason)
+
+    def close_idle(self) -> None:
+        """Closes connections that have neither sent nor been sent anything for connections.max.idle.ms."""
+        since = self.monotonic() - self.limits.idle_seconds
+        for connection in [item for item in self.connections if item.active_at < since and not item.waits_for_us]:
+            connection.framed.close("idle for too long")
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Runs a handler's coroutine; at most one for each connection."""

@@ -21,11 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from jesenska.base.clock import Clock, SystemClock, system_random
-from jesenska.base.errors import JesenskaError
+from jesenska.base.errors import InvalidConfigError, JesenskaError
 from jesenska.base.identifiers import random_uuid, uuid_to_text
 from jesenska.base.regions import FileRegion
 from jesenska.broker import handlers
 from jesenska.broker.cluster_view import BrokerNode, ClusterView, Topic
+from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.effective import directory_settings_of, rules_at
 from jesenska.broker.groups import Groups
@@ -77,7 +78,8 @@ class Broker:
         self._stopped = False
         self.pool = Pool(self._loop, _POOL_THREADS)
         self.waiting = WaitingRoom(self._loop)
-        self.dispatcher = Dispatcher(self, self._loop, self.clock, config.integer("socket.request.max.bytes"))
+        limits = ConnectionLimits(config)
+        self.dispatcher = Dispatcher(self, self._loop, self.clock, config.integer("socket.request.max.bytes"), limits)
         self.view = ClusterView("", -1)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.directories: LogDirectories
@@ -125,7 +127,7 @@ class Broker:
             raise JesenskaError(str(error)) from error
         await become_controller(store, self.broker_id, now_ms)
         self.topics = Topics(self, store, view_of(self._tree.tree))
-        self.config = self.topics.with_dynamic(self.config)
+        self.reconfigure(self.topics.with_dynamic(self.config))
         await self._load_logs(await self.topics.known(), on_progress)
         await self.topics.take_over(clean=self.directories.was_clean)
         self.groups = Groups(self)
@@ -141,13 +143,14 @@ class Broker:
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
 
     def _bind(self) -> None:
+        backlog = self.config.integer("socket.listen.backlog.size")
         for item in self._listeners_config.opened:
             name = item.name
 
             def accepted(sock: socket.socket, host: str, name: str = name) -> None:
                 self.dispatcher.accept(sock, host, name)
 
-            self._listeners.append(Listener(self._loop, name, item.host, item.port, accepted))
+            self._listeners.append(Listener(self._loop, name, item.host, item.port, accepted, backlog))
 
     def _log_dirs(self) -> list[str]:
         several = self.config.string("log.dirs")
@@ -182,6 +185,14 @@ class Broker:
     def _endpoints(self) -> tuple[ConfiguredListener, ...]:
         ports = {listener.name: listener.port for listener in self._listeners}
         return self._listeners_config.advertise(ports, socket.gethostname())
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Settings that changed while running take effect; what is wrong with one is logged and the old value stays."""
+        self.config = config
+        try:
+            self.dispatcher.limits = ConnectionLimits(config)
+        except InvalidConfigError as error:
+            logger.error("a dynamic setting has no effect: %s", error)
 
     # --- what handlers ask --------------------------------------------------------------------------------------------------------------
 
@@ -222,6 +233,7 @@ class Broker:
             await asyncio.sleep(_TICK_SECONDS)
             try:
                 self.directories.tick(self.clock.now_ms())
+                self.dispatcher.close_idle()
             except Exception:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
 

@@ -261,7 +261,7 @@ class Topics:
             )
             if not validate_only:
                 await self._done(plan)
-                self._broker.config = self.with_dynamic(config)
+                self._broker.reconfigure(self.with_dynamic(config))
                 for name in list(self._broker.view.topics):
                     self._show(name)
 

@@ -12,7 +12,6 @@ from jesenska.base.errors import JesenskaError
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG = 1024
 #: Connections taken in one turn of the loop, so that a flood of them does not stop the others.
 _ACCEPT_MAX = 64
 _RETRY_SECONDS = 0.5
@@ -21,11 +20,13 @@ _RETRY_SECONDS = 0.5
 class Listener:
     """Listens on `host:port` ("" for all interfaces). JesenskaError with one sentence if that is not possible."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, host: str, port: int, on_accepted: Callable[[socket.socket, str], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, name: str, host: str, port: int, on_accepted: Callable[[socket.socket, str], None], backlog: int
+    ) -> None:
         self.name = name
         self._loop = loop
         self._on_accepted = on_accepted
-        self._socket = _bind(host, port)
+        self._socket = _bind(host, port, backlog)
         self.host, self.port = host, self._socket.getsockname()[1]
         self._retry: asyncio.TimerHandle | None = None
         self._open = False
@@ -57,13 +58,13 @@ class Listener:
         self._socket.close()
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int, backlog: int) -> socket.socket:
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":
-            return _listening(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", port), dual=socket.has_dualstack_ipv6())
+            return _listening(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", port), backlog, dual=socket.has_dualstack_ipv6())
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return _listening(family, address)
+        return _listening(family, address, backlog)
     except socket.gaierror as error:
         raise JesenskaError(f"The listener's host {host!r} has no address ({error.strerror}): name an address of this machine in listeners.") from error
     except OSError as error:
@@ -76,7 +77,7 @@ def _bind(host: str, port: int) -> socket.socket:
         raise JesenskaError(f"Cannot listen on {wanted}: {error.strerror}.") from error
 
 
-def _listening(family: int, address: tuple[object, ...], dual: bool = False) -> socket.socket:
+def _listening(family: int, address: tuple[object, ...], backlog: int, dual: bool = False) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -84,7 +85,7 @@ def _listening(family: int, address: tuple[object, ...], dual: bool = False) -> 
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listening.setblocking(False)
         listening.bind(address)
-        listening.listen(_BACKLOG)
+        listening.listen(backlog)
     except BaseException:
         listening.close()
         raise

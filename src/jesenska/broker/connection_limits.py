@@ -1,0 +1,59 @@
+"""How many connections are taken, from whom, and how long they may be idle: max.connections, max.connections.per.ip with its overrides,
+connections.max.idle.ms, and the sizes of the sockets' buffers where the configuration sets them (left to the system otherwise, which adapts them
+to the path)."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+
+from jesenska.base.errors import InvalidConfigError
+from jesenska.config.layers import BrokerConfig
+
+_UNLIMITED_SECONDS = float("inf")
+
+
+class ConnectionLimits:
+    """The limits as a configuration has them; InvalidConfigError for overrides that cannot be read."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        idle_ms = config.integer("connections.max.idle.ms")
+        self.idle_seconds = idle_ms / 1000 if idle_ms >= 0 else _UNLIMITED_SECONDS
+        self._all = config.integer("max.connections")
+        self._per_host = config.integer("max.connections.per.ip")
+        self._overrides = _overrides(config.string("max.connections.per.ip.overrides") or "")
+        self._send_bytes = _explicit(config, "socket.send.buffer.bytes")
+        self._receive_bytes = _explicit(config, "socket.receive.buffer.bytes")
+
+    def refuse(self, host: str, connections: int, from_host: int) -> str | None:
+        """Why another connection from the host is not taken; None if it is."""
+        if connections >= self._all:
+            return f"max.connections={self._all} is reached"
+        limit = self._overrides.get(host, self._per_host)
+        return f"{limit} connections from one address are allowed (max.connections.per.ip)" if from_host >= limit else None
+
+    def size_buffers(self, sock: socket.socket) -> None:
+        for option, size in ((socket.SO_SNDBUF, self._send_bytes), (socket.SO_RCVBUF, self._receive_bytes)):
+            if size is not None:
+                with suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+def _explicit(config: BrokerConfig, name: str) -> int | None:
+    size = config.integer(name) if config.is_set(name) else -1
+    return size if size > 0 else None
+
+
+def _overrides(text: str) -> dict[str, int]:
+    """Limits by address, of `host:count` separated by commas; names are looked up once."""
+    found = {}
+    for item in filter(None, (piece.strip() for piece in text.split(","))):
+        host, _, count = item.rpartition(":")
+        if not host or not count.isdigit():
+            raise InvalidConfigError(f"max.connections.per.ip.overrides holds {item!r}; write address:count, separated by commas.")
+        try:
+            address = socket.gethostbyname(host.strip("[]")) if ":" not in host else host.strip("[]")
+        except OSError:
+            raise InvalidConfigError(f"max.connections.per.ip.overrides names {host}, which has no address.") from None
+        found[address] = int(count)
+    return found

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from jesenska.base.errors import InvalidConfigError
+from jesenska.broker.connection_limits import ConnectionLimits
+from jesenska.config.layers import BrokerConfig
+from jesenska.testing import BrokerProcess
+
+API_VERSIONS_0 = bytes.fromhex("0000000a 0012 0000 00000001 0000".replace(" ", ""))
+
+
+def limits(**settings: str) -> ConnectionLimits:
+    return ConnectionLimits(BrokerConfig({name.replace("_", "."): value for name, value in settings.items()}))
+
+
+def test_connections_are_counted_over_all_and_by_address() -> None:
+    found = limits(max_connections="3", max_connections_per_ip="2", max_connections_per_ip_overrides="127.0.0.9:1,[::1]:0")
+    assert found.refuse("127.0.0.1", 2, 1) is None
+    assert "max.connections=3" in str(found.refuse("127.0.0.1", 3, 0))
+    assert "2 connections" in str(found.refuse("127.0.0.1", 2, 2))
+    assert "1 connections" in str(found.refuse("127.0.0.9", 1, 1))
+    assert "0 connections" in str(found.refuse("::1", 0, 0))
+
+
+def test_overrides_that_cannot_be_read_are_refused() -> None:
+    with pytest.raises(InvalidConfigError, match="is not host:count"):
+        limits(max_connections_per_ip_overrides="127.0.0.1")
+
+
+def test_an_idle_connection_is_closed_and_one_over_the_limit_is_not_taken(tmp_path: Path) -> None:
+    settings = {"connections.max.idle.ms": "500", "max.connections.per.ip": "2"}
+    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
+        first = socket.create_connection((broker.host, broker.port), 10)
+        second = socket.create_connection((broker.host, broker.port), 10)
+        for client in (first, second):
+            client.sendall(API_VERSIONS_0)
+            assert client.recv(4)
+        third = socket.create_connection((broker.host, broker.port), 10)
+        assert third.recv(1) == b""
+        third.close()
+        first.settimeout(20)
+        while first.recv(4096):
+            pass
+        first.close()
+        second.close()
+    assert "max.connections.per.ip" in broker.log
