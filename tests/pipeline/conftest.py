@@ -45,7 +45,12 @@ class Topics:
         topic = name or f"topic-{os.getpid()}-{next(_numbers)}"
         new = NewTopic(topic, partitions, 1, {key.replace("_", "."): value for key, value in configs.items()})
         self._raise(self._connection.run(Admin(self._cluster).create_topics([new])))
-        self._connection.persist(lambda: self._cluster.topic(topic))
+
+        async def there() -> None:
+            while topic not in await self._cluster.topics():
+                await asyncio.sleep(0.02)
+
+        self._connection.run(asyncio.wait_for(there(), 20))
         return topic
 
     def delete(self, topic: str) -> None:

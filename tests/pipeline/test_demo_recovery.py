@@ -125,38 +125,38 @@ def _assert_results(demo: Demo, address: str, scratch: Path) -> None:
 
 
 def test_results_equal_the_csv_files_after_the_driver_and_the_broker_were_killed(demo: Demo, tmp_path: Path) -> None:
-    driver = demo.start()
-    demo.wait_for(r", [1-9][\d,]* counted")
-    driver.kill()
+    driver = demo.start("--speed-up", "500000")
+    demo.wait_for(r"[1-9][\d,]* of [\d,]+ flights sent")
+    driver.kill()  # while it sends
     driver.wait()
     address, broker = demo.broker()
+    assert 0 < sum(_end_offsets(address, "flights")) < FLIGHTS
+
+    driver = demo.start()
+    demo.wait_for(f"Using the demo's broker that runs at {re.escape(address)}")
+    demo.wait_for("going on from its checkpoint")
+    demo.wait_for(r", [1-9][\d,]* counted")
+    driver.kill()  # while it counts
+    driver.wait()
 
     demo.start()
-    demo.wait_for(f"Using the demo's broker that runs at {re.escape(address)}")
     demo.wait_for("going on from its checkpoint")
     demo.wait_for(r", [1-9][\d,]* counted")
     os.kill(broker, signal.SIGKILL)
     assert demo.finish() == 1
     assert "The broker has ended: run the demo again" in "".join(demo.said)
 
-    demo.start()
+    last = demo.start()
     demo.wait_for("going on from its checkpoint")
-    demo.wait_for("Visibility at departure")
+    demo.wait_for("stays up at .* until Ctrl-C")
     _assert_results(demo, demo.broker()[0], tmp_path)
+    assert sum(_end_offsets(demo.broker()[0], "flights")) == FLIGHTS  # none left out, none twice
 
-
-def test_a_run_killed_while_it_sends_leaves_no_flight_out_and_sends_none_twice(demo: Demo, tmp_path: Path) -> None:
-    driver = demo.start("--speed-up", "500000")
-    demo.wait_for(r"[1-9][\d,]* of [\d,]+ flights sent")
-    driver.kill()
-    driver.wait()
-
-    demo.start()
-    demo.wait_for("Visibility at departure")
-    address = demo.broker()[0]
-    _assert_results(demo, address, tmp_path)
-    sent = _end_offsets(address, "flights")
-    assert sum(sent) == FLIGHTS
+    last.send_signal(signal.SIGINT)
+    assert demo.finish() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(demo.broker()[1], 0)
+    assert (demo.folder / "broker" / ".kafka_cleanshutdown").exists()
 
 
 def _end_offsets(address: str, topic: str) -> list[int]:
@@ -173,22 +173,10 @@ def _end_offsets(address: str, topic: str) -> list[int]:
 
 
 def test_a_later_run_begins_anew_and_the_exit_option_ends_the_broker(demo: Demo, tmp_path: Path) -> None:
-    demo.start("--exit")
-    assert demo.finish() == 0
-    first = direct.in_parquet(demo.folder)
-    with pytest.raises(ProcessLookupError):
-        os.kill(demo.broker()[1], 0)
-    demo.start("--exit")
-    assert demo.finish() == 0
+    for _ in range(2):
+        demo.start("--exit", "--flights", "2000")
+        assert demo.finish() == 0
+        assert direct.in_parquet(demo.folder) == direct.expected(tmp_path, 2000)
+        with pytest.raises(ProcessLookupError):
+            os.kill(demo.broker()[1], 0)
     assert "going on" not in "".join(demo.said)
-    assert direct.in_parquet(demo.folder) == first == direct.expected(tmp_path, FLIGHTS)
-
-
-def test_ctrl_c_while_the_broker_stays_up_ends_it_in_order(demo: Demo) -> None:
-    running = demo.start()
-    demo.wait_for("stays up at .* until Ctrl-C")
-    running.send_signal(signal.SIGINT)
-    assert demo.finish() == 0
-    with pytest.raises(ProcessLookupError):
-        os.kill(demo.broker()[1], 0)
-    assert (demo.folder / "broker" / ".kafka_cleanshutdown").exists()

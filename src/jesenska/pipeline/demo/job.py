@@ -56,7 +56,7 @@ def start(spark: SparkSession, address: str, folder: Path, per_trigger: int) -> 
         .select(F.from_json(F.col("value").cast("string"), _FLIGHT).alias("flight"))
         .select("flight.*")
     )
-    counts = _counted(_joined(flights, {topic: _reference(spark, address, topic) for topic in _REFERENCES}))
+    counts = _counted(_joined(flights, _references(spark, address)))
     return (
         counts.writeStream.outputMode("update")
         .queryName("flights")
@@ -66,15 +66,17 @@ def start(spark: SparkSession, address: str, folder: Path, per_trigger: int) -> 
     )
 
 
-def _reference(spark: SparkSession, address: str, topic: str) -> DataFrame:
-    """The last record of each key of a topic."""
+def _references(spark: SparkSession, address: str) -> dict[str, DataFrame]:
+    """The last record of each key of each reference topic, read once."""
     from pyspark.sql import functions as F
 
-    schema, keys = _REFERENCES[topic]
-    records = spark.read.format("jesenska").option("kafka.bootstrap.servers", address).option("subscribe", topic).load()
-    last = records.groupBy("key").agg(F.max_by("value", "offset").alias("value"))
-    rows = last.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select("row.*")
-    return F.broadcast(rows.dropDuplicates(list(keys)).cache())
+    reader = spark.read.format("jesenska").option("kafka.bootstrap.servers", address).option("subscribe", ",".join(_REFERENCES))
+    last = reader.load().groupBy("topic", "key").agg(F.max_by("value", "offset").cast("string").alias("value")).coalesce(1).cache()
+    found = {}
+    for topic, (schema, keys) in _REFERENCES.items():
+        rows = last.where(F.col("topic") == topic).select(F.from_json("value", schema).alias("row")).select("row.*")
+        found[topic] = F.broadcast(rows.dropDuplicates(list(keys)))
+    return found
 
 
 def _joined(flights: DataFrame, references: dict[str, DataFrame]) -> DataFrame:

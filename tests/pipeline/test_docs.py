@@ -1,0 +1,35 @@
+"""The examples of docs/pipeline.md run as they stand there, with the address of a broker that is up."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.pipeline.conftest import Reading, Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = Path(__file__).parents[2] / "docs" / "pipeline.md"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_the_examples_of_the_page_run(
+    spark: SparkSession, bootstrap: str, topics: Topics, reading: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [topics.create(2), topics.create(2)]
+    examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(examples) == 2
+    scope: dict[str, Any] = {}
+    for text in examples:
+        for written, here in (('"127.0.0.1:9092"', repr(bootstrap)), ('"orders"', repr(names[0])), ('"shouted-orders"', repr(names[1]))):
+            text = text.replace(written, here)
+        text = text.replace("checkpoints/shouted", str(tmp_path / "checkpoint"))
+        exec(compile(text, str(PAGE), "exec"), scope)
+    assert "3 apples" in capsys.readouterr().out
+    assert sorted(row.value for row in reading.batch(subscribe=names[1]).collect()) == [b"1 PEAR", b"2 PLUMS", b"3 APPLES"]
