@@ -100,7 +100,7 @@ class _RangeReader:
             await self._nothing_there(answer)
             return None
         assert isinstance(data, memoryview)
-        following, buffers = _whole_batches(data, answer, self._options.read_committed)
+        following, buffers = whole_batches(data, answer, self._options.read_committed)
         if following <= start:
             self._fetch_bytes = min(self._fetch_bytes * 2, FETCH_ONE_BATCH_MAX_BYTES)
             return None
@@ -161,7 +161,7 @@ async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: in
     raise NetworkException(f"{key}: the broker's answer leaves the partition out.")
 
 
-def _whole_batches(data: memoryview, answer: FetchResponsePartition, read_committed: bool) -> tuple[int, tuple[memoryview, ...]]:
+def whole_batches(data: memoryview, answer: FetchResponsePartition, read_committed: bool) -> tuple[int, tuple[memoryview, ...]]:
     """The offset behind the last whole batch, and the data without batches of aborted transactions."""
     following = -1
     aborted = sorted(((item.first_offset, item.producer_id) for item in answer.aborted_transactions or ()), reverse=True) if read_committed else []
