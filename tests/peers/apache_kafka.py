@@ -135,7 +135,8 @@ def java_command(version: str, main_class: str, *arguments: str, heap: str = "1g
     return [*command, "-cp", f"{folder}/*", main_class, *arguments]
 
 
-def tool_command(version: str, name: str, *arguments: str, heap: str = "512m") -> list[str]:
+def tool_class(version: str, name: str) -> str:
+    """The main class of a tool in that release."""
     classes = TOOLS[name]
     candidates = list(classes) if _numbers(version) < (4, 0) else list(reversed(classes))
     # 3.x moved tools one by one: take the class that this release's jars hold.
@@ -146,8 +147,12 @@ def tool_command(version: str, name: str, *arguments: str, heap: str = "512m") -
             held.update(archive.namelist())
     for candidate in candidates:
         if candidate.replace(".", "/") + ".class" in held or candidate.startswith("org.apache.zookeeper"):
-            return java_command(version, candidate, *arguments, heap=heap)
+            return candidate
     raise SystemExit(f"Apache Kafka {version} has no {name}")
+
+
+def tool_command(version: str, name: str, *arguments: str, heap: str = "512m") -> list[str]:
+    return java_command(version, tool_class(version, name), *arguments, heap=heap)
 
 
 def free_port() -> int:
