@@ -1,0 +1,364 @@
+"""kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex and .snapshot. Flags and output of Apache
+Kafka 3.9.1's tool (bin/kafka-dump-log.sh); indexes are checked against the .log file beside them.
+
+    baseOffset: 0 lastOffset: 2 count: 3 ... compresscodec: none crc: 460103469 isvalid: true
+    | offset: 0 CreateTime: 1795232481174 keySize: -1 valueSize: 5 sequence: 0 headerKeys: [] payload: hello
+
+Differs from Kafka's tool: the exit code is 1 where something is wrong (a CRC, an index, bytes at the end that are no batch). Left out: message sets
+(magic 0 and 1), .txnindex, and the decoders of internal topics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from jesenska.base.clock import SystemClock
+from jesenska.base.errors import CorruptMessageError, JesenskaError, KafkaError
+from jesenska.cli.tool import QUIET_SECONDS, Parser, add_output, print_json, run, sentence
+from jesenska.log.producer_state import decode_snapshot
+from jesenska.records.batch import iter_headers, verify_crc
+from jesenska.records.decode import control_marker, decode_batch
+from jesenska.records.header import HEADER_SIZE, BatchHeader, Codec, TimestampType, read_header
+from jesenska.records.record import Record
+
+_OFFSET_ENTRY = Struct(">ii")
+_TIME_ENTRY = Struct(">qi")
+_TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
+_DECODERS = ("offsets_decoder", "transaction_log_decoder", "cluster_metadata_decoder", "share_group_state_decoder", "remote_log_metadata_decoder")
+
+Data = memoryview
+
+
+def _parser() -> Parser:
+    parser = Parser("kafka-dump-log", "Prints what stands in the files of a log: segments, indexes, snapshots of producers.")
+    parser.add_argument("--files", metavar="FILE[,...]", help="REQUIRED: The files, separated by commas.")
+    parser.add_argument("--print-data-log", action="store_true", help="Print keys and values, too.")
+    parser.add_argument("--deep-iteration", action="store_true", help="Print each record, not only the batches.")
+    parser.add_argument("--skip-record-metadata", action="store_true", help="Of each record print only key and value.")
+    parser.add_argument("--max-bytes", type=int, default=None, metavar="N", help="Read only so many bytes of each .log file.")
+    parser.add_argument("--index-sanity-check", action="store_true", help="Only check that indexes are well formed.")
+    parser.add_argument("--verify-index-only", action="store_true", help="Check indexes against the log without printing their entries.")
+    for accepted in ("--max-message-size", "--value-decoder-class", "--key-decoder-class"):
+        parser.add_argument(accepted, help=argparse.SUPPRESS)
+    for decoder in _DECODERS:
+        parser.add_argument("--" + decoder.replace("_", "-"), action="store_true", help=argparse.SUPPRESS)
+    add_output(parser)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    return run(parser, arguments, lambda options: _work(parser, options))
+
+
+def _work(parser: Parser, options: argparse.Namespace) -> int:
+    if not options.files:
+        parser.error("Missing required argument --files")
+    for decoder in _DECODERS:
+        if getattr(options, decoder):
+            raise JesenskaError(f"--{decoder.replace('_', '-')} is not built yet: without it keys and values are printed as text.")
+    if options.max_bytes is not None and options.max_bytes < 0:
+        parser.error("--max-bytes must not be negative")
+    good = True
+    for name in options.files.split(","):
+        good &= _Dump(Path(name.strip()), options).run()
+    return 0 if good else 1
+
+
+class _Dump:
+    """One file. `run` is False where something in it is wrong."""
+
+    def __init__(self, path: Path, options: argparse.Namespace) -> None:
+        self._path = path
+        self._options = options
+        self._json = options.output == "json"
+        self._clock = SystemClock()
+        self._told_at = self._clock.monotonic()
+
+    def run(self) -> bool:
+        kinds: dict[str, Callable[[Data], bool]] = {".log": self._log, ".index": self._index, ".timeindex": self._time_index, ".snapshot": self._snapshot}
+        self._say(f"Dumping {self._path}")
+        dump = kinds.get(self._path.suffix)
+        if dump is None:
+            print(f"kafka-dump-log: {self._path} is left out: only files that end in {', '.join(kinds)} are read.", file=sys.stderr)
+            return False
+        return dump(_content(self._path))
+
+    def _say(self, text: str) -> None:
+        if not self._json:
+            print(text)
+
+    def _wrong(self, text: str, **document: Any) -> None:
+        if self._json:
+            print_json({"file": str(self._path), "problem": text, **document})
+        else:
+            print(text)
+
+    def _progress(self, position: int, size: int) -> None:
+        now = self._clock.monotonic()
+        if now - self._told_at >= QUIET_SECONDS:
+            self._told_at = now
+            print(f"{self._path.name}: {100 * position // size} % read", file=sys.stderr, flush=True)
+
+    # --- .log -----------------------------------------------------------------------------------------------------------------------------
+
+    def _log(self, data: Data) -> bool:
+        self._say(f"Log starting offset: {_base_offset(self._path)}")
+        options = self._options
+        each_record = options.deep_iteration or options.print_data_log
+        limit = len(data) if options.max_bytes is None else options.max_bytes
+        good = True
+        end = 0
+        gaps: list[tuple[int, int]] = []
+        last = -1
+        try:
+            for position, header in iter_headers(data):
+                if position + header.size_bytes > limit:
+                    break
+                valid = _is_valid(data, position, header)
+                good &= valid
+                self._batch(position, header, valid)
+                if each_record:
+                    for record in decode_batch(data, position, False, header):
+                        if last >= 0 and record.offset != last + 1:
+                            gaps.append((last, record.offset))
+                        last = record.offset
+                        self._record(header, record)
+                end = position + header.size_bytes
+                self._progress(end, len(data))
+        except KafkaError as error:
+            print(f"kafka-dump-log: {self._path} cannot be read from position {end} on: {sentence(error)}", file=sys.stderr)
+            good = False
+        if options.max_bytes is None and end < len(data):
+            self._wrong(f"Found {len(data) - end} invalid bytes at the end of {self._path.name}")
+            good = False
+        if gaps:
+            # Compaction leaves gaps, so they are told and are no fault.
+            self._say(f"Non-consecutive offsets in {self._path}")
+            for before, after in gaps:
+                self._say(f"  {before} is followed by {after}")
+        return good
+
+    def _batch(self, position: int, header: BatchHeader, valid: bool) -> None:
+        codec = _codec(header)
+        horizon = f"OptionalLong[{header.base_timestamp}]" if header.has_delete_horizon else "OptionalLong.empty"
+        if self._json:
+            print_json(
+                header._asdict()
+                | {"file": str(self._path), "position": position, "size": header.size_bytes, "lastOffset": header.last_offset, "codec": codec, "valid": valid}
+            )
+            return
+        print(
+            f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} baseSequence: {header.base_sequence} "
+            f"lastSequence: {header.last_sequence} producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
+            f"partitionLeaderEpoch: {header.partition_leader_epoch} isTransactional: {_word(header.is_transactional)} isControl: {_word(header.is_control)} "
+            f"deleteHorizonMs: {horizon} position: {position} {_TIMESTAMP_TYPES[header.timestamp_type]}: {header.max_timestamp} size: {header.size_bytes} "
+            f"magic: {header.magic} compresscodec: {codec} crc: {header.crc} isvalid: {_word(valid)}"
+        )
+
+    def _record(self, header: BatchHeader, record: Record) -> None:
+        sequence = (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF if header.base_sequence >= 0 else -1
+        if self._json:
+            document = {"offset": record.offset, "timestamp": record.timestamp_ms, "sequence": sequence, "headerKeys": [name for name, _ in record.headers]}
+            if self._options.print_data_log:
+                document |= {"key": _shown(record.key), "value": _shown(record.value)}
+            print_json(document)
+            return
+        line, prefix = "", "| "
+        if not self._options.skip_record_metadata:
+            line = (
+                f"| offset: {record.offset} {_TIMESTAMP_TYPES[header.timestamp_type]}: {record.timestamp_ms} keySize: {_size(record.key)} "
+                f"valueSize: {_size(record.value)} sequence: {sequence} headerKeys: [{','.join(name for name, _ in record.headers)}]"
+            )
+            prefix = " "
+            if header.is_control:
+                marker = control_marker(record)
+                line += f" endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}"
+        if self._options.print_data_log and not header.is_control:
+            if record.key is not None:
+                line += f"{prefix}key: {_shown(record.key)}"
+            if record.value is not None:
+                line += f" payload: {_shown(record.value)}"
+        print(line)
+
+    # --- indexes --------------------------------------------------------------------------------------------------------------------------
+
+    def _entries(self, data: Data, entry: Struct) -> list[tuple[int, int]] | None:
+        """The entries before the zeros that an index of an active segment ends in; None, said, where there are none."""
+        if len(data) % entry.size:
+            raise JesenskaError(f"{self._path} has {len(data)} bytes, which is no multiple of an entry's {entry.size}: the index is corrupt; delete it.")
+        found: list[tuple[int, int]] = []
+        for values in entry.iter_unpack(data):
+            if values == (0, 0):
+                break
+            found.append((values[0], values[1]))
+        if not found:
+            self._say(f"{self._path} is empty.")
+            return None
+        return found
+
+    def _sane(self, problem: str | None) -> bool:
+        """For --index-sanity-check."""
+        if problem is not None:
+            self._wrong(f"{self._path} is corrupt: {problem}.")
+            return False
+        self._say(f"{self._path} passed sanity check.")
+        return True
+
+    def _index(self, data: Data) -> bool:
+        entries = self._entries(data, _OFFSET_ENTRY)
+        if entries is None:
+            return True
+        base = _base_offset(self._path)
+        if self._options.index_sanity_check:
+            rising = all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(entries))
+            return self._sane(None if rising and entries[0][0] >= 0 else "its entries do not go up")
+        log = _content(self._path.with_suffix(".log"))
+        mismatches: list[tuple[int, int]] = []
+        for number, (relative, position) in enumerate(entries):
+            actual = _last_offset_at(log, position)
+            if actual != base + relative:
+                mismatches.append((base + relative, actual))
+            if not self._options.verify_index_only:
+                self._entry("offset", base + relative, "position", position)
+            self._progress(number, len(entries))
+        if mismatches:
+            self._wrong(f"Mismatches in :{self._path}", mismatches=mismatches)
+            for offset, actual in mismatches:
+                self._say(f"  Index offset: {offset}, log offset: {actual}")
+        return not mismatches
+
+    def _entry(self, first: str, one: int, second: str, two: int) -> None:
+        if self._json:
+            print_json({first: one, second: two})
+        else:
+            print(f"{first}: {one} {second}: {two}")
+
+    def _time_index(self, data: Data) -> bool:
+        entries = self._entries(data, _TIME_ENTRY)
+        if entries is None:
+            return True
+        base = _base_offset(self._path)
+        if self._options.index_sanity_check:
+            rising = all(one[0] < two[0] and one[1] <= two[1] for one, two in pairwise(entries))
+            return self._sane(None if rising else "its entries do not go up")
+        log = _content(self._path.with_suffix(".log"))
+        batches = iter_headers(log)
+        mismatches: list[tuple[int, int]] = []
+        disorder: list[tuple[int, int]] = []
+        largest = before = -1
+        for timestamp, relative in entries:
+            # An entry is the largest timestamp up to its offset; batches are passed once, since offsets go up.
+            largest = max(largest, _largest_up_to(batches, base + relative))
+            if largest != timestamp:
+                mismatches.append((timestamp, largest))
+            if timestamp <= before:
+                disorder.append((timestamp, before))
+            before = timestamp
+            if not self._options.verify_index_only:
+                self._entry("timestamp", timestamp, "offset", base + relative)
+        if mismatches:
+            self._wrong(f"Found timestamp mismatch in :{self._path}", mismatches=mismatches)
+            for timestamp, actual in mismatches:
+                self._say(f"  Index timestamp: {timestamp}, log timestamp: {actual}")
+        if disorder:
+            self._wrong(f"Found out of order timestamp in :{self._path}", disorder=disorder)
+            for timestamp, earlier in disorder:
+                self._say(f"  Index timestamp: {timestamp}, Previously indexed timestamp: {earlier}")
+        return not mismatches and not disorder
+
+    # --- .snapshot ------------------------------------------------------------------------------------------------------------------------
+
+    def _snapshot(self, data: Data) -> bool:
+        try:
+            entries = decode_snapshot(bytes(data), 0)
+        except CorruptMessageError as error:
+            raise JesenskaError(f"{self._path} is corrupt: {sentence(error)} A broker that starts rebuilds it; it can be deleted.") from error
+        for item in entries:
+            if self._json:
+                print_json({"producerId": item.producer_id, "producerEpoch": item.producer_epoch, "lastSequence": item.last_sequence})
+                continue
+            open_since = "OptionalLong.empty" if item.current_txn_first_offset < 0 else f"OptionalLong[{item.current_txn_first_offset}]"
+            line = (
+                f"producerId: {item.producer_id} producerEpoch: {item.producer_epoch} coordinatorEpoch: {item.coordinator_epoch} "
+                f"currentTxnFirstOffset: {open_since} lastTimestamp: {item.last_timestamp} "
+            )
+            if item.batches:
+                batch = item.batches[-1]
+                line += (
+                    f"firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} lastOffset: {batch.last_offset} "
+                    f"offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp}"
+                )
+            print(line)
+        return True
+
+
+def _content(path: Path) -> Data:
+    try:
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b"")
+    except OSError as error:
+        raise JesenskaError(f"The file {path} cannot be read ({error.strerror}): name one that exists.") from error
+
+
+def _base_offset(path: Path) -> int:
+    """The offset in a segment file's name."""
+    stem = path.name.partition(".")[0]
+    if not (stem.isascii() and stem.isdigit()):
+        raise JesenskaError(f"{path} has no offset in its name: segment files are named like 00000000000000000000{path.suffix}.")
+    return int(stem)
+
+
+def _is_valid(data: Data, position: int, header: BatchHeader) -> bool:
+    try:
+        verify_crc(data, position, header)
+    except CorruptMessageError:
+        return False
+    return True
+
+
+def _last_offset_at(log: Data, position: int) -> int:
+    """Last offset of the batch at a position, -1 where none begins."""
+    if not 0 <= position <= len(log) - HEADER_SIZE:
+        return -1
+    try:
+        return read_header(log, position).last_offset
+    except KafkaError:
+        return -1
+
+
+def _largest_up_to(batches: Iterator[tuple[int, BatchHeader]], offset: int) -> int:
+    largest = -1
+    for _, header in batches:
+        largest = max(largest, header.max_timestamp)
+        if header.last_offset >= offset:
+            break
+    return largest
+
+
+def _codec(header: BatchHeader) -> str:
+    number = header.attributes & 7
+    return Codec(number).name.lower() if number <= Codec.ZSTD else str(number)
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _shown(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="replace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
