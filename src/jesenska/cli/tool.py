@@ -31,6 +31,9 @@ QUIET_SECONDS = 2.0
 class Parser(argparse.ArgumentParser):
     """Flags without abbreviations; a mistake prints the options and one sentence."""
 
+    #: Whether the tool does something sensible without arguments.
+    runs_without_arguments = False
+
     def __init__(self, name: str, description: str) -> None:
         super().__init__(prog=name, description=description, allow_abbrev=False, formatter_class=_Wide)
         self.add_argument("--version", action="version", version=f"{name} of jesenska {__version__}", help="Display the release and exit.")
@@ -49,7 +52,7 @@ class _Wide(argparse.HelpFormatter):
 def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], int | None]) -> int:
     """Parses and works; a tool without arguments prints its options and fails, as Kafka's do."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given and parser_needs_arguments(parser):
+    if not given and not parser.runs_without_arguments:
         parser.print_help(sys.stderr)
         return FAILED
     options = parser.parse_args(given)
@@ -80,10 +83,6 @@ def run_async(parser: Parser, arguments: Sequence[str] | None, work: Callable[[a
         return await work(options)
 
     return run(parser, arguments, lambda options: asyncio.run(main(options)))
-
-
-def parser_needs_arguments(parser: Parser) -> bool:
-    return not getattr(parser, "runs_without_arguments", False)
 
 
 def sentence(error: BaseException) -> str:
