@@ -1,0 +1,402 @@
+"""A member of a consumer group: joins, shares partitions, reads them, commits, and leaves.
+
+    find the coordinator -> JoinGroup -> (leader: share out) -> SyncGroup -> read; heartbeats beside it
+         ^                                                                     |
+         +------------- REBALANCE_IN_PROGRESS, lost coordinator, expiry -------+
+
+`poll` is what drives it: it joins where that is due, then gives records of the partitions that are this member's. Heartbeats run as a task
+meanwhile, so a slow consumer is not taken for dead, but a member that does not poll for `max_poll_interval_seconds` leaves.
+
+With an eager protocol (range, roundrobin, sticky) a member commits and gives up everything before it joins again; with cooperative-sticky it keeps
+what it has, gives up what the answer no longer names, and joins once more for others to get that.
+
+Left out: the new group protocol (KIP-848), transactions; the public API comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TypeVar
+
+from jesenska.base.errors import (
+    CoordinatorNotAvailableError,
+    ErrorCode,
+    InvalidRequestError,
+    KafkaError,
+    NetworkException,
+    RequestTimedOutError,
+)
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.assignors import ASSIGNORS, COOPERATIVE, MemberView
+from jesenska.client.cluster import Cluster
+from jesenska.client.consumer import Consumer
+from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
+from jesenska.records.record import Record
+from jesenska.wire.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+    owned_of,
+)
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember, LeaveGroupResponse
+from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+Answer = TypeVar("Answer", bound=Message)
+
+_ONE_GROUP_PER_REQUEST = 7
+_ONE_KEY_PER_REQUEST = 3
+_NAMES_NOT_IDS = 9
+_COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_JOIN_AGAIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED)
+_FORGET_ID = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
+
+RebalanceCallback = Callable[[Sequence[TopicPartition]], None]
+
+
+class GroupConsumer:
+    """Reads topics as a member of `group_id`. Offsets are committed on `commit`, before a rebalance, and, with `auto_commit_seconds`, in between."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        topics: Collection[str],
+        *,
+        assignors: Sequence[str] = ("range", "cooperative-sticky"),
+        group_instance_id: str | None = None,
+        session_timeout_seconds: float = 45.0,
+        rebalance_timeout_seconds: float = 300.0,
+        heartbeat_seconds: float = 3.0,
+        auto_commit_seconds: float | None = 5.0,
+        auto_offset_reset: str = "latest",
+        on_assigned: RebalanceCallback = lambda _: None,
+        on_revoked: RebalanceCallback = lambda _: None,
+        max_wait_seconds: float = 0.5,
+        max_partition_bytes: int = 1024 * 1024,
+        isolation_level: int = 0,
+    ) -> None:
+        unknown = [name for name in assignors if name not in ASSIGNORS]
+        if unknown or not assignors:
+            raise InvalidRequestError(f"partition.assignment.strategy names {unknown}: use {', '.join(ASSIGNORS)}.")
+        if not group_id:
+            raise InvalidRequestError("A group needs a name: give --group.")
+        self.cluster = cluster
+        self.group_id = group_id
+        self.topics = frozenset(topics)
+        self.member_id = ""
+        self.generation = -1
+        self._assignors = tuple(assignors)
+        self._instance_id = group_instance_id
+        self._session_ms = int(session_timeout_seconds * 1000)
+        self._rebalance_ms = int(rebalance_timeout_seconds * 1000)
+        self._heartbeat_seconds = heartbeat_seconds
+        self._auto_commit_seconds = auto_commit_seconds
+        self._auto_offset_reset = auto_offset_reset
+        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        self._coordinator: int | None = None
+        self._join_due = True
+        self._owned: set[TopicPartition] = set()
+        self._heart: asyncio.Task[None] | None = None
+        self._fatal: KafkaError | None = None
+        self._committed_at = cluster.clock.monotonic()
+        self._purpose = f"group-{id(self):x}"
+        self._consumer = Consumer(
+            cluster,
+            auto_offset_reset=auto_offset_reset,
+            max_wait_seconds=max_wait_seconds,
+            max_partition_bytes=max_partition_bytes,
+            isolation_level=isolation_level,
+        )
+
+    async def __aenter__(self) -> GroupConsumer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._owned)
+
+    def position(self, topic_partition: TopicPartition) -> int:
+        return self._consumer.position(topic_partition)
+
+    # --- reading ------------------------------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout_seconds: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
+        """Records of this member's partitions; empty if none came in time. Joins first where that is due, which may take the group's time."""
+        if self._fatal is not None:
+            raise self._fatal
+        deadline = self.cluster.clock.monotonic() + timeout_seconds
+        while self._join_due:
+            await self._rejoin()
+            if self.cluster.clock.monotonic() >= deadline:
+                return {}
+        if self._auto_commit_seconds is not None and self.cluster.clock.monotonic() - self._committed_at >= self._auto_commit_seconds:
+            await self._commit_quietly()
+        left = max(0.0, deadline - self.cluster.clock.monotonic())
+        if not self._owned:
+            # Nothing is ours: a rebalance may give us something.
+            await asyncio.sleep(min(left, self._heartbeat_seconds / 2))
+            return {}
+        return await self._consumer.poll(left, max_records)
+
+    # --- the coordinator ----------------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, request: Message, response: type[Answer], *, at_most: int | None = None, timeout_seconds: float | None = None) -> Answer:
+        """Asks the coordinator, on a connection of the group's own: a JoinGroup waits for others."""
+        if self._coordinator is None:
+            self._coordinator = await find_coordinator(self.cluster, self.group_id)
+        try:
+            channel = await self.cluster.channel_of(self._coordinator, self._purpose)
+            return await channel.request(request, response, timeout_seconds=timeout_seconds or self.cluster.request_timeout_seconds, at_most=at_most)
+        except (NetworkException, RequestTimedOutError):
+            self._coordinator = None
+            raise
+
+    def _heard(self, code: int) -> KafkaError | None:
+        """What an answer's error means for the member; None if there is none."""
+        if code == ErrorCode.NONE:
+            return None
+        if code in _COORDINATOR_MOVED:
+            self._coordinator = None
+        if code in _JOIN_AGAIN:
+            self._join_due = True
+        if code in _FORGET_ID:
+            self.generation = -1
+            if code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+        name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
+        error = KafkaError.of(code, f"Group {self.group_id}: the coordinator answers {name}.")
+        if code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED):
+            self._fatal = error
+        return error
+
+    # --- joining ------------------------------------------------------------------------------------------------------------------------
+
+    async def _rejoin(self) -> None:
+        """One attempt to be in the group's current generation; what passes is tried again by the caller."""
+        try:
+            await self._stop_heart()
+            if not self._cooperative:
+                await self._give_up(self._owned)
+            joined = await self._join()
+            if joined is None:
+                return
+            await self._sync(joined)
+        except KafkaError as error:
+            if not error.retriable and error.code not in _JOIN_AGAIN:
+                raise
+            await asyncio.sleep(self.cluster.retry_backoff_seconds)
+
+    @property
+    def _cooperative(self) -> bool:
+        return all(name in COOPERATIVE for name in self._assignors)
+
+    async def _join(self) -> JoinGroupResponse | None:
+        metadata = encode_subscription(sorted(self.topics), sorted(self._owned), self.generation)
+        request = JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._rebalance_ms,
+            member_id=self.member_id,
+            group_instance_id=self._instance_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in self._assignors],
+        )
+        answer = await self._ask(request, JoinGroupResponse, timeout_seconds=self._rebalance_ms / 1000 + 5)
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = answer.member_id
+            return None
+        error = self._heard(answer.error_code)
+        if error is not None:
+            raise error
+        self.member_id, self.generation = answer.member_id, answer.generation_id
+        return answer
+
+    async def _sync(self, joined: JoinGroupResponse) -> None:
+        shares: dict[str, list[TopicPartition]] = {}
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            shares = await self._share_out(joined)
+        request = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            group_instance_id=self._instance_id,
+            protocol_type=joined.protocol_type,
+            protocol_name=joined.protocol_name,
+            assignments=[SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(keys)) for member, keys in shares.items()],
+        )
+        answer = await self._ask(request, SyncGroupResponse, timeout_seconds=self._rebalance_ms / 1000 + 5)
+        error = self._heard(answer.error_code)
+        if error is not None:
+            raise error
+        self._join_due = False
+        await self._take(set(decode_assignment(bytes(answer.assignment))), joined.protocol_name or "")
+        self._heart = asyncio.get_running_loop().create_task(self._beat())
+
+    async def _share_out(self, joined: JoinGroupResponse) -> dict[str, list[TopicPartition]]:
+        members = []
+        for item in joined.members:
+            said = decode_subscription(bytes(item.metadata))
+            members.append(MemberView(item.member_id, frozenset(said.topics), frozenset(owned_of(said)), said.generation_id, item.group_instance_id))
+        counts: dict[str, int] = {}
+        for topic in sorted({topic for member in members for topic in member.topics}):
+            with suppress(KafkaError):
+                counts[topic] = len((await self.cluster.topic(topic)).partitions)
+        return ASSIGNORS[joined.protocol_name or ""](members, counts)
+
+    async def _take(self, assigned: set[TopicPartition], protocol: str) -> None:
+        lost, new = self._owned - assigned, assigned - self._owned
+        if lost:
+            await self._give_up(lost)
+            # With a cooperative protocol others get what was given up in the rebalance that follows.
+            self._join_due = protocol in COOPERATIVE
+        positions: dict[TopicPartition, int] = {key: self._consumer.position(key) for key in assigned & self._consumer.assignment()}
+        if new:
+            positions.update(await self._starting_offsets(new))
+        await self._consumer.assign(positions)
+        self._owned = assigned
+        if new:
+            self._on_assigned(sorted(new))
+
+    async def _starting_offsets(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        committed = await self.committed(keys)
+        missing = [key for key in keys if key not in committed]
+        if missing and self._auto_offset_reset == "none":
+            raise InvalidRequestError(f"Group {self.group_id} has no offset for {missing[0]}, and auto.offset.reset is none.")
+        if missing:
+            where = LATEST if self._auto_offset_reset == "latest" else EARLIEST
+            found = await list_offsets(self.cluster, dict.fromkeys(missing, where))
+            committed.update({key: item.offset for key, item in found.items()})
+        return committed
+
+    async def _give_up(self, keys: Collection[TopicPartition]) -> None:
+        """Commits what was read of these partitions and lets go of them."""
+        if not keys:
+            return
+        if self._auto_commit_seconds is not None and self.generation >= 0:
+            await self._commit_quietly()
+        gone = set(keys)
+        self._owned -= gone
+        await self._consumer.assign({key: self._consumer.position(key) for key in self._consumer.assignment() - gone})
+        self._on_revoked(sorted(gone))
+
+    # --- heartbeats ---------------------------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        while not self._join_due:
+            await asyncio.sleep(self._heartbeat_seconds)
+            request = HeartbeatRequest(group_id=self.group_id, generation_id=self.generation, member_id=self.member_id, group_instance_id=self._instance_id)
+            try:
+                answer = await self._ask(request, HeartbeatResponse)
+            except KafkaError:
+                self._join_due = self._coordinator is None
+                continue
+            self._heard(answer.error_code)
+
+    async def _stop_heart(self) -> None:
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.wait({self._heart})
+            self._heart = None
+
+    # --- offsets ------------------------------------------------------------------------------------------------------------------------
+
+    async def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """What the group has committed; partitions without an offset are left out."""
+        by_topic: dict[str, list[int]] = {}
+        for key in sorted(keys):
+            by_topic.setdefault(key.topic, []).append(key.partition)
+        request = OffsetFetchRequest(
+            group_id=self.group_id,
+            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in by_topic.items()],
+        )
+        answer = await self._ask(request, OffsetFetchResponse, at_most=_ONE_GROUP_PER_REQUEST)
+        error = self._heard(answer.error_code)
+        if error is not None:
+            raise error
+        found = {}
+        for topic in answer.topics:
+            for item in topic.partitions:
+                if item.error_code != ErrorCode.NONE:
+                    raise KafkaError.of(item.error_code, f"Group {self.group_id}: {topic.name}-{item.partition_index} has no readable offset.")
+                if item.committed_offset >= 0:
+                    found[TopicPartition(topic.name, item.partition_index)] = item.committed_offset
+        return found
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commits these offsets, or the positions of everything that this member reads; raises what the coordinator answers."""
+        wanted = {key: self._consumer.position(key) for key in self._owned & self._consumer.assignment()} if offsets is None else dict(offsets)
+        self._committed_at = self.cluster.clock.monotonic()
+        if not wanted:
+            return
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for key, offset in sorted(wanted.items()):
+            topic = topics.setdefault(key.topic, OffsetCommitRequestTopic(name=key.topic))
+            topic.partitions.append(OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=offset, committed_metadata=""))
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self._instance_id,
+            topics=list(topics.values()),
+        )
+        answer = await self._ask(request, OffsetCommitResponse, at_most=_NAMES_NOT_IDS)
+        for topic_answer in answer.topics:
+            for item in topic_answer.partitions:
+                error = self._heard(item.error_code)
+                if error is not None:
+                    raise error
+
+    async def _commit_quietly(self) -> None:
+        """A commit in passing: if it fails, the next one or the next owner goes on from an older offset."""
+        with suppress(KafkaError):
+            await self.commit()
+
+    async def close(self, *, leave: bool = True) -> None:
+        """Commits, leaves the group (a static member stays in it, to come back), and closes what this member opened."""
+        await self._stop_heart()
+        if self._auto_commit_seconds is not None and self.generation >= 0 and self._owned:
+            await self._commit_quietly()
+        if leave and self.member_id and self._instance_id is None and self._coordinator is not None:
+            request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[LeaveGroupRequestMember(member_id=self.member_id)])
+            with suppress(KafkaError):
+                channel = await self.cluster.channel_of(self._coordinator, self._purpose)
+                if channel.version_for(LeaveGroupRequest) < 3:
+                    request.members = []
+                else:
+                    request.member_id = ""
+                await self._ask(request, LeaveGroupResponse)
+        await self._consumer.close()
+        self.cluster.close_purpose(self._purpose)
+        self._owned = set()
+
+
+async def find_coordinator(cluster: Cluster, group_id: str) -> int:
+    """The broker that coordinates a group; waits as long as a request may take for one to be there."""
+    deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
+    while True:
+        answer = await cluster.ask_any(FindCoordinatorRequest(key=group_id, key_type=0), FindCoordinatorResponse, at_most=_ONE_KEY_PER_REQUEST)
+        if answer.error_code == ErrorCode.NONE:
+            if answer.node_id not in cluster.nodes:
+                await cluster.refresh([])
+            return answer.node_id
+        error = KafkaError.of(answer.error_code, answer.error_message or f"Group {group_id} has no coordinator.")
+        if not error.retriable or cluster.clock.monotonic() > deadline:
+            raise error if not isinstance(error, CoordinatorNotAvailableError) else CoordinatorNotAvailableError(f"Group {group_id} has no coordinator.")
+        await asyncio.sleep(cluster.retry_backoff_seconds)

@@ -1,0 +1,97 @@
+"""What consumers say to each other inside JoinGroup and SyncGroup: subscriptions and assignments. The broker hands them on unread.
+
+In front of either stands its version, INT16. A reader takes what it knows and leaves the rest: newer versions only add at the end, so bytes that are
+left over are no error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import error as StructError
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.wire.codec import MalformedMessageError, decoder, encode
+from jesenska.wire.language import BYTES, INT32, STRING, Array, Message, Struct, field
+
+_SUBSCRIPTION_WRITTEN = 3
+_ASSIGNMENT_WRITTEN = 1
+
+
+class ConsumerProtocolSubscriptionTopicPartition(Struct):
+    topic: str = field(STRING, since=1)
+    partitions: list[int] = field(Array(INT32), since=1)
+
+
+class ConsumerProtocolSubscription(Message, versions=(0, 3)):
+    topics: list[str] = field(Array(STRING))
+    user_data: memoryview | bytes | None = field(BYTES, nullable=0, default=None)
+    owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(Array(ConsumerProtocolSubscriptionTopicPartition), since=1, ignorable=True)
+    generation_id: int = field(INT32, since=2, default=-1, ignorable=True)
+    rack_id: str | None = field(STRING, since=3, nullable=3, default=None, ignorable=True)
+
+
+class ConsumerProtocolAssignmentTopicPartition(Struct):
+    topic: str = field(STRING)
+    partitions: list[int] = field(Array(INT32))
+
+
+class ConsumerProtocolAssignment(Message, versions=(0, 3)):
+    assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = field(Array(ConsumerProtocolAssignmentTopicPartition))
+    user_data: memoryview | bytes | None = field(BYTES, nullable=0, default=None)
+
+
+def encode_subscription(topics: Sequence[str], owned: Sequence[TopicPartition], generation: int, user_data: bytes | None = None) -> bytes:
+    """A member's subscription, with what it owns since which generation."""
+    message = ConsumerProtocolSubscription(
+        topics=sorted(topics),
+        user_data=user_data,
+        owned_partitions=[ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers) for topic, numbers in _by_topic(owned).items()],
+        generation_id=generation,
+    )
+    return _SUBSCRIPTION_WRITTEN.to_bytes(2, "big") + encode(message, _SUBSCRIPTION_WRITTEN)
+
+
+def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """MalformedMessageError for bytes that are none."""
+    found = _decode(ConsumerProtocolSubscription, data)
+    assert isinstance(found, ConsumerProtocolSubscription)
+    return found
+
+
+def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
+    message = ConsumerProtocolAssignment(
+        assigned_partitions=[ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers) for topic, numbers in _by_topic(partitions).items()]
+    )
+    return _ASSIGNMENT_WRITTEN.to_bytes(2, "big") + encode(message, _ASSIGNMENT_WRITTEN)
+
+
+def decode_assignment(data: bytes) -> list[TopicPartition]:
+    """The partitions; none for no bytes at all, which is what a member without a share gets. MalformedMessageError for others."""
+    if not data:
+        return []
+    found = _decode(ConsumerProtocolAssignment, data)
+    assert isinstance(found, ConsumerProtocolAssignment)
+    return [TopicPartition(item.topic, number) for item in found.assigned_partitions for number in item.partitions]
+
+
+def owned_of(subscription: ConsumerProtocolSubscription) -> list[TopicPartition]:
+    return [TopicPartition(item.topic, number) for item in subscription.owned_partitions for number in item.partitions]
+
+
+def _by_topic(partitions: Sequence[TopicPartition]) -> Mapping[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _decode(kind: type[Message], data: bytes) -> object:
+    if len(data) < 2:
+        raise MalformedMessageError(f"{kind.__name__} ends inside its version")
+    version = min(int.from_bytes(data[:2], "big", signed=True), kind.versions[1])
+    if version < 0:
+        raise MalformedMessageError(f"{kind.__name__} has the version {version}")
+    view = memoryview(data)[2:]
+    try:
+        return decoder(kind, version)(view, 0, len(view))[0]
+    except (StructError, UnicodeDecodeError) as error:
+        raise MalformedMessageError(f"{kind.__name__}: {error}") from error

@@ -1,0 +1,149 @@
+"""Members of a group through our own client against our broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.client.group import GroupConsumer
+from jesenska.client.producer import Producer
+from jesenska.testing import BrokerProcess
+
+FAST = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+
+
+@pytest.fixture(scope="module")
+def fast_broker(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with BrokerProcess(tmp_path_factory.mktemp("groups") / "data", settings=FAST) as running:
+        yield running
+
+
+def run(broker: BrokerProcess, work: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        cluster = Cluster(broker.bootstrap)
+        try:
+            async with asyncio.timeout(60):
+                await work(cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(main())
+
+
+async def fill(cluster: Cluster, topic: str, partitions: int, count: int, start: int = 0) -> None:
+    await Admin(cluster).create_topics([NewTopic(topic, partitions, 1)])
+    async with Producer(cluster) as producer:
+        for number in range(start, start + count):
+            await producer.send(topic, b"%d" % number, partition=number % partitions)
+
+
+def member(
+    cluster: Cluster, group: str, topic: str, *, heartbeat: float = 0.05, assignors: tuple[str, ...] = ("range",), instance: str | None = None
+) -> GroupConsumer:
+    return GroupConsumer(
+        cluster,
+        group,
+        [topic],
+        assignors=assignors,
+        group_instance_id=instance,
+        session_timeout_seconds=5,
+        rebalance_timeout_seconds=10,
+        heartbeat_seconds=heartbeat,
+        auto_offset_reset="earliest",
+        max_wait_seconds=0.05,
+    )
+
+
+async def settle(members: list[GroupConsumer], partitions: int) -> None:
+    """Polls until the members own every partition between them."""
+    async with asyncio.timeout(30):
+        while True:
+            await asyncio.gather(*(item.poll(0.1) for item in members))
+            owned = [key for item in members for key in item.assignment()]
+            if len(owned) == len(set(owned)) == partitions and all(item.assignment() for item in members):
+                return
+
+
+def test_a_group_reads_everything_once_and_goes_on_where_it_committed(fast_broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        await fill(cluster, "once", 3, 300)
+        for expected in (range(300), range(300, 400)):
+            seen: list[int] = []
+            async with member(cluster, "readers", "once") as consumer:
+                while len(seen) < len(expected):
+                    for records in (await consumer.poll(1)).values():
+                        seen += [int(record.value or b"") for record in records]
+            assert sorted(seen) == list(expected)
+            await fill(cluster, "once", 3, 100, 300)
+
+    run(fast_broker, work)
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_members_share_the_partitions_and_take_over_from_one_that_leaves(fast_broker: BrokerProcess, assignor: str) -> None:
+    topic = f"shared-{assignor}"
+
+    async def work(cluster: Cluster) -> None:
+        await fill(cluster, topic, 6, 60)
+        first = member(cluster, topic, topic, assignors=(assignor,))
+        await settle([first], 6)
+        others = [Cluster(cluster.bootstrap[0][0] + f":{cluster.bootstrap[0][1]}") for _ in range(2)]
+        second, third = (member(other, topic, topic, assignors=(assignor,)) for other in others)
+        await settle([first, second, third], 6)
+        assert all(len(item.assignment()) == 2 for item in (first, second, third))
+        await second.close()
+        await settle([first, third], 6)
+        await first.close()
+        await third.close()
+        for other in others:
+            await other.close()
+
+    run(fast_broker, work)
+
+
+def test_a_member_that_dies_is_replaced_when_its_session_ends(fast_broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        await fill(cluster, "deaths", 4, 40)
+        other = Cluster(fast_broker.bootstrap)
+        first, second = member(cluster, "mortals", "deaths"), member(other, "mortals", "deaths")
+        first._session_ms = second._session_ms = 500
+        await settle([first, second], 4)
+        await second._stop_heart()
+        await other.close()
+        await settle([first], 4)
+        await first.close()
+
+    run(fast_broker, work)
+
+
+def test_a_group_goes_on_after_the_broker_was_killed(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", settings=FAST) as broker:
+
+        async def work(cluster: Cluster) -> None:
+            await fill(cluster, "kept", 2, 100)
+            consumer = member(cluster, "survivors", "kept")
+            seen: list[int] = []
+
+            async def read(count: int) -> None:
+                while len(seen) < count:
+                    for records in (await consumer.poll(1)).values():
+                        seen.extend(int(record.value or b"") for record in records)
+
+            await read(100)
+            await consumer.commit()
+            broker.kill()
+            broker.start()
+            await fill(cluster, "kept", 2, 50, 100)
+            await read(150)
+            assert sorted(seen) == list(range(150))
+            await consumer.commit()
+            assert await consumer.committed([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 75}
+            await consumer.close()
+
+        run(broker, work)
