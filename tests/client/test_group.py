@@ -61,13 +61,18 @@ def member(
 
 
 async def settle(members: list[GroupConsumer], partitions: int) -> None:
-    """Polls until the members own every partition between them."""
+    """Each member polls for itself until they own every partition between them."""
+
+    def settled() -> bool:
+        owned = [key for item in members for key in item.assignment()]
+        return len(owned) == len(set(owned)) == partitions and all(item.assignment() for item in members)
+
+    async def keep_polling(item: GroupConsumer) -> None:
+        while not settled():
+            await item.poll(0.1)
+
     async with asyncio.timeout(30):
-        while True:
-            await asyncio.gather(*(item.poll(0.1) for item in members))
-            owned = [key for item in members for key in item.assignment()]
-            if len(owned) == len(set(owned)) == partitions and all(item.assignment() for item in members):
-                return
+        await asyncio.gather(*map(keep_polling, members))
 
 
 def test_a_group_reads_everything_once_and_goes_on_where_it_committed(fast_broker: BrokerProcess) -> None:

@@ -226,3 +226,20 @@ def test_closing_lets_go_of_what_has_not_been_sent(tmp_path: Path) -> None:
         file.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("first", [5, 70_000, 200_000])
+def test_a_frame_over_a_megabyte_arrives_whole_however_much_the_first_read_brings(first: int) -> None:
+    async def scenario() -> None:
+        server = _Server(buffer_bytes=256 * 1024)
+        payload = os.urandom(3_000_000)
+        stream = _framed(payload)
+        await server.say(stream[:first])
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await server.say(stream[first:])
+        await server.until(1)
+        assert server.frames == [payload]
+        server.end()
+
+    asyncio.run(scenario())

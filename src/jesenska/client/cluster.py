@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -153,12 +153,19 @@ class Cluster:
         return await self._channel_to(node.host, node.port, purpose)
 
     async def ask_any(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
-        channel = await self.any_channel()
-        return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most)
+        return await self._ask(self.any_channel, request, response, at_most)
 
     async def ask_broker(self, broker_id: int, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
-        channel = await self.channel_of(broker_id)
-        return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most)
+        return await self._ask(lambda: self.channel_of(broker_id), request, response, at_most)
+
+    async def _ask(self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None) -> Answer:
+        """Asks once more, on a new connection, where the one that was kept has broken meanwhile."""
+        channel = await open_one()
+        try:
+            return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most)
+        except NetworkException:
+            channel = await open_one()
+            return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most)
 
     async def ask_controller(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
         """Asks the broker that the metadata names as controller."""

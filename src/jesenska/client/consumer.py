@@ -9,12 +9,13 @@ Left out: groups (with the group coordinator), fetch sessions, read_committed be
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError, OffsetOutOfRangeError
+from jesenska.base.errors import CorruptMessageError, ErrorCode, InvalidRequestError, KafkaError, OffsetOutOfRangeError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
@@ -67,7 +68,8 @@ class Consumer:
         self.check_crcs = check_crcs
         self._purpose = f"fetch-{id(self):x}"
         self._positions: dict[TopicPartition, int] = {}
-        self._fetched: dict[TopicPartition, Fetched] = {}
+        #: What has arrived and was not taken yet, in order; a partition with something here is not fetched further.
+        self._fetched: dict[TopicPartition, deque[Fetched]] = {}
         self._paused: set[TopicPartition] = set()
         self._fetching: dict[int, asyncio.Task[None]] = {}
         self._in_flight: set[TopicPartition] = set()
@@ -123,7 +125,7 @@ class Consumer:
         left = max_records
         for fetched in await self._take(timeout_seconds):
             if left <= 0:
-                self._fetched[fetched.topic_partition] = fetched
+                self._put_back(fetched)
                 continue
             partition = fetched.topic_partition
             records = []
@@ -133,8 +135,8 @@ class Consumer:
                     break
             if len(records) == left and records[-1].offset + 1 < fetched.next_offset:
                 rest = records[-1].offset + 1
-                self._fetched[partition] = Fetched(
-                    partition, rest, fetched.next_offset, fetched.high_watermark, fetched.log_start_offset, _from_batch_of(fetched.data, rest)
+                self._put_back(
+                    Fetched(partition, rest, fetched.next_offset, fetched.high_watermark, fetched.log_start_offset, _from_batch_of(fetched.data, rest))
                 )
                 self._positions[partition] = rest
             else:
@@ -151,15 +153,16 @@ class Consumer:
             self._positions[fetched.topic_partition] = fetched.next_offset
         return taken
 
+    def _put_back(self, fetched: Fetched) -> None:
+        self._fetched.setdefault(fetched.topic_partition, deque()).appendleft(fetched)
+
     async def _take(self, timeout_seconds: float) -> list[Fetched]:
         deadline = self.cluster.clock.monotonic() + timeout_seconds
         while True:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
-            ready = [item for key, item in self._fetched.items() if key in self._positions and key not in self._paused]
-            for item in ready:
-                del self._fetched[item.topic_partition]
+            ready = [items.popleft() for key, items in self._fetched.items() if items and key in self._positions and key not in self._paused]
             await self._fetch_ahead({item.topic_partition: item.next_offset for item in ready})
             if ready:
                 return ready
@@ -176,7 +179,7 @@ class Consumer:
         """Asks each broker that has no fetch in flight for what is not here yet."""
         wanted: dict[int, dict[TopicPartition, int]] = {}
         for key, position in self._positions.items():
-            if key in self._fetched or key in self._paused or key in self._in_flight:
+            if self._fetched.get(key) or key in self._paused or key in self._in_flight:
                 continue
             leader = (await self.cluster.leader_of(key)).leader
             if leader not in self._fetching:
@@ -205,7 +208,7 @@ class Consumer:
             self._fetching.pop(leader, None)
             self._in_flight.difference_update(positions)
             self._arrived.set()
-        if self._positions and self._failure is None and not self._fetched:
+        if self._positions and self._failure is None and not any(self._fetched.values()):
             await self._look_again()
 
     async def _look_again(self) -> None:
@@ -244,11 +247,15 @@ class Consumer:
                 if item.error_code != ErrorCode.NONE:
                     raise KafkaError.of(item.error_code, f"{key}: the broker answers {ErrorCode(item.error_code).name} to a fetch at offset {asked}.")
                 self.high_watermarks[key] = item.high_watermark
-                if not item.records or self._positions.get(key) is None:
-                    continue
+                waiting = self._fetched.setdefault(key, deque())
+                expected = waiting[-1].next_offset if waiting else self._positions.get(key)
+                if not item.records or asked != expected:
+                    continue  # nothing, or the position was moved (seek, another assignment) while this was under way
                 assert isinstance(item.records, memoryview)
                 next_offset = _next_offset(item.records, asked)
-                self._fetched[key] = Fetched(key, asked, next_offset, item.high_watermark, item.log_start_offset, item.records)
+                if next_offset == asked:
+                    raise CorruptMessageError(f"{key}: the batch at offset {asked} is cut short in the broker's answer.")
+                waiting.append(Fetched(key, asked, next_offset, item.high_watermark, item.log_start_offset, item.records))
 
     async def _reset(self, key: TopicPartition, offset: int) -> None:
         if self.auto_offset_reset == "none":

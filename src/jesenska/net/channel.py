@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import struct
 from collections import deque
@@ -204,5 +205,5 @@ async def open_channel(host: str, port: int, client_id: str, buffer: ReadBuffer,
         raise NetworkException(f"No answer from {where} within {timeout_seconds:g} s: is a broker listening there?") from None
     except socket.gaierror as error:
         raise NetworkException(f"The host {host!r} has no address: {error.strerror}.") from error
-    reason = failure.strerror if failure is not None else "no address"
+    reason = "no address" if failure is None else os.strerror(failure.errno) if failure.errno else str(failure)
     raise NetworkException(f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server.") from failure

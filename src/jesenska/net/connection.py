@@ -148,7 +148,8 @@ class FramedConnection:
         filled = len(rest)
         if filled >= 4:
             self._wanted = int.from_bytes(rest[:4], "big", signed=True) + 4
-            size = self._wanted if self._wanted <= _ONE_PIECE_BYTES else max(filled, min(self._wanted, REQUEST_BUFFER_FIRST_BYTES))
+            # Longer than what is there, or the next read would have no room and look like the end of the stream.
+            size = self._wanted if self._wanted <= _ONE_PIECE_BYTES else min(self._wanted, max(2 * filled, REQUEST_BUFFER_FIRST_BYTES))
         else:
             self._wanted, size = 0, 4
         own = memoryview(bytearray(size))
