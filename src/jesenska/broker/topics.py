@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError, UnknownServerError
+from jesenska.base.errors import InvalidRequestError, JesenskaError, KafkaError, KafkaStorageError, UnknownServerError
 from jesenska.base.identifiers import TopicPartition, random_uuid
 from jesenska.broker.cluster_view import INTERNAL_TOPICS, Topic
 from jesenska.broker.effective import check_rules_of, log_config_of
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Kinds of resources in requests about settings.
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _INT64_MAX = 2**63 - 1
 #: Operations of one change of the tree when many partitions are touched, so that none grows without bound.
 _OPERATIONS_AT_ONCE = 1000
@@ -236,6 +238,15 @@ class Topics:
         forget_topic(self.facts, name)
 
     # --- settings -----------------------------------------------------------------------------------------------------------------------
+
+    async def alter(self, resource_type: int, name: str, change: Sequence[ConfigOp] | Mapping[str, str | None], *, validate_only: bool) -> None:
+        """Changes single settings (operations) or all of them (a mapping) of a topic or a broker; KafkaError where that is refused."""
+        if resource_type == TOPIC_RESOURCE:
+            await self.alter_topic(name, change, validate_only=validate_only)
+        elif resource_type == BROKER_RESOURCE:
+            await self.alter_broker(name, change, validate_only=validate_only)
+        else:
+            raise InvalidRequestError(f"Settings of resource type {resource_type} cannot be changed here; those of topics (2) and brokers (4) can.")
 
     async def alter_topic(self, name: str, change: Sequence[ConfigOp] | Mapping[str, str | None], *, validate_only: bool) -> None:
         """Changes single settings of a topic (operations) or all of them (a mapping); KafkaError where that is refused."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
 from jesenska.broker.dispatch import Context, Outcome, handles
-from jesenska.broker.topics import as_kafka_error
+from jesenska.broker.topics import BROKER_RESOURCE, TOPIC_RESOURCE, as_kafka_error
 from jesenska.config.layers import Described
 from jesenska.controller.config_changes import require_broker
 from jesenska.controller.topics import topic_name_problem
@@ -29,8 +29,6 @@ from jesenska.wire.messages.k32_describe_configs import (
 
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
-
-_TOPIC, _BROKER = 2, 4
 
 
 @handles(DescribeConfigsRequest, 0, 4)
@@ -50,7 +48,7 @@ def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) ->
 
 
 def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Described]:
-    if item.resource_type == _TOPIC:
+    if item.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(item.resource_name)
         if problem is not None:
             raise InvalidTopicException(problem)
@@ -58,7 +56,7 @@ def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Des
         if topic is None:
             raise UnknownTopicOrPartitionError(f"The topic '{item.resource_name}' does not exist.")
         return topic.config.describe(item.configuration_keys)
-    if item.resource_type == _BROKER:
+    if item.resource_type == BROKER_RESOURCE:
         if require_broker(item.resource_name, broker.broker_id) is None:
             return broker.config.describe_default(item.configuration_keys)
         return broker.config.describe(item.configuration_keys)

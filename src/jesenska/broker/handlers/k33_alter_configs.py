@@ -13,8 +13,6 @@ from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterC
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
-_TOPIC, _BROKER = 2, 4
-
 
 @handles(AlterConfigsRequest, 0, 2)
 def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> Outcome:
@@ -31,12 +29,7 @@ async def _alter(broker: Broker, request: AlterConfigsRequest) -> AlterConfigsRe
             if len(set(names)) != len(names):
                 raise InvalidRequestError("Error due to duplicate config keys")
             wanted = {config.name: config.value for config in item.configs}
-            if item.resource_type == _TOPIC:
-                await broker.topics.alter_topic(item.resource_name, wanted, validate_only=request.validate_only)
-            elif item.resource_type == _BROKER:
-                await broker.topics.alter_broker(item.resource_name, wanted, validate_only=request.validate_only)
-            else:
-                raise InvalidRequestError(f"Settings of resource type {item.resource_type} cannot be changed here; those of topics (2) and brokers (4) can.")
+            await broker.topics.alter(item.resource_type, item.resource_name, wanted, validate_only=request.validate_only)
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.config_changes import ConfigOp
@@ -17,8 +16,6 @@ from jesenska.wire.messages.k44_incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
-
-_TOPIC, _BROKER = 2, 4
 
 
 @handles(IncrementalAlterConfigsRequest, 0, 1)
@@ -33,12 +30,7 @@ async def _alter(broker: Broker, request: IncrementalAlterConfigsRequest) -> Inc
         response.responses.append(answer)
         try:
             changes = [ConfigOp(config.name, config.config_operation, config.value) for config in item.configs]
-            if item.resource_type == _TOPIC:
-                await broker.topics.alter_topic(item.resource_name, changes, validate_only=request.validate_only)
-            elif item.resource_type == _BROKER:
-                await broker.topics.alter_broker(item.resource_name, changes, validate_only=request.validate_only)
-            else:
-                raise InvalidRequestError(f"Settings of resource type {item.resource_type} cannot be changed here; those of topics (2) and brokers (4) can.")
+            await broker.topics.alter(item.resource_type, item.resource_name, changes, validate_only=request.validate_only)
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None
