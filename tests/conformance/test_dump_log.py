@@ -1,0 +1,164 @@
+"""Kafka 3.9.1's kafka-dump-log reads every segment, index, time index and producer snapshot that the broker writes, and finds no mismatch."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.client.offsets import LATEST, list_offsets
+from jesenska.client.producer import Producer
+from jesenska.records.header import Codec
+from jesenska.testing import BrokerProcess
+from tests.peers.tools import Tools
+
+pytestmark = pytest.mark.conformance
+
+_SMALL_SEGMENTS = {"segment.bytes": "30000", "index.interval.bytes": "500", "segment.index.bytes": "4096", "retention.ms": "-1"}
+_RECORDS = 1500
+_FINDS_FAULT = re.compile(r"(?i)mismatch|non-?consecutive|out of order|isvalid: false|exception|error|invalid|corrupt|sanity check failed")
+#: Kafka's file kinds; what stands behind a dot in a partition's directory and is none of these is told by name.
+_DUMPED = (".log", ".index", ".timeindex", ".snapshot")
+
+
+async def _write(cluster: Cluster, topic: str, codec: Codec, idempotent: bool, first: int, count: int) -> None:
+    async with Producer(cluster, compression=codec, enable_idempotence=idempotent, batch_size=2500) as producer:
+        for number in range(first, first + count):
+            await producer.send(
+                topic, b"value %d " % number * 6, b"key %d" % (number % 50), number % 2, [("h", b"x")] if number % 3 else [], 1_000_000 + number * 7
+            )
+
+
+def _load(broker: BrokerProcess, first: int) -> None:
+    """The same load in every codec, with two idempotent producers and one that is not."""
+
+    async def work() -> None:
+        cluster = Cluster(broker.bootstrap)
+        try:
+            admin = Admin(cluster)
+            wanted: dict[str, dict[str, str]] = {f"dump-{codec.name.lower()}": {} for codec in Codec} | {
+                "dump-append-time": {"message.timestamp.type": "LogAppendTime"},
+                "dump-compact": {"cleanup.policy": "compact"},
+            }
+            if not first:
+                await admin.create_topics([NewTopic(name, 2, 1, _SMALL_SEGMENTS | more) for name, more in wanted.items()])
+            for codec in Codec:
+                for turn, idempotent in enumerate((True, False, True)):
+                    await _write(cluster, f"dump-{codec.name.lower()}", codec, idempotent, first + turn * _RECORDS, _RECORDS)
+            await _write(cluster, "dump-append-time", Codec.LZ4, True, first, _RECORDS)
+            await _write(cluster, "dump-compact", Codec.NONE, True, first, _RECORDS)
+            await admin.delete_records({TopicPartition("dump-gzip", 0): 700})
+        finally:
+            await cluster.close()
+
+    asyncio.run(work())
+
+
+def _ends(broker: BrokerProcess) -> dict[str, int]:
+    """Log end offsets by the name of the partition's directory."""
+
+    async def work() -> dict[str, int]:
+        cluster = Cluster(broker.bootstrap)
+        try:
+            keys = [
+                TopicPartition(name, index)
+                for name, topic in (await cluster.topics()).items()
+                if name.startswith("dump-")
+                for index in range(len(topic.partitions))
+            ]
+            return {str(key): found.offset for key, found in (await list_offsets(cluster, dict.fromkeys(keys, LATEST))).items()}
+        finally:
+            await cluster.close()
+
+    return asyncio.run(work())
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("dump-log") / "data", settings={"group.initial.rebalance.delay.ms": "0"}) as running:
+        _load(running, 0)
+        yield running
+
+
+def _files(data: Path, running: bool) -> list[Path]:
+    """While a broker runs, the indexes of active segments are left out: their newest entries are in its memory only."""
+    found = []
+    for directory in data.glob("dump-*"):
+        active = max(path.stem for path in directory.glob("*.log"))
+        found += [path for path in directory.iterdir() if path.suffix in _DUMPED and not (running and path.stem == active and path.suffix.endswith("index"))]
+    return sorted(found)
+
+
+def _check(tools: Tools, data: Path, *, running: bool) -> str:
+    """Every file through kafka-dump-log, deeply and with its indexes verified; what it said."""
+    files = _files(data, running)
+    kinds = {kind: [path for path in files if path.suffix == kind] for kind in _DUMPED}
+    assert all(kinds.values()), "a file of every kind"
+    assert len(kinds[".log"]) > 30, "rolls"
+    said = []
+    for arguments in (["--deep-iteration"], ["--index-sanity-check"], ["--verify-index-only"]):
+        of = files if arguments == ["--deep-iteration"] else kinds[".index"] + kinds[".timeindex"]
+        outcome = tools.run("kafka-dump-log", *arguments, "--files", ",".join(map(str, of)))
+        assert outcome.code == 0, outcome.errors[-2000:]
+        lines = (outcome.output + outcome.errors).splitlines()
+        faults = [lines[index : index + 3] for index, line in enumerate(lines) if _FINDS_FAULT.search(line)]
+        assert faults == [], arguments
+        said.append(outcome.output)
+    for path in kinds[".index"] + kinds[".timeindex"]:
+        # A segment shorter than the interval between entries ends without one, as Kafka's own do.
+        assert f"{path} {'passed sanity check.' if path.stat().st_size else 'is empty.'}" in said[1].splitlines()
+    return said[0]
+
+
+def test_a_running_brokers_files_are_sound(tools_3: Tools, broker: BrokerProcess) -> None:
+    """As an operator looks at them, with no stop before."""
+    said = _check(tools_3, broker.data, running=True)
+    for codec in Codec:
+        part = "".join(re.findall(rf"Dumping \S*/dump-{codec.name.lower()}-\d/\S*\.log\n(.*?)(?=Dumping |\Z)", said, re.DOTALL))
+        assert set(re.findall(r"compresscodec: (\w+)", part)) == {codec.name.lower()}
+
+
+def test_every_record_is_there_once(tools_3: Tools, broker: BrokerProcess) -> None:
+    ends = _ends(broker)
+    assert len(ends) == 2 * (len(Codec) + 2)
+    for name, end in ends.items():
+        logs = ",".join(str(path) for path in sorted((broker.data / name).glob("*.log")))
+        outcome = tools_3.run("kafka-dump-log", "--print-data-log", "--files", logs)
+        assert outcome.code == 0
+        offsets = [int(number) for number in re.findall(r"^\| offset: (\d+) ", outcome.output, re.MULTILINE)]
+        assert offsets == list(range(offsets[0], end)), name
+        assert offsets[0] <= (700 if name == "dump-gzip-0" else 0)
+
+
+def test_a_producers_snapshot_says_what_the_log_says(tools_3: Tools, broker: BrokerProcess) -> None:
+    """The newest snapshot of a partition names the producers of the batches below it, each with its last sequence."""
+    snapshots = sorted((broker.data / "dump-none-0").glob("*.snapshot"))
+    newest = snapshots[-1]
+    logs = ",".join(str(path) for path in sorted((broker.data / "dump-none-0").glob("*.log")))
+    end = int(newest.stem)
+    last: dict[int, int] = {}
+    for line in tools_3.run("kafka-dump-log", "--files", logs).lines:
+        found = re.search(r"lastOffset: (\d+) .*lastSequence: (-?\d+) producerId: (-?\d+) ", line)
+        if found and int(found[1]) < end and int(found[3]) >= 0:
+            last[int(found[3])] = int(found[2])
+    said = tools_3.run("kafka-dump-log", "--files", newest).output
+    remembered = {int(producer): int(sequence) for producer, sequence in re.findall(r"producerId: (\d+) .*?lastSequence: (-?\d+)", said)}
+    assert remembered == last
+    assert len(last) == 2
+
+
+def test_after_crashes_and_orderly_stops_everything_is_sound(tools_3: Tools, broker: BrokerProcess) -> None:
+    for first in (10_000, 20_000):
+        broker.kill()
+        broker.start()
+        _check(tools_3, broker.data, running=True)
+        _load(broker, first)
+        assert broker.stop() == 0
+        _check(tools_3, broker.data, running=False)
+        broker.start()
