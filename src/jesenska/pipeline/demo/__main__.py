@@ -200,7 +200,7 @@ class _Run:
         spark = self._while(lambda: session("jesenska demo", self._options.master, log=self._folder / "spark.log"), "Spark is starting")
         self._while(self._references_sent.wait, "Airlines, airports, planes and weather are being sent")
         self._check()
-        query = job.start(spark, self._broker.address, self._folder, self._options.per_trigger)
+        query = self._while(lambda: job.start(spark, self._broker.address, self._folder, self._options.per_trigger), "The pipeline is starting")
         while sender.is_alive():
             self._look(query)
             sender.join(0.1)
@@ -208,8 +208,7 @@ class _Run:
         self._while(query.processAllAvailable, "", query)
         query.stop()
         self._reporter.say(f"All {len_text(self._producers[-1].progress.total)} flights are sent and counted; writing the results.")
-        found = job.finish(spark, self._folder)
-        text = tables(found)
+        text = self._while(lambda: tables(job.finish(spark, self._folder)), "Results are being written")
         write_state(self._folder, State("done", self._options.flights))
         spark.stop()
         self._reporter.show(text)
