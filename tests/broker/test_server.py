@@ -218,3 +218,18 @@ def test_a_producer_id_is_never_given_twice_even_after_a_crash(tmp_path: Path) -
             running.kill()
             running.start()
     assert len(set(seen)) == len(seen) == 9
+
+
+def test_a_fetch_that_waits_on_a_topic_is_answered_when_the_topic_is_deleted(broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        admin = Admin(cluster)
+        await admin.create_topics([NewTopic("vanishing", 1, 1)])
+        async with Consumer(cluster, max_wait_seconds=60) as consumer:
+            await consumer.assign({TopicPartition("vanishing", 0): 0})
+            waiting = asyncio.create_task(consumer.poll(20))
+            await asyncio.sleep(0.1)
+            await admin.delete_topics(["vanishing"])
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await asyncio.wait_for(waiting, 15)
+
+    run(broker, work)

@@ -225,7 +225,10 @@ class Topics:
             self._broker.groups.topic_deleted(name)
 
     async def _end_deletion(self, name: str) -> None:
-        self._broker.view.remove(name)
+        removed = self._broker.view.remove(name)
+        for partition in removed.partitions if removed is not None else ():
+            # Requests that wait on it are told to look for its leader elsewhere, and find that there is none.
+            partition.leader, partition.log = -1, None
         for number in self.facts.topics[name].node.replicas:
             topic_partition = TopicPartition(name, number)
             try:
