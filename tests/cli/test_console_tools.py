@@ -8,7 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -209,9 +210,21 @@ def test_a_dead_broker_is_one_sentence(tool: Tool, send: Send, monkeypatch: pyte
             assert (result.code, "No broker answers at 127.0.0.1:1" in result.err) == (1, True)
 
 
-def _process(broker: BrokerProcess, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+def _heed_interrupts() -> None:
+    """A test run in the background is started with SIGINT ignored, which a child would inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def _process(broker: BrokerProcess, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A tool in a process of its own, ended with the block whatever happens in it."""
     command = [sys.executable, "-m", f"jesenska.cli.{name}", "--bootstrap-server", broker.bootstrap, *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_heed_interrupts)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_line_on_a_pipe_is_sent_while_the_pipe_stays_open(broker: BrokerProcess, read: Send) -> None:
