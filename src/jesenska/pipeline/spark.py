@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,16 +48,19 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
     except ImportError:
         raise JesenskaError('PySpark is not installed: pip install "jesenska[spark]".') from None
     prepare_environment()
-    settings = {**_SETTINGS, **(config or {})}
-    if log is not None and SparkContext._active_spark_context is None:
-        conf = SparkConf().setAppName(app_name).setMaster(master).setAll([(name, str(value)) for name, value in settings.items()])
-        with log.open("ab") as output:
-            gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-        SparkContext(conf=conf, gateway=gateway)
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, str(value))
-    return builder.getOrCreate()
+    settings = {name: str(value) for name, value in {**_SETTINGS, **(config or {})}.items()}
+    with warnings.catch_warnings():
+        # PySpark looks at whatever pandas is there, which nothing here uses, and may warn of its version.
+        warnings.simplefilter("ignore", FutureWarning)
+        if log is not None and SparkContext._active_spark_context is None:
+            conf = SparkConf().setAppName(app_name).setMaster(master).setAll(list(settings.items()))
+            with log.open("ab") as output:
+                gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            SparkContext(conf=conf, gateway=gateway)
+        builder = SparkSession.builder.appName(app_name).master(master)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
 
 
 def prepare_environment() -> None:
