@@ -227,7 +227,8 @@ def test_a_fetch_that_waits_on_a_topic_is_answered_when_the_topic_is_deleted(bro
         async with Consumer(cluster, max_wait_seconds=60) as consumer:
             await consumer.assign({TopicPartition("vanishing", 0): 0})
             waiting = asyncio.create_task(consumer.poll(20))
-            await asyncio.sleep(0.1)
+            for _ in range(20):
+                await asyncio.sleep(0)
             await admin.delete_topics(["vanishing"])
             with pytest.raises(UnknownTopicOrPartitionError):
                 await asyncio.wait_for(waiting, 15)
