@@ -6,9 +6,10 @@ import itertools
 from typing import TypeVar
 
 from jesenska.base.errors import ErrorCode
-from jesenska.groups.coordinator import GroupCoordinator, GroupSettings
+from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Join, JoinAnswer, Response, Sync, SyncAnswer, Tick
 from jesenska.groups.records import KeyValue, read_record
+from jesenska.groups.settings import GroupSettings
 
 R = TypeVar("R")
 

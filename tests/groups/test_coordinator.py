@@ -4,7 +4,6 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.coordinator import GroupSettings
 from jesenska.groups.events import (
     CommitOffsets,
     CommittedOffset,
@@ -21,6 +20,7 @@ from jesenska.groups.events import (
     TopicDeleted,
 )
 from jesenska.groups.group import GroupState
+from jesenska.groups.settings import GroupSettings
 from tests.groups.driver import Driver
 
 T0 = TopicPartition("t", 0)
@@ -40,7 +40,7 @@ def commit(driver: Driver, offset: int, answer: JoinAnswer | None = None, group:
 
 
 def offset_of(driver: Driver, group: str = "g") -> int | None:
-    found = driver.coordinator.committed(group, [T0]).get(T0)
+    found = driver.coordinator.offsets.committed(group, [T0]).get(T0)
     return found.offset if found is not None else None
 
 

@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.coordinator import GroupSettings
 from jesenska.groups.events import CommitOffsets, CommittedOffset, Heartbeat, JoinAnswer, Leave, LeaveAnswer, Leaving, PartitionsAnswer, SyncAnswer
 from jesenska.groups.group import GroupState
+from jesenska.groups.settings import GroupSettings
 from tests.groups.driver import Driver
 
 PARTITIONS = 6
@@ -198,7 +198,7 @@ class Members(RuleBasedStateMachine):
 
     @invariant()
     def committed_offsets_never_go_back(self) -> None:
-        found = self.driver.coordinator.committed("g", [KEY]).get(KEY)
+        found = self.driver.coordinator.offsets.committed("g", [KEY]).get(KEY)
         assert (found.offset if found is not None else -1) >= self.committed
 
 

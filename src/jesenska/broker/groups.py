@@ -29,9 +29,10 @@ from jesenska.base.identifiers import random_uuid
 from jesenska.broker.cluster_view import Topic
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.topics import NewTopic
-from jesenska.groups.coordinator import GroupCoordinator, GroupSettings
+from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Response, Tick, TopicDeleted
 from jesenska.groups.records import OFFSETS_TOPIC, partition_of, read_record
+from jesenska.groups.settings import GroupSettings
 from jesenska.log.partition_log import AppendResult
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch

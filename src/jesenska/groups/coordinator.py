@@ -22,8 +22,7 @@ Leaves out: the newer protocols (KIP-848, share and streams groups), transaction
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
@@ -52,24 +51,13 @@ from jesenska.groups.events import (
     Token,
     TopicDeleted,
 )
-from jesenska.groups.group import Group, GroupState, Member
-from jesenska.groups.records import GroupRecord, KeyValue, OffsetCommitValue, OffsetRecord, group_record, offset_record
+from jesenska.groups.group import Group, GroupState, Member, fenced
+from jesenska.groups.offsets import GroupOffsets
+from jesenska.groups.records import GroupRecord, KeyValue, OffsetRecord, group_record
+from jesenska.groups.settings import GroupSettings
 
 #: How long a new member may wait for its first rebalance; Kafka's own limit.
 NEW_MEMBER_TIMEOUT_MS = 300_000
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """The broker's settings, Kafka's defaults."""
-
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3_000
-    max_size: int = 2**31 - 1
-    offset_metadata_max_bytes: int = 4096
-    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
-    offsets_retention_check_interval_ms: int = 600_000
 
 
 class _Operation:
@@ -89,6 +77,7 @@ class GroupCoordinator:
     def __init__(self, settings: GroupSettings, new_member_suffix: Callable[[], str]) -> None:
         self.settings = settings
         self.groups: dict[str, Group] = {}
+        self.offsets = GroupOffsets(settings, self.groups, self)
         self._suffix = new_member_suffix
         self._operations: dict[int, _Operation] = {}
         self._next_operation = 0
@@ -103,7 +92,7 @@ class GroupCoordinator:
         match event:
             case Heartbeat():
                 # A heartbeat only moves a deadline later: nothing has to be scheduled anew.
-                self._answer(event.token, ErrorAnswer(self._heartbeat(event, now_ms)))
+                self.answer(event.token, ErrorAnswer(self._heartbeat(event, now_ms)))
                 return effects
             case Join():
                 self._join(event, now_ms)
@@ -112,13 +101,13 @@ class GroupCoordinator:
             case Leave():
                 self._leave(event, now_ms)
             case CommitOffsets():
-                self._commit(event, now_ms)
+                self.offsets.commit(event, now_ms)
             case DeleteGroup():
-                self._delete_group(event, now_ms)
+                self.offsets.delete_group(event, now_ms)
             case DeleteOffsets():
-                self._delete_offsets(event, now_ms)
+                self.offsets.delete_offsets(event)
             case TopicDeleted():
-                self._topic_deleted(event)
+                self.offsets.topic_deleted(event)
                 return effects
             case Tick():
                 self._tick(now_ms)
@@ -138,10 +127,10 @@ class GroupCoordinator:
 
     # --- effects ------------------------------------------------------------------------------------------------------------------------
 
-    def _answer(self, token: Token, response: JoinAnswer | SyncAnswer | ErrorAnswer | LeaveAnswer | PartitionsAnswer) -> None:
+    def answer(self, token: Token, response: JoinAnswer | SyncAnswer | ErrorAnswer | LeaveAnswer | PartitionsAnswer) -> None:
         self._effects.append(Answer(token, response))
 
-    def _append(self, group_id: str, records: Iterable[KeyValue], committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None]) -> int:
+    def append(self, group_id: str, records: Iterable[KeyValue], committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None]) -> int:
         self._next_operation += 1
         self._operations[self._next_operation] = _Operation(group_id, committed, failed)
         self._effects.append(Append(self._next_operation, group_id, tuple(records)))
@@ -152,12 +141,12 @@ class GroupCoordinator:
     def _join(self, event: Join, now_ms: int) -> None:
         error = self._refuse_join(event)
         if error is not None:
-            self._answer(event.token, JoinAnswer(error, event.member_id))
+            self.answer(event.token, JoinAnswer(error, event.member_id))
             return
         group = self.groups.get(event.group_id)
         if group is None:
             if event.member_id:
-                self._answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
+                self.answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
                 return
             group = self.groups[event.group_id] = Group(event.group_id, now_ms)
         if not event.member_id:
@@ -195,28 +184,28 @@ class GroupCoordinator:
                 self._add_and_rebalance(group, new_id, event, now_ms)
         elif event.needs_known_member:
             group.pending_members[new_id] = now_ms + event.session_timeout_ms
-            self._answer(event.token, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+            self.answer(event.token, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, new_id))
         else:
             self._add_and_rebalance(group, new_id, event, now_ms)
 
     def _join_known(self, group: Group, event: Join, now_ms: int) -> None:
         if event.member_id in group.pending_members:
             if event.group_instance_id is not None:
-                self._answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
+                self.answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
                 return
             self._add_and_rebalance(group, event.member_id, event, now_ms)
             return
-        error = _fenced(group, event.member_id, event.group_instance_id)
+        error = fenced(group, event.member_id, event.group_instance_id)
         if error is not ErrorCode.NONE:
-            self._answer(event.token, JoinAnswer(error, event.member_id))
+            self.answer(event.token, JoinAnswer(error, event.member_id))
             return
         member = group.members[event.member_id]
         unchanged = member.protocols == event.protocols
         if group.is_in(GroupState.COMPLETING_REBALANCE) and unchanged:
             # Its answer was lost: it gets the same one again.
-            self._answer(event.token, self._joined(group, member))
+            self.answer(event.token, self._joined(group, member))
         elif group.is_in(GroupState.STABLE) and unchanged and group.leader_id != member.member_id:
-            self._answer(event.token, self._joined(group, member))
+            self.answer(event.token, self._joined(group, member))
         else:
             self._update_and_rebalance(group, member, event, now_ms)
 
@@ -241,7 +230,7 @@ class GroupCoordinator:
         old_id, old_protocols = member.member_id, member.protocols
         group.rename(member, new_id)
         self._refresh(member, event)
-        self._touch(member, now_ms)
+        self.touch(member, now_ms)
         if not group.is_in(GroupState.STABLE) or group.select_protocol() != old_selected:
             self._wait_in_join(group, member, event, now_ms)
             return
@@ -250,15 +239,15 @@ class GroupCoordinator:
             assignments = {item.member_id: item.assignment for item in group.members.values()}
 
             def committed(_: int) -> None:
-                self._answer(event.token, answer)
+                self.answer(event.token, answer)
 
             def failed(error: ErrorCode, _: int) -> None:
                 if member.member_id == new_id:
                     group.rename(member, old_id)
                     member.protocols = old_protocols
-                self._answer(event.token, JoinAnswer(error, ""))
+                self.answer(event.token, JoinAnswer(error, ""))
 
-            self._append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], committed, failed)
+            self.append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], committed, failed)
             return
         self._wait_in_join(group, member, event, now_ms)
 
@@ -277,12 +266,12 @@ class GroupCoordinator:
             group.protocol_type = event.protocol_type
         group.add(member)
         group.initial_delay_new_member = True
-        self._touch(member, now_ms)
+        self.touch(member, now_ms)
         self._wait_in_join(group, member, event, now_ms)
 
     def _update_and_rebalance(self, group: Group, member: Member, event: Join, now_ms: int) -> None:
         self._refresh(member, event)
-        self._touch(member, now_ms)
+        self.touch(member, now_ms)
         self._wait_in_join(group, member, event, now_ms)
 
     def _refresh(self, member: Member, event: Join) -> None:
@@ -294,7 +283,7 @@ class GroupCoordinator:
     def _wait_in_join(self, group: Group, member: Member, event: Join, now_ms: int) -> None:
         if member.awaiting_join is not None:
             # The same member asks again on another connection: the older request can only be answered with an error.
-            self._answer(member.awaiting_join, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+            self.answer(member.awaiting_join, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         member.awaiting_join = event.token
         if not group.is_in(GroupState.PREPARING_REBALANCE):
             self._prepare_rebalance(group, now_ms)
@@ -338,10 +327,10 @@ class GroupCoordinator:
         group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms
         for member in group.members.values():
             if member.awaiting_join is not None:
-                self._answer(member.awaiting_join, self._joined(group, member))
+                self.answer(member.awaiting_join, self._joined(group, member))
                 member.awaiting_join = None
                 member.is_new = False
-                self._touch(member, now_ms)
+                self.touch(member, now_ms)
 
     def _become_empty(self, group: Group, now_ms: int) -> None:
         group.generation += 1
@@ -350,7 +339,7 @@ class GroupCoordinator:
         group.pending_members.clear()
         group.move_to(GroupState.EMPTY, now_ms)
         value = group.to_value({}, now_ms)
-        self._append(group.group_id, [group_record(group.group_id, value)], lambda _: None, lambda error, _: None)
+        self.append(group.group_id, [group_record(group.group_id, value)], lambda _: None, lambda error, _: None)
 
     # --- sync ---------------------------------------------------------------------------------------------------------------------------
 
@@ -358,15 +347,15 @@ class GroupCoordinator:
         group = self.groups.get(event.group_id)
         error = self._refuse_sync(group, event)
         if error is not ErrorCode.NONE or group is None:
-            self._answer(event.token, SyncAnswer(error))
+            self.answer(event.token, SyncAnswer(error))
             return
         member = group.members[event.member_id]
-        self._touch(member, now_ms)
+        self.touch(member, now_ms)
         if group.is_in(GroupState.STABLE):
-            self._answer(event.token, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
+            self.answer(event.token, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
             return
         if member.awaiting_sync is not None:
-            self._answer(member.awaiting_sync, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.answer(member.awaiting_sync, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         member.awaiting_sync = event.token
         if group.leader_id == member.member_id and group.storing is None:
             self._store_assignment(group, dict(event.assignments), now_ms)
@@ -376,7 +365,7 @@ class GroupCoordinator:
             return ErrorCode.INVALID_GROUP_ID
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = _fenced(group, event.member_id, event.group_instance_id)
+        error = fenced(group, event.member_id, event.group_instance_id)
         if error is not ErrorCode.NONE:
             return error
         if event.generation_id != group.generation:
@@ -407,9 +396,9 @@ class GroupCoordinator:
             group.move_to(GroupState.STABLE, at_ms)
             for member in group.members.values():
                 if member.awaiting_sync is not None:
-                    self._answer(member.awaiting_sync, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
+                    self.answer(member.awaiting_sync, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
                     member.awaiting_sync = None
-                    self._touch(member, at_ms)
+                    self.touch(member, at_ms)
 
         def failed(error: ErrorCode, at_ms: int) -> None:
             group.storing = None
@@ -417,13 +406,13 @@ class GroupCoordinator:
                 self._reset_sync(group, error)
                 self._prepare_rebalance(group, at_ms)
 
-        group.storing = self._append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], committed, failed)
+        group.storing = self.append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], committed, failed)
 
     def _reset_sync(self, group: Group, error: ErrorCode) -> None:
         for member in group.members.values():
             member.assignment = b""
             if member.awaiting_sync is not None:
-                self._answer(member.awaiting_sync, SyncAnswer(error))
+                self.answer(member.awaiting_sync, SyncAnswer(error))
                 member.awaiting_sync = None
         group.storing = None
 
@@ -435,19 +424,19 @@ class GroupCoordinator:
         group = self.groups.get(event.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = _fenced(group, event.member_id, event.group_instance_id)
+        error = fenced(group, event.member_id, event.group_instance_id)
         if error is not ErrorCode.NONE:
             return error
         if event.generation_id != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         if group.is_in(GroupState.EMPTY, GroupState.DEAD):
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self._touch(group.members[event.member_id], now_ms)
+        self.touch(group.members[event.member_id], now_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS if group.is_in(GroupState.PREPARING_REBALANCE) else ErrorCode.NONE
 
     def _leave(self, event: Leave, now_ms: int) -> None:
         if not event.group_id:
-            self._answer(event.token, LeaveAnswer(ErrorCode.INVALID_GROUP_ID))
+            self.answer(event.token, LeaveAnswer(ErrorCode.INVALID_GROUP_ID))
             return
         group = self.groups.get(event.group_id)
         before = len(group.members) if group is not None else 0
@@ -456,7 +445,7 @@ class GroupCoordinator:
             self._after_removal(group, now_ms)
         elif group is not None:
             self._complete_join_if_ready(group, now_ms)
-        self._answer(event.token, LeaveAnswer(ErrorCode.NONE, results))
+        self.answer(event.token, LeaveAnswer(ErrorCode.NONE, results))
 
     def _leave_one(self, group: Group | None, item: Leaving, now_ms: int) -> ErrorCode:
         if group is None:
@@ -470,7 +459,7 @@ class GroupCoordinator:
         elif member_id in group.pending_members:
             del group.pending_members[member_id]
             return ErrorCode.NONE
-        error = _fenced(group, member_id, item.group_instance_id)
+        error = fenced(group, member_id, item.group_instance_id)
         if error is ErrorCode.NONE:
             self._remove_member(group, member_id)
         return error
@@ -482,10 +471,10 @@ class GroupCoordinator:
 
     def _drop_waiting(self, member: Member, error: ErrorCode) -> None:
         if member.awaiting_join is not None:
-            self._answer(member.awaiting_join, JoinAnswer(error, member.member_id))
+            self.answer(member.awaiting_join, JoinAnswer(error, member.member_id))
             member.awaiting_join = None
         if member.awaiting_sync is not None:
-            self._answer(member.awaiting_sync, SyncAnswer(error))
+            self.answer(member.awaiting_sync, SyncAnswer(error))
             member.awaiting_sync = None
 
     def _after_removal(self, group: Group, now_ms: int) -> None:
@@ -495,130 +484,9 @@ class GroupCoordinator:
         if group.is_in(GroupState.PREPARING_REBALANCE) and group.initial_deadline_ms is None and group.everyone_has_joined:
             self._complete_join(group, now_ms)
 
-    # --- offsets ------------------------------------------------------------------------------------------------------------------------
-
-    def _commit(self, event: CommitOffsets, now_ms: int) -> None:
-        error = self._refuse_commit(event, now_ms)
-        if error is not ErrorCode.NONE:
-            self._answer(event.token, PartitionsAnswer(error, {key: error for key, _ in event.offsets}))
-            return
-        group = self.groups.get(event.group_id)
-        if group is None:
-            group = self.groups[event.group_id] = Group(event.group_id, now_ms)
-        elif event.member_id in group.members:
-            self._touch(group.members[event.member_id], now_ms)
-        limit = self.settings.offset_metadata_max_bytes
-        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE if len(value.metadata.encode()) > limit else ErrorCode.NONE for key, value in event.offsets}
-        good = [(key, value) for key, value in event.offsets if results[key] is ErrorCode.NONE]
-        if not good:
-            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
-            return
-        owner = group
-
-        def committed(_: int) -> None:
-            owner.pending_commits.discard(number)
-            owner.offsets.update(good)
-            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
-
-        def failed(reason: ErrorCode, _: int) -> None:
-            owner.pending_commits.discard(number)
-            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, {**results, **{key: reason for key, _ in good}}))
-
-        records = [offset_record(event.group_id, key.topic, key.partition, _offset_value(value)) for key, value in good]
-        number = self._append(event.group_id, records, committed, failed)
-        group.pending_commits.add(number)
-
-    def _refuse_commit(self, event: CommitOffsets, now_ms: int) -> ErrorCode:
-        group = self.groups.get(event.group_id)
-        if group is None:
-            return ErrorCode.NONE if event.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
-        if group.is_in(GroupState.DEAD):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if event.generation_id < 0 and group.is_in(GroupState.EMPTY):
-            return ErrorCode.NONE
-        if event.generation_id >= 0 or event.member_id or event.group_instance_id is not None:
-            error = _fenced(group, event.member_id, event.group_instance_id)
-            if error is not ErrorCode.NONE:
-                return error
-            if event.generation_id != group.generation:
-                return ErrorCode.ILLEGAL_GENERATION
-        elif not group.is_in(GroupState.EMPTY):
-            # Nobody may move the offsets of a group that has members from outside.
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.is_in(GroupState.COMPLETING_REBALANCE):
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
-
-    def _delete_offsets(self, event: DeleteOffsets, now_ms: int) -> None:
-        group = self.groups.get(event.group_id)
-        if group is None or group.is_in(GroupState.DEAD):
-            self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
-            return
-        subscribed = _subscribed_topics(group)
-        if not group.is_in(GroupState.EMPTY) and subscribed is None:
-            self._answer(event.token, PartitionsAnswer(ErrorCode.NON_EMPTY_GROUP))
-            return
-        results = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed and key.topic in subscribed else ErrorCode.NONE for key in event.partitions}
-        self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results)
-
-    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: dict[TopicPartition, ErrorCode]) -> None:
-        there = [key for key in keys if key in group.offsets]
-        if not there:
-            if token is not None:
-                self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
-            return
-
-        def committed(_: int) -> None:
-            for key in there:
-                group.offsets.pop(key, None)
-            if token is not None:
-                self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
-
-        def failed(reason: ErrorCode, _: int) -> None:
-            if token is not None:
-                self._answer(token, PartitionsAnswer(ErrorCode.NONE, {**results, **dict.fromkeys(there, reason)}))
-
-        self._append(group.group_id, [offset_record(group.group_id, key.topic, key.partition, None) for key in there], committed, failed)
-
-    def _topic_deleted(self, event: TopicDeleted) -> None:
-        for group in list(self.groups.values()):
-            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {})
-
-    # --- deleting groups ----------------------------------------------------------------------------------------------------------------
-
-    def _delete_group(self, event: DeleteGroup, now_ms: int) -> None:
-        group = self.groups.get(event.group_id)
-        if not event.group_id:
-            self._answer(event.token, ErrorAnswer(ErrorCode.INVALID_GROUP_ID))
-        elif group is None or group.is_in(GroupState.DEAD):
-            self._answer(event.token, ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
-        elif not group.is_in(GroupState.EMPTY) or group.pending_members:
-            self._answer(event.token, ErrorAnswer(ErrorCode.NON_EMPTY_GROUP))
-        else:
-            self._remove_group(group, now_ms, event.token)
-
-    def _remove_group(self, group: Group, now_ms: int, token: Token | None) -> None:
-        before = group.state
-        group.move_to(GroupState.DEAD, now_ms)
-        records = [offset_record(group.group_id, key.topic, key.partition, None) for key in group.offsets]
-        records.append(group_record(group.group_id, None))
-
-        def committed(_: int) -> None:
-            if self.groups.get(group.group_id) is group:
-                del self.groups[group.group_id]
-            if token is not None:
-                self._answer(token, ErrorAnswer(ErrorCode.NONE))
-
-        def failed(error: ErrorCode, _: int) -> None:
-            group.state = before
-            if token is not None:
-                self._answer(token, ErrorAnswer(error))
-
-        self._append(group.group_id, records, committed, failed)
-
     # --- time ---------------------------------------------------------------------------------------------------------------------------
 
-    def _touch(self, member: Member, now_ms: int) -> None:
+    def touch(self, member: Member, now_ms: int) -> None:
         member.deadline_ms = now_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
 
     def _watch(self, group: Group | None) -> None:
@@ -655,7 +523,7 @@ class GroupCoordinator:
             self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
         elif self._next_expiry_check_ms <= now_ms:
             self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
-            self._expire_offsets(now_ms)
+            self.offsets.expire(now_ms)
 
     def _expire_members(self, group: Group, now_ms: int) -> None:
         expired = [member_id for member_id, deadline_ms in group.pending_members.items() if deadline_ms <= now_ms]
@@ -685,28 +553,6 @@ class GroupCoordinator:
             self._remove_member(group, member_id)
         if silent:
             self._after_removal(group, now_ms)
-
-    def _expire_offsets(self, now_ms: int) -> None:
-        retention_ms = self.settings.offsets_retention_ms
-        for group in list(self.groups.values()):
-            if group.pending_commits or group.is_in(GroupState.DEAD):
-                continue
-            subscribed = _subscribed_topics(group)
-            old = []
-            for key, value in group.offsets.items():
-                if value.expire_timestamp_ms >= 0:
-                    due = value.expire_timestamp_ms <= now_ms
-                elif group.is_in(GroupState.EMPTY):
-                    since_ms = value.commit_timestamp_ms if group.protocol_type is None else max(group.state_since_ms, value.commit_timestamp_ms)
-                    due = since_ms + retention_ms <= now_ms
-                else:
-                    due = subscribed is not None and key.topic not in subscribed and value.commit_timestamp_ms + retention_ms <= now_ms
-                if due:
-                    old.append(key)
-            if group.is_in(GroupState.EMPTY) and len(old) == len(group.offsets) and not group.pending_members:
-                self._remove_group(group, now_ms, None)
-            elif old:
-                self._forget_offsets(group, old, None, {})
 
     # --- replay -------------------------------------------------------------------------------------------------------------------------
 
@@ -739,47 +585,6 @@ class GroupCoordinator:
         for group in self.groups.values():
             self._watch(group)
 
-    # --- reading ------------------------------------------------------------------------------------------------------------------------
-
-    def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> dict[TopicPartition, CommittedOffset]:
-        """What is committed for these partitions, or for all; those without an offset are left out."""
-        group = self.groups.get(group_id)
-        if group is None or group.is_in(GroupState.DEAD):
-            return {}
-        if partitions is None:
-            return dict(group.offsets)
-        return {key: group.offsets[key] for key in partitions if key in group.offsets}
-
-    def check_member(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode:
-        """Whether an OffsetFetch in the name of a member may be answered (version 9)."""
-        if not member_id and generation_id < 0:
-            return ErrorCode.NONE
-        group = self.groups.get(group_id)
-        if group is None or member_id not in group.members:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if generation_id == group.generation else ErrorCode.STALE_MEMBER_EPOCH
-
-
-def _fenced(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Whether a request in the name of a member may pass."""
-    if instance_id is not None:
-        known = group.static_members.get(instance_id)
-        if known is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if known != member_id:
-            return ErrorCode.FENCED_INSTANCE_ID
-    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def _offset_value(value: CommittedOffset) -> OffsetCommitValue:
-    return OffsetCommitValue(
-        offset=value.offset,
-        leader_epoch=value.leader_epoch,
-        metadata=value.metadata,
-        commit_timestamp=value.commit_timestamp_ms,
-        expire_timestamp=value.expire_timestamp_ms,
-    )
-
 
 def _client_error(error: ErrorCode) -> ErrorCode:
     """What a failed append of ours means to a client of the group."""
@@ -790,32 +595,3 @@ def _client_error(error: ErrorCode) -> ErrorCode:
     if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return error
-
-
-def _subscribed_topics(group: Group) -> set[str] | None:
-    """The topics that the members of a consumer group want; None where that cannot be told."""
-    if group.protocol_type != "consumer" or group.is_in(GroupState.EMPTY):
-        return set() if group.is_in(GroupState.EMPTY) else None
-    topics: set[str] = set()
-    for member in group.members.values():
-        found = topics_of_subscription(member.metadata(group.protocol))
-        if found is None:
-            return None
-        topics |= found
-    return topics
-
-
-def topics_of_subscription(metadata: bytes) -> set[str] | None:
-    """The topics in a consumer's subscription (version INT16, array of names, …); None for bytes that are none."""
-    if len(metadata) < 6:
-        return None
-    count = int.from_bytes(metadata[2:6], "big", signed=True)
-    position, topics = 6, set()
-    for _ in range(max(count, 0)):
-        size = int.from_bytes(metadata[position : position + 2], "big", signed=True)
-        position += 2
-        if size < 0 or position + size > len(metadata):
-            return None
-        topics.add(metadata[position : position + size].decode("utf-8", "replace"))
-        position += size
-    return topics

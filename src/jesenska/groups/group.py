@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from enum import Enum
 
+from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.groups.events import CommittedOffset, JoinedMember, Token
 from jesenska.groups.records import GroupMetadataValue, GroupMetadataValueMember
@@ -289,3 +290,14 @@ class Group:
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
         group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now_ms
         return group
+
+
+def fenced(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+    """Whether a request in the name of a member may pass."""
+    if instance_id is not None:
+        known = group.static_members.get(instance_id)
+        if known is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if known != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID

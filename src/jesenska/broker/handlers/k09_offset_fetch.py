@@ -63,7 +63,7 @@ async def _from_tree(broker: Broker, request: OffsetFetchRequest) -> OffsetFetch
 def _one_group(broker: Broker, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
     asked = None if request.topics is None else [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
     try:
-        found = broker.groups.coordinator_of(request.group_id).committed(request.group_id, asked)
+        found = broker.groups.coordinator_of(request.group_id).offsets.committed(request.group_id, asked)
     except KafkaError as error:
         response = OffsetFetchResponse(error_code=error.code if version >= _FIRST_WITH_WHOLE_ERROR else ErrorCode.NONE)
         if version < _FIRST_WITH_WHOLE_ERROR:
@@ -93,14 +93,14 @@ def _group(broker: Broker, asked: OffsetFetchRequestGroup, version: int) -> Offs
     by_id = version >= _FIRST_WITH_IDS
     try:
         coordinator = broker.groups.coordinator_of(asked.group_id)
-        answer.error_code = coordinator.check_member(asked.group_id, asked.member_id or "", asked.member_epoch)
+        answer.error_code = coordinator.offsets.check_member(asked.group_id, asked.member_id or "", asked.member_epoch)
     except KafkaError as error:
         answer.error_code = error.code
     if answer.error_code != ErrorCode.NONE:
         return answer
     if asked.topics is None:
         topics: dict[str, OffsetFetchResponseGroupTopic] = {}
-        for key, value in coordinator.committed(asked.group_id, None).items():
+        for key, value in coordinator.offsets.committed(asked.group_id, None).items():
             known = broker.view.topics.get(key.topic)
             if by_id and known is None:
                 continue
@@ -114,7 +114,7 @@ def _group(broker: Broker, asked: OffsetFetchRequestGroup, version: int) -> Offs
             known = broker.view.by_id.get(wanted.topic_id)
             name = known.name if known is not None else None
         keys = [TopicPartition(name or "", number) for number in wanted.partition_indexes]
-        found = coordinator.committed(asked.group_id, keys) if name is not None else {}
+        found = coordinator.offsets.committed(asked.group_id, keys) if name is not None else {}
         code = ErrorCode.NONE if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
         partitions = [_partition(key.partition, found.get(key, _NO_OFFSET), code) for key in keys]
         answer.topics.append(OffsetFetchResponseGroupTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=partitions))

@@ -1,0 +1,230 @@
+"""What groups have committed: the offsets' side of the coordinator, with deleting and expiring them and the groups that hold nothing else.
+
+commit     the offsets are appended; they count, and are answered, once that is committed
+delete     by request, with their topic, or with their group: tombstones are appended first
+expire     offsets of an empty group some time after it became empty, of topics that nobody subscribes to after the commit, and those that
+           came with an expiry of their own; a group that loses its last offset goes with it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.groups.events import CommitOffsets, CommittedOffset, DeleteGroup, DeleteOffsets, ErrorAnswer, PartitionsAnswer, Response, Token, TopicDeleted
+from jesenska.groups.group import Group, GroupState, Member, fenced
+from jesenska.groups.records import KeyValue, OffsetCommitValue, group_record, offset_record
+from jesenska.groups.settings import GroupSettings
+from jesenska.wire.codec import MalformedMessageError
+from jesenska.wire.consumer_protocol import decode_subscription
+
+
+class Host(Protocol):
+    """What the coordinator lends: its effects, and a member's sign of life."""
+
+    def answer(self, token: Token, response: Response) -> None: ...
+
+    def append(self, group_id: str, records: Iterable[KeyValue], committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None]) -> int: ...
+
+    def touch(self, member: Member, now_ms: int) -> None: ...
+
+
+class GroupOffsets:
+    """The offsets of the groups in `groups`, which the coordinator owns."""
+
+    def __init__(self, settings: GroupSettings, groups: dict[str, Group], host: Host) -> None:
+        self._settings = settings
+        self._groups = groups
+        self._answer = host.answer
+        self._append = host.append
+        self._touch = host.touch
+
+    # --- offsets ------------------------------------------------------------------------------------------------------------------------
+
+    def commit(self, event: CommitOffsets, now_ms: int) -> None:
+        error = self._refuse_commit(event, now_ms)
+        if error is not ErrorCode.NONE:
+            self._answer(event.token, PartitionsAnswer(error, {key: error for key, _ in event.offsets}))
+            return
+        group = self._groups.get(event.group_id)
+        if group is None:
+            group = self._groups[event.group_id] = Group(event.group_id, now_ms)
+        elif event.member_id in group.members:
+            self._touch(group.members[event.member_id], now_ms)
+        limit = self._settings.offset_metadata_max_bytes
+        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE if len(value.metadata.encode()) > limit else ErrorCode.NONE for key, value in event.offsets}
+        good = [(key, value) for key, value in event.offsets if results[key] is ErrorCode.NONE]
+        if not good:
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
+            return
+        owner = group
+
+        def committed(_: int) -> None:
+            owner.pending_commits.discard(number)
+            owner.offsets.update(good)
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
+
+        def failed(reason: ErrorCode, _: int) -> None:
+            owner.pending_commits.discard(number)
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, {**results, **{key: reason for key, _ in good}}))
+
+        records = [offset_record(event.group_id, key.topic, key.partition, _offset_value(value)) for key, value in good]
+        number = self._append(event.group_id, records, committed, failed)
+        group.pending_commits.add(number)
+
+    def _refuse_commit(self, event: CommitOffsets, now_ms: int) -> ErrorCode:
+        group = self._groups.get(event.group_id)
+        if group is None:
+            return ErrorCode.NONE if event.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+        if group.is_in(GroupState.DEAD):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if event.generation_id < 0 and group.is_in(GroupState.EMPTY):
+            return ErrorCode.NONE
+        if event.generation_id >= 0 or event.member_id or event.group_instance_id is not None:
+            error = fenced(group, event.member_id, event.group_instance_id)
+            if error is not ErrorCode.NONE:
+                return error
+            if event.generation_id != group.generation:
+                return ErrorCode.ILLEGAL_GENERATION
+        elif not group.is_in(GroupState.EMPTY):
+            # Nobody may move the offsets of a group that has members from outside.
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.is_in(GroupState.COMPLETING_REBALANCE):
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def delete_offsets(self, event: DeleteOffsets) -> None:
+        group = self._groups.get(event.group_id)
+        if group is None or group.is_in(GroupState.DEAD):
+            self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
+            return
+        subscribed = subscribed_topics(group)
+        if not group.is_in(GroupState.EMPTY) and subscribed is None:
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NON_EMPTY_GROUP))
+            return
+        results = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed and key.topic in subscribed else ErrorCode.NONE for key in event.partitions}
+        self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results)
+
+    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: dict[TopicPartition, ErrorCode]) -> None:
+        there = [key for key in keys if key in group.offsets]
+        if not there:
+            if token is not None:
+                self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
+            return
+
+        def committed(_: int) -> None:
+            for key in there:
+                group.offsets.pop(key, None)
+            if token is not None:
+                self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
+
+        def failed(reason: ErrorCode, _: int) -> None:
+            if token is not None:
+                self._answer(token, PartitionsAnswer(ErrorCode.NONE, {**results, **dict.fromkeys(there, reason)}))
+
+        self._append(group.group_id, [offset_record(group.group_id, key.topic, key.partition, None) for key in there], committed, failed)
+
+    def topic_deleted(self, event: TopicDeleted) -> None:
+        for group in list(self._groups.values()):
+            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {})
+
+    # --- deleting groups ----------------------------------------------------------------------------------------------------------------
+
+    def delete_group(self, event: DeleteGroup, now_ms: int) -> None:
+        group = self._groups.get(event.group_id)
+        if not event.group_id:
+            self._answer(event.token, ErrorAnswer(ErrorCode.INVALID_GROUP_ID))
+        elif group is None or group.is_in(GroupState.DEAD):
+            self._answer(event.token, ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
+        elif not group.is_in(GroupState.EMPTY) or group.pending_members:
+            self._answer(event.token, ErrorAnswer(ErrorCode.NON_EMPTY_GROUP))
+        else:
+            self._remove_group(group, now_ms, event.token)
+
+    def _remove_group(self, group: Group, now_ms: int, token: Token | None) -> None:
+        before = group.state
+        group.move_to(GroupState.DEAD, now_ms)
+        records = [offset_record(group.group_id, key.topic, key.partition, None) for key in group.offsets]
+        records.append(group_record(group.group_id, None))
+
+        def committed(_: int) -> None:
+            if self._groups.get(group.group_id) is group:
+                del self._groups[group.group_id]
+            if token is not None:
+                self._answer(token, ErrorAnswer(ErrorCode.NONE))
+
+        def failed(error: ErrorCode, _: int) -> None:
+            group.state = before
+            if token is not None:
+                self._answer(token, ErrorAnswer(error))
+
+        self._append(group.group_id, records, committed, failed)
+
+    def expire(self, now_ms: int) -> None:
+        retention_ms = self._settings.offsets_retention_ms
+        for group in list(self._groups.values()):
+            if group.pending_commits or group.is_in(GroupState.DEAD):
+                continue
+            subscribed = subscribed_topics(group)
+            old = []
+            for key, value in group.offsets.items():
+                if value.expire_timestamp_ms >= 0:
+                    due = value.expire_timestamp_ms <= now_ms
+                elif group.is_in(GroupState.EMPTY):
+                    since_ms = value.commit_timestamp_ms if group.protocol_type is None else max(group.state_since_ms, value.commit_timestamp_ms)
+                    due = since_ms + retention_ms <= now_ms
+                else:
+                    due = subscribed is not None and key.topic not in subscribed and value.commit_timestamp_ms + retention_ms <= now_ms
+                if due:
+                    old.append(key)
+            if group.is_in(GroupState.EMPTY) and len(old) == len(group.offsets) and not group.pending_members:
+                self._remove_group(group, now_ms, None)
+            elif old:
+                self._forget_offsets(group, old, None, {})
+
+    # --- reading ------------------------------------------------------------------------------------------------------------------------
+
+    def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> dict[TopicPartition, CommittedOffset]:
+        """What is committed for these partitions, or for all; those without an offset are left out."""
+        group = self._groups.get(group_id)
+        if group is None or group.is_in(GroupState.DEAD):
+            return {}
+        if partitions is None:
+            return dict(group.offsets)
+        return {key: group.offsets[key] for key in partitions if key in group.offsets}
+
+    def check_member(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode:
+        """Whether an OffsetFetch in the name of a member may be answered (version 9)."""
+        if not member_id and generation_id < 0:
+            return ErrorCode.NONE
+        group = self._groups.get(group_id)
+        if group is None or member_id not in group.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if generation_id == group.generation else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _offset_value(value: CommittedOffset) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_timestamp_ms,
+        expire_timestamp=value.expire_timestamp_ms,
+    )
+
+
+def subscribed_topics(group: Group) -> set[str] | None:
+    """The topics that the members of a consumer group want; None where that cannot be told."""
+    if group.is_in(GroupState.EMPTY):
+        return set()
+    if group.protocol_type != "consumer":
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        try:
+            topics.update(decode_subscription(member.metadata(group.protocol)).topics)
+        except MalformedMessageError:
+            return None
+    return topics
