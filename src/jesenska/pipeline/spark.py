@@ -7,6 +7,7 @@ Everything else is Spark's own; a program that makes its session otherwise can u
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Enough for one machine: every shuffle partition of a stream is a task and a state file per micro-batch.
 _SHUFFLE_PARTITIONS = 4
+
+_JVM_END_SECONDS = 20.0
 
 _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -61,6 +64,25 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
         for name, value in settings.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
+
+
+def end_session(spark: SparkSession) -> None:
+    """Stops the session and ends its JVM, which would otherwise live (and keep its memory) as long as this program."""
+    from pyspark import SparkContext
+
+    spark.stop()
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    if process.stdin is not None:
+        process.stdin.close()  # the JVM ends with its standard input
+    try:
+        process.wait(_JVM_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def prepare_environment() -> None:

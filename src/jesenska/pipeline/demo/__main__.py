@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -32,7 +33,7 @@ from jesenska.pipeline.demo.producing import NotContinuedError, StreamProducer
 from jesenska.pipeline.demo.report import Reporter, day_of, tables
 from jesenska.pipeline.demo.state import State, read_state, write_state
 from jesenska.pipeline.options import ClientOptions
-from jesenska.pipeline.spark import session
+from jesenska.pipeline.spark import end_session, session
 
 _PARTITIONS = {"flights": 4, **dict.fromkeys(flights.REFERENCE_KEYS, 1), **dict.fromkeys(job.RESULT_TOPICS.values(), 2)}
 _OUR_ERRORS = re.compile(r"jesenska\.[\w.]+(?:Error|Exception): (.+)")
@@ -42,6 +43,8 @@ _TOPIC_SECONDS = 30.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with Ctrl-C switched off
+        signal.signal(number, signal.default_int_handler)
     clock = SystemClock()
     reporter = Reporter(clock)
     folder: Path = options.data
@@ -66,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Spark's threads may hang on a broker that is gone; the checkpoint needs no farewell.
         sys.stdout.flush()
         os._exit(code)
-    return _stay(broker, options.exit, clock, reporter)
+    return _stay(broker, options, clock, reporter)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -197,7 +200,9 @@ class _Run:
 
     def _process(self, sender: threading.Thread) -> None:
         self._reporter.say("Starting Spark while the flights are being sent.")
-        spark = self._while(lambda: session("jesenska demo", self._options.master, log=self._folder / "spark.log"), "Spark is starting")
+        spark = self._while(
+            lambda: session("jesenska demo", self._options.master, {"spark.sql.shuffle.partitions": "2"}, log=self._folder / "spark.log"), "Spark is starting"
+        )
         self._while(self._references_sent.wait, "Airlines, airports, planes and weather are being sent")
         self._check()
         query = self._while(lambda: job.start(spark, self._broker.address, self._folder, self._options.per_trigger), "The pipeline is starting")
@@ -210,7 +215,7 @@ class _Run:
         self._reporter.say(f"All {len_text(self._producers[-1].progress.total)} flights are sent and counted; writing the results.")
         text = self._while(lambda: tables(job.finish(spark, self._folder)), "Results are being written")
         write_state(self._folder, State("done", self._options.flights))
-        spark.stop()
+        end_session(spark)
         self._reporter.show(text)
 
     def _while(self, work: Any, text: str, query: Any = None) -> Any:
@@ -246,7 +251,7 @@ class _Run:
     def _check(self, query: Any = None) -> None:
         """Raises what has gone wrong elsewhere."""
         if not self._broker.is_alive():
-            raise JesenskaError("The broker has ended: run the demo again, it goes on from here (its log is demo-data/broker.log).")
+            raise JesenskaError(f"The broker has ended: run the demo again, it goes on from here (its log is {self._folder}/broker.log).")
         if self._sending_failed is not None:
             if isinstance(self._sending_failed, NotContinuedError):
                 write_state(self._folder, State("preparing", self._options.flights))
@@ -260,9 +265,9 @@ def len_text(number: int) -> str:
     return f"{number:,}"
 
 
-def _stay(broker: demo_broker.DemoBroker, ends: bool, clock: Clock, reporter: Reporter) -> int:
+def _stay(broker: demo_broker.DemoBroker, options: argparse.Namespace, clock: Clock, reporter: Reporter) -> int:
     """The broker in the foreground until Ctrl-C."""
-    if ends or not broker.kept_here:
+    if options.exit or not broker.kept_here:
         broker.stop(clock, time.sleep)
         if not broker.kept_here:
             reporter.show(f"\nThe broker stays up at {broker.address}, where another program keeps it.")
@@ -272,7 +277,7 @@ def _stay(broker: demo_broker.DemoBroker, ends: bool, clock: Clock, reporter: Re
         f"\nThe broker stays up at {broker.address} until Ctrl-C. Next, in another terminal:\n\n"
         f"  {tools}/kafka-topics --bootstrap-server {broker.address} --list\n"
         f"  {tools}/kafka-console-consumer --bootstrap-server {broker.address} --topic {job.RESULT_TOPICS['by_route']} --from-beginning\n"
-        f"  {tools}/python -c \"import pyarrow.parquet as p; print(p.read_table('demo-data/results/by_weather.parquet'))\""
+        f"  {tools}/python -c \"import pyarrow.parquet as p; print(p.read_table('{options.data}/results/by_weather.parquet'))\""
     )
     try:
         while broker.is_alive():
@@ -281,7 +286,7 @@ def _stay(broker: demo_broker.DemoBroker, ends: bool, clock: Clock, reporter: Re
         reporter.show("\nStopping the broker.")
         broker.stop(clock, time.sleep)
         return 0
-    print("The broker has ended; its log is demo-data/broker.log.", file=sys.stderr)
+    print(f"The broker has ended; its log is {options.data}/broker.log.", file=sys.stderr)
     return 1
 
 
