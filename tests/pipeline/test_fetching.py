@@ -128,6 +128,26 @@ def test_offsets_that_go_while_a_range_is_read_are_data_loss(bootstrap: str, top
     connection.close()
 
 
+def test_a_topic_deleted_while_a_range_is_read_is_data_loss(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"%d" % number * 50 for number in range(100)], batch_size=500)
+    found = {}
+    for fail in ("true", "false"):
+        texts = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "failOnDataLoss": fail, "kafka.max.partition.fetch.bytes": "500"}
+        options = source_options(texts, streaming=False)
+        connection = Connection(options.client)
+        reading = chunks(connection, OffsetRange(topic, 0, 0, 100), options)
+        if fail == "true":
+            next(reading)
+            topics.delete(topic)
+            with pytest.raises(DataLossError, match=f"{topic}-0 does not exist any more"):
+                list(reading)
+        else:
+            found[fail] = list(reading)
+        connection.close()
+    assert found == {"false": []}
+
+
 def test_an_error_that_does_not_pass_is_not_tried_again() -> None:
     connection = Connection(ClientOptions("127.0.0.1:1"))
     attempts = 0

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from jesenska.base.errors import (
     ErrorCode,
     KafkaError,
+    LeaderNotAvailableError,
     NetworkException,
     OffsetOutOfRangeError,
     RequestTimedOutError,
+    UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES
@@ -91,6 +93,9 @@ class _RangeReader:
         except OffsetOutOfRangeError:
             await self._lost()
             return None
+        except UnknownTopicOrPartitionError:
+            await self._unknown()
+            return None
         except KafkaError as error:
             if error.retriable:
                 cluster.forget_topic(self._key.topic)
@@ -119,6 +124,14 @@ class _RangeReader:
             self._options.fail_on_data_loss,
         )
         self._position = min(earliest, self._wanted.end) if self._position < earliest else self._wanted.end
+
+    async def _unknown(self) -> None:
+        """The leader does not know the partition: it has not heard of it yet, or the topic was deleted while the range was read."""
+        errors = await self._connection.cluster.refresh([self._key.topic])
+        if self._key.topic not in errors:
+            raise LeaderNotAvailableError(f"{self._key} is not known to its leader at present.")
+        data_loss(f"{self._key} does not exist any more; {self._wanted} is to be read.", self._options.fail_on_data_loss, "the rest is left out")
+        self._position = self._wanted.end
 
     async def _nothing_there(self, answer: FetchResponsePartition) -> None:
         """Nothing came although the plan saw records: wait for the high watermark after a change of leader, else they are gone."""
