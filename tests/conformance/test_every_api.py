@@ -103,7 +103,7 @@ class Served:
 
 
 def _join(group: str) -> JoinGroupRequest:
-    protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(8))]
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(10))]
     return JoinGroupRequest(group_id=group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, member_id="", protocol_type="consumer", protocols=protocols)
 
 

@@ -101,10 +101,12 @@ class GroupOffsets:
             self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
             return
         subscribed = subscribed_topics(group)
-        if not group.is_in(GroupState.EMPTY) and subscribed is None:
+        if subscribed is None and group.protocol_type != "consumer":
             self._answer(event.token, PartitionsAnswer(ErrorCode.NON_EMPTY_GROUP))
             return
-        results = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed and key.topic in subscribed else ErrorCode.NONE for key in event.partitions}
+        # Where a member's subscription cannot be read, it may want any topic.
+        wanted = {key.topic for key in event.partitions} if subscribed is None else subscribed
+        results = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key.topic in wanted else ErrorCode.NONE for key in event.partitions}
         self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results)
 
     def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: dict[TopicPartition, ErrorCode]) -> None:
