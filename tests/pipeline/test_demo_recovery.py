@@ -41,8 +41,8 @@ class Demo:
         process = subprocess.Popen(
             [*command, "--per-trigger", str(PER_TRIGGER), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
-        if self._process is not None and self._process.stdout is not None:
-            self._process.stdout.close()
+        if self._process is not None:
+            self.close_output()
         self._process = process
         return process
 
@@ -63,6 +63,11 @@ class Demo:
         self.said += list(self._process.stdout)
         return self._process.wait(60)
 
+    def close_output(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
     def broker(self) -> tuple[str, int]:
         note = json.loads((self.folder / "broker.json").read_text(encoding="utf-8"))
         return note["address"], note["pid"]
@@ -72,8 +77,7 @@ class Demo:
             if self._process.poll() is None:
                 self._process.kill()
             self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+            self.close_output()
         try:
             os.kill(self.broker()[1], signal.SIGKILL)
         except (OSError, ValueError):
@@ -172,11 +176,26 @@ def _end_offsets(address: str, topic: str) -> list[int]:
         connection.close()
 
 
-def test_a_later_run_begins_anew_and_the_exit_option_ends_the_broker(demo: Demo, tmp_path: Path) -> None:
-    for _ in range(2):
-        demo.start("--exit", "--flights", "2000")
-        assert demo.finish() == 0
-        assert direct.in_parquet(demo.folder) == direct.expected(tmp_path, 2000)
-        with pytest.raises(ProcessLookupError):
-            os.kill(demo.broker()[1], 0)
-    assert "going on" not in "".join(demo.said)
+def test_a_later_run_begins_anew_beside_the_broker_that_runs_and_the_exit_option_ends_its_own(demo: Demo, tmp_path: Path) -> None:
+    wanted = direct.expected(tmp_path, 2000)
+    keeper = demo.start("--flights", "2000")
+    demo.wait_for("stays up at .* until Ctrl-C")
+    assert direct.in_parquet(demo.folder) == wanted
+
+    beside = Demo(demo.folder)
+    beside.start("--exit", "--flights", "2000")
+    assert beside.finish() == 0
+    beside.close_output()
+    said = "".join(beside.said)
+    assert "Using the demo's broker that runs" in said
+    assert "where another program keeps it" in said
+    assert "going on" not in said
+    assert direct.in_parquet(demo.folder) == wanted
+    os.kill(demo.broker()[1], 0)
+
+    keeper.send_signal(signal.SIGINT)
+    assert demo.finish() == 0
+    demo.start("--exit", "--flights", "2000")
+    assert demo.finish() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(demo.broker()[1], 0)
