@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,3 +56,28 @@ def at(tool: Tool, broker: BrokerProcess) -> Tool:
         return tool(main, "--bootstrap-server", broker.bootstrap, *arguments)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def fast_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker whose groups do not wait for further members before their first generation."""
+    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+    with BrokerProcess(tmp_path_factory.mktemp("groups") / "data", settings=settings) as running:
+        yield running
+
+
+def _heed_interrupts() -> None:
+    """A test run in the background is started with SIGINT ignored, which a child would inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def tool_process(broker: BrokerProcess, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A tool in a process of its own, ended with the block whatever happens in it."""
+    command = [sys.executable, "-m", f"jesenska.cli.{name}", "--bootstrap-server", broker.bootstrap, *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_heed_interrupts)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()

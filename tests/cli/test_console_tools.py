@@ -6,17 +6,15 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jesenska.cli import kafka_console_consumer, kafka_console_producer, kafka_topics
 from jesenska.testing import BrokerProcess
-from tests.cli.conftest import Result, Tool
+from tests.cli.conftest import Result, Tool, tool_process
 
 Send = Callable[..., Result]
 
@@ -160,7 +158,12 @@ def test_a_pattern_reads_all_topics_that_it_matches(at: Tool, send: Send) -> Non
         (["--topic", "console-errors", "--partition", "0", "--offset", "2", "--from-beginning"], "cannot be specified together"),
         (["--topic", "console-errors", "--include", "x"], "Exactly one"),
         ([], "Exactly one"),
-        (["--topic", "console-errors", "--group", "g"], "not built yet"),
+        (["--topic", "console-errors", "--group", "g", "--partition", "0"], "Options group and partition cannot be specified together"),
+        (["--topic", "console-errors", "--group", "g", "--consumer-property", "group.id=h"], "Detected group ids: 'g', 'h'"),
+        (["--topic", "console-errors", "--group", ""], "name is empty"),
+        (["--topic", "not-there", "--group", "g"], "create it with kafka-topics"),
+        (["--topic", "console-errors", "--group", "g", "--consumer-property", "partition.assignment.strategy=bla"], "names bla: use range"),
+        (["--topic", "console-errors", "--group", "g", "--consumer-property", "heartbeat.interval.ms=45000"], "smaller than session.timeout.ms"),
         (["--topic", "console-errors", "--isolation-level", "bla"], "Invalid value bla for configuration isolation.level"),
         (["--topic", "console-errors", "--formatter", "com.example.Mine"], "Java class"),
         (["--topic", "console-errors", "--value-deserializer", "com.example.Mine"], "Java class"),
@@ -210,25 +213,8 @@ def test_a_dead_broker_is_one_sentence(tool: Tool, send: Send, monkeypatch: pyte
             assert (result.code, "No broker answers at 127.0.0.1:1" in result.err) == (1, True)
 
 
-def _heed_interrupts() -> None:
-    """A test run in the background is started with SIGINT ignored, which a child would inherit."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@contextmanager
-def _process(broker: BrokerProcess, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A tool in a process of its own, ended with the block whatever happens in it."""
-    command = [sys.executable, "-m", f"jesenska.cli.{name}", "--bootstrap-server", broker.bootstrap, *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_heed_interrupts)
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_a_line_on_a_pipe_is_sent_while_the_pipe_stays_open(broker: BrokerProcess, read: Send) -> None:
-    with _process(broker, "kafka_console_producer", "--topic", "console-pipe") as producer:
+    with tool_process(broker, "kafka_console_producer", "--topic", "console-pipe") as producer:
         assert producer.stdin is not None
         producer.stdin.write(b"first\n")
         producer.stdin.flush()
@@ -245,7 +231,7 @@ def test_a_line_on_a_pipe_is_sent_while_the_pipe_stays_open(broker: BrokerProces
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_consumer_which_says_how_much_it_printed(broker: BrokerProcess, send: Send, number: signal.Signals, code: int) -> None:
     send("console-signal", b"one\n")
-    with _process(broker, "kafka_console_consumer", "--topic", "console-signal", "--from-beginning", "--max-messages", "1000") as consumer:
+    with tool_process(broker, "kafka_console_consumer", "--topic", "console-signal", "--from-beginning", "--max-messages", "1000") as consumer:
         assert consumer.stdout is not None
         assert consumer.stderr is not None
         assert consumer.stdout.readline() == b"one\n"
@@ -256,7 +242,7 @@ def test_a_signal_ends_the_consumer_which_says_how_much_it_printed(broker: Broke
 
 def test_a_reader_that_goes_away_ends_the_consumer_without_complaint(broker: BrokerProcess, send: Send) -> None:
     send("console-gone", b"".join(b"line %d %s\n" % (number, b"x" * 100) for number in range(5000)))
-    with _process(broker, "kafka_console_consumer", "--topic", "console-gone", "--from-beginning") as consumer:
+    with tool_process(broker, "kafka_console_consumer", "--topic", "console-gone", "--from-beginning") as consumer:
         assert consumer.stdout is not None
         assert consumer.stderr is not None
         assert consumer.stdout.readline().startswith(b"line ")
@@ -268,7 +254,7 @@ def test_a_reader_that_goes_away_ends_the_consumer_without_complaint(broker: Bro
 def test_a_flood_of_lines_is_delivered_whole(broker: BrokerProcess, at: Tool, read: Send) -> None:
     at(kafka_topics.main, "--create", "--topic", "console-flood", "--partitions", "3")
     text = b"".join(b"%d\n" % number for number in range(300_000))
-    with _process(broker, "kafka_console_producer", "--topic", "console-flood") as producer:
+    with tool_process(broker, "kafka_console_producer", "--topic", "console-flood") as producer:
         _, said = producer.communicate(text, 60)
         assert (producer.returncode, said) == (0, b"")
     assert sorted(map(int, read("console-flood", 300_000).lines)) == list(range(300_000))

@@ -1,10 +1,10 @@
 """kafka-console-consumer: prints the records of topics. Flags and output of Apache Kafka 4.3.1's tool and of the older releases.
 
-It reads by assignment: without --partition all partitions of its topics, those that appear later too. It ends after --max-messages, after
---timeout-ms without a record (exit code 0, as Kafka's tool), or on a signal; then it says on stderr how many records it printed.
+With --group (or group.id among the settings) it reads as a member of that group, which commits what was printed and leaves at the end; otherwise
+by assignment, all partitions of its topics, those that appear later too. It ends after --max-messages, after --timeout-ms without a record (exit
+code 0, as Kafka's tool), or on a signal; then it says on stderr how many records it printed.
 
-Differs from Kafka's tool: a topic or a partition that does not exist is an error (there it waits). Left out: --group, with the group coordinator;
-formatters of one's own.
+Differs from Kafka's tool: a topic or a partition that does not exist is an error (there it waits). Left out: formatters of one's own.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from typing import Any, Protocol
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.cli.console_reading import Assigned, Member, Reader, Topics, fetch_options, group_of, group_options
 from jesenska.cli.console_records import JsonFormatter, NothingFormatter, RecordFormatter
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, client_settings, cluster_of, properties_of, read_properties, run_async, sentence, telling
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer, Fetched
+from jesenska.client.group import GroupConsumer
 from jesenska.client.offsets import EARLIEST, LATEST
 from jesenska.config.client_settings import CONSUMER_SETTINGS
 from jesenska.pipeline.patterns import topic_pattern
@@ -55,7 +57,10 @@ def _parser() -> Parser:
     parser.add_argument("--from-beginning", action="store_true", help="Begin with the earliest record, not with what comes from now on.")
     parser.add_argument("--max-messages", type=int, metavar="N", help="End after so many records.")
     parser.add_argument("--timeout-ms", type=int, metavar="MS", help="End when no record came for so long.")
-    parser.add_argument("--group", metavar="GROUP", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--group", metavar="GROUP",
+        help="Read as a member of this group: on from what it has committed, or from the end (--from-beginning: the beginning) if it has nothing.",
+    )  # fmt: skip
     parser.add_argument("--isolation-level", metavar="LEVEL", help="read_committed or read_uncommitted (the default).")
     parser.add_argument("--formatter", metavar="CLASS", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -87,29 +92,28 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     formatter = _formatter(options)
     for name in formatter.unknown:
         print(f"kafka-console-consumer: {name} says nothing about how records are printed; it is ignored.", file=sys.stderr)
-    texts = read_properties(options.consumer_config or options.command_config) | properties_of(options.property_list)
+    from_file, from_flags = read_properties(options.consumer_config or options.command_config), properties_of(options.property_list)
+    group = group_of(options, [from_file, from_flags])
+    if group is not None and options.partition is not None:
+        parser.error("Options group and partition cannot be specified together.")
+    texts = from_file | from_flags
     if options.isolation_level is not None:
         texts["isolation.level"] = options.isolation_level
     settings = client_settings(parser, CONSUMER_SETTINGS, texts)
-    reset = {"largest": "latest", "smallest": "earliest"}.get(settings["auto.offset.reset"], settings["auto.offset.reset"])
-    if options.from_beginning and "auto.offset.reset" in texts and reset != "earliest":
-        parser.error(f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option")
+    fetching = fetch_options(settings)
+    if options.from_beginning and "auto.offset.reset" in texts and fetching["auto_offset_reset"] != "earliest":
+        parser.error(f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={fetching['auto_offset_reset']}', please remove one option")
     if options.from_beginning:
-        reset = "earliest"
+        fetching["auto_offset_reset"] = "earliest"
     async with cluster_of(options, texts) as cluster:
-        consumer = Consumer(
-            cluster,
-            max_wait_seconds=settings["fetch.max.wait.ms"] / 1000,
-            min_bytes=settings["fetch.min.bytes"],
-            max_bytes=settings["fetch.max.bytes"],
-            max_partition_bytes=settings["max.partition.fetch.bytes"],
-            auto_offset_reset=reset,
-            isolation_level=1 if settings["isolation.level"] == "read_committed" else 0,
-            check_crcs=settings["check.crcs"],
-        )
-        async with consumer:
-            printer = _Printer(cluster, consumer, formatter, options, internal=not settings["exclude.internal.topics"], start=_start(options, reset))
-            return await printer.run()
+        pattern = topic_pattern(options.include) if options.include is not None else None
+        topics = Topics(cluster, options.topic, pattern, internal=not settings["exclude.internal.topics"])
+        reader: Reader
+        if group is not None:
+            reader = Member(GroupConsumer(cluster, group, (), **fetching, **group_options(settings)), topics)
+        else:
+            reader = Assigned(Consumer(cluster, **fetching), topics, options.partition, _start(options, fetching["auto_offset_reset"]))
+        return await _Printer(cluster, reader, formatter, options, check_crcs=settings["check.crcs"]).run()
 
 
 def _check(parser: Parser, options: argparse.Namespace) -> None:
@@ -117,8 +121,6 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         raise JesenskaError("--zookeeper is not built yet: name a broker with --bootstrap-server host:port.")
     if (options.topic is None) == (options.include is None):
         parser.error("Exactly one of the following arguments is required: --topic, --include")
-    if options.group is not None:
-        raise JesenskaError("Consumer groups are not built yet: leave --group out, and all partitions are read.")
     if options.partition is not None and options.topic is None:
         parser.error("The topic is required when partition is specified.")
     if options.partition is not None and options.partition < 0:
@@ -156,16 +158,16 @@ def _start(options: argparse.Namespace, reset: str) -> int:
 
 
 class _Printer:
-    """Assigns, polls and prints until it is enough."""
+    """Polls and prints until it is enough."""
 
-    def __init__(self, cluster: Cluster, consumer: Consumer, formatter: Formatter, options: argparse.Namespace, *, internal: bool, start: int) -> None:
+    def __init__(self, cluster: Cluster, reader: Reader, formatter: Formatter, options: argparse.Namespace, *, check_crcs: bool) -> None:
         self._cluster = cluster
-        self._consumer = consumer
+        self._reader = reader
         self._formatter = formatter
         self._options = options
-        self._internal = internal
-        self._start = start
-        self._pattern = topic_pattern(options.include) if options.include is not None else None
+        self._check_crcs = check_crcs
+        #: Where what was taken but is not printed begins: a group must not commit beyond it.
+        self._unprinted: dict[TopicPartition, int] = {}
         self._count = 0
         self._terminated = False
 
@@ -176,7 +178,7 @@ class _Printer:
         loop.add_signal_handler(signal.SIGTERM, self._terminate, task)
         try:
             async with telling("Waiting for the broker"):
-                await self._assign(self._start)
+                await self._reader.look()
             await self._print_all()
             return 0
         except asyncio.CancelledError:
@@ -184,37 +186,15 @@ class _Printer:
                 return int(_TERMINATED)
             raise
         finally:
+            for partition, offset in self._unprinted.items():
+                self._reader.go_back(partition, offset)
+            await self._reader.close()
             loop.remove_signal_handler(signal.SIGTERM)
             print(f"Processed a total of {self._count} messages", file=sys.stderr, flush=True)
 
     def _terminate(self, task: asyncio.Task[Any]) -> None:
         self._terminated = True
         task.cancel()
-
-    async def _assign(self, start: int) -> None:
-        """Takes on what is not read yet. Partitions that appear later are read from their beginning: all of it is new."""
-        wanted = await self._wanted()
-        assigned = self._consumer.assignment()
-        if wanted - assigned:
-            positions = {key: self._consumer.position(key) for key in assigned}
-            await self._consumer.assign(positions | dict.fromkeys(wanted - assigned, start))
-
-    async def _wanted(self) -> set[TopicPartition]:
-        if self._pattern is None:
-            partitions = (await self._cluster.topic(self._options.topic)).partitions
-            number = self._options.partition
-            if number is None:
-                return {item.topic_partition for item in partitions}
-            if number >= len(partitions):
-                raise JesenskaError(f"Topic {self._options.topic} has {len(partitions)} partitions, none with the number {number}.")
-            return {TopicPartition(self._options.topic, number)}
-        topics = await self._cluster.topics()
-        return {
-            item.topic_partition
-            for topic in topics.values()
-            if self._pattern.fullmatch(topic.name) and (self._internal or not topic.is_internal)
-            for item in topic.partitions
-        }
 
     async def _print_all(self) -> None:
         clock = self._cluster.clock
@@ -225,31 +205,41 @@ class _Printer:
             wait = _POLL_SECONDS if limit is None or limit < 0 else min(_POLL_SECONDS, last_record + limit / 1000 - now)
             if wait <= 0:
                 return
-            if now - last_look >= (300.0 if self._consumer.assignment() else _LOOK_SECONDS):
+            if now - last_look >= (300.0 if not self._reader.idle() else _LOOK_SECONDS):
                 last_look = now
-                await self._assign(EARLIEST)
-            if not self._consumer.assignment():
+                await self._reader.look()
+            if self._reader.idle():
                 await asyncio.sleep(min(wait, _LOOK_SECONDS))
                 continue
-            for fetched in await self._consumer.poll_raw(wait):
+            taken = await self._reader.poll_raw(wait)
+            for fetched in reversed(taken):
+                self._unprinted[fetched.topic_partition] = fetched.start_offset
+            for fetched in taken:
                 if self._print_fetched(fetched):
                     last_record = clock.monotonic()
+                if self._left() <= 0:
+                    return
+            self._unprinted.clear()
 
     def _print_fetched(self, fetched: Fetched) -> bool:
         """Prints batch by batch, so that only one is decoded at a time; True if there was a record."""
         some = False
+        partition = fetched.topic_partition
         for position, header in iter_headers(fetched.data):
             left = self._left()
             if left <= 0:
                 break
             if header.is_control or header.last_offset < fetched.start_offset:
+                self._unprinted[partition] = max(header.next_offset, fetched.start_offset)
                 continue
-            records = decode_batch(fetched.data, position, self._consumer.check_crcs, header)
+            records = decode_batch(fetched.data, position, self._check_crcs, header)
             if header.base_offset < fetched.start_offset:
                 records = [record for record in records if record.offset >= fetched.start_offset]
             if records:
                 some = True
-                self._print(fetched.topic_partition, records, left)
+                self._print(partition, records, left)
+            if not records or self._unprinted[partition] == records[-1].offset + 1:
+                self._unprinted[partition] = header.next_offset
         return some
 
     def _left(self) -> int:
@@ -266,7 +256,9 @@ class _Printer:
                 self._print_one(partition, record)
             return
         self._write(text)
-        self._count += min(len(records), left)
+        printed = min(len(records), left)
+        self._count += printed
+        self._unprinted[partition] = records[printed - 1].offset + 1
 
     def _print_one(self, partition: TopicPartition, record: Record) -> None:
         try:
@@ -276,9 +268,10 @@ class _Printer:
             if not self._options.skip_message_on_error:
                 raise JesenskaError(f"{where} --skip-message-on-error goes on after such a record.") from error
             print(f"kafka-console-consumer: {where}", file=sys.stderr)
-            return
-        self._write(text)
-        self._count += 1
+        else:
+            self._write(text)
+            self._count += 1
+        self._unprinted[partition] = record.offset + 1
 
     @staticmethod
     def _write(text: bytes) -> None:

@@ -32,7 +32,7 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.assignors import ASSIGNORS, COOPERATIVE, MemberView
 from jesenska.client.cluster import Cluster
-from jesenska.client.consumer import Consumer
+from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.records.record import Record
 from jesenska.wire.consumer_protocol import (
@@ -87,8 +87,11 @@ class GroupConsumer:
         on_assigned: RebalanceCallback = lambda _: None,
         on_revoked: RebalanceCallback = lambda _: None,
         max_wait_seconds: float = 0.5,
+        min_bytes: int = 1,
+        max_bytes: int = 50 * 1024 * 1024,
         max_partition_bytes: int = 1024 * 1024,
         isolation_level: int = 0,
+        check_crcs: bool = True,
     ) -> None:
         unknown = [name for name in assignors if name not in ASSIGNORS]
         if unknown or not assignors:
@@ -119,8 +122,11 @@ class GroupConsumer:
             cluster,
             auto_offset_reset=auto_offset_reset,
             max_wait_seconds=max_wait_seconds,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
             max_partition_bytes=max_partition_bytes,
             isolation_level=isolation_level,
+            check_crcs=check_crcs,
         )
 
     async def __aenter__(self) -> GroupConsumer:
@@ -135,25 +141,45 @@ class GroupConsumer:
     def position(self, topic_partition: TopicPartition) -> int:
         return self._consumer.position(topic_partition)
 
+    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+        """The next record that is read of one of this member's partitions, and what a commit without offsets commits."""
+        self._consumer.seek(topic_partition, offset)
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Replaces the topics; the next poll joins again if they are others."""
+        if frozenset(topics) != self.topics:
+            self.topics = frozenset(topics)
+            self._join_due = True
+
     # --- reading ------------------------------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_seconds: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
         """Records of this member's partitions; empty if none came in time. Joins first where that is due, which may take the group's time."""
+        left = await self._be_member(timeout_seconds)
+        return {} if left is None else await self._consumer.poll(left, max_records)
+
+    async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
+        """As `poll`, with everything that has arrived, undecoded."""
+        left = await self._be_member(timeout_seconds)
+        return [] if left is None else await self._consumer.poll_raw(left)
+
+    async def _be_member(self, timeout_seconds: float) -> float | None:
+        """Joins and commits where that is due; the time that is left for reading, None if there is nothing to read."""
         if self._fatal is not None:
             raise self._fatal
         deadline = self.cluster.clock.monotonic() + timeout_seconds
         while self._join_due:
             await self._rejoin()
             if self.cluster.clock.monotonic() >= deadline:
-                return {}
+                return None
         if self._auto_commit_seconds is not None and self.cluster.clock.monotonic() - self._committed_at >= self._auto_commit_seconds:
             await self._commit_quietly()
         left = max(0.0, deadline - self.cluster.clock.monotonic())
         if not self._owned:
             # Nothing is ours: a rebalance may give us something.
             await asyncio.sleep(min(left, self._heartbeat_seconds / 2))
-            return {}
-        return await self._consumer.poll(left, max_records)
+            return None
+        return left
 
     # --- the coordinator ----------------------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ STORED_DIRS = _stored("every directory in log.dirs gets new partitions")
 STORED_PLANE = _stored("the controller's requests have no listener of their own yet")
 SHARE = _stored("share groups are not built yet")
 STREAMS = _stored("streams groups are not built yet")
-CLIENT_GROUPS = _stored("the client does not join groups yet")
+CLIENT_GROUPS = _stored("members speak the classic protocol only")
 
 ONE_LOOP = _meaningless("one event loop serves all connections; there are no such threads or queues")
 NO_PURGATORY = _meaningless("an answered request leaves the waiting list at once; there is nothing to sweep")

@@ -1,0 +1,87 @@
+"""What tests of groups look at from outside, through our own client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from jesenska.base.errors import KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.client.group_admin import GroupAdmin, GroupDescription
+from jesenska.client.producer import Producer
+from jesenska.testing import BrokerProcess
+
+Value = TypeVar("Value")
+
+
+def ask(broker: BrokerProcess, work: Callable[[Cluster], Awaitable[Value]]) -> Value:
+    async def main() -> Value:
+        cluster = Cluster(broker.bootstrap)
+        try:
+            async with asyncio.timeout(60):
+                return await work(cluster)
+        finally:
+            await cluster.close()
+
+    return asyncio.run(main())
+
+
+def fill(broker: BrokerProcess, topic: str, partitions: int, count: int, start: int = 0, timestamp_ms: int | None = None) -> None:
+    """A topic with this many numbers, the same count in each partition; adds to it if it is there."""
+
+    async def work(cluster: Cluster) -> None:
+        await Admin(cluster).create_topics([NewTopic(topic, partitions, 1)])
+        async with Producer(cluster) as producer:
+            sent = [
+                await producer.send(topic, b"%d" % number, partition=number % partitions, timestamp_ms=timestamp_ms) for number in range(start, start + count)
+            ]
+            await producer.flush()
+        assert all(future.result().offset >= 0 for future in sent)
+
+    ask(broker, work)
+
+
+def committed(broker: BrokerProcess, group: str) -> dict[TopicPartition, int]:
+    async def work(cluster: Cluster) -> dict[TopicPartition, int]:
+        return {key: item.offset for key, item in (await GroupAdmin(cluster).offsets(group)).items()}
+
+    return ask(broker, work)
+
+
+def describe(broker: BrokerProcess, group: str) -> GroupDescription | KafkaError:
+    async def work(cluster: Cluster) -> GroupDescription | KafkaError:
+        return (await GroupAdmin(cluster).describe_groups([group]))[group]
+
+    return ask(broker, work)
+
+
+def group_state(broker: BrokerProcess, group: str) -> str:
+    found = describe(broker, group)
+    assert isinstance(found, GroupDescription), found
+    return found.state
+
+
+def commit(broker: BrokerProcess, group: str, offsets: dict[TopicPartition, int]) -> None:
+    async def work(cluster: Cluster) -> None:
+        results = await GroupAdmin(cluster).alter_offsets(group, offsets)
+        assert results == dict.fromkeys(offsets)
+
+    ask(broker, work)
+
+
+def until_shared(broker: BrokerProcess, group: str, members: int, partitions: int) -> GroupDescription:
+    """Asks until the group is stable and each of its members has as many partitions as the others."""
+
+    async def work(cluster: Cluster) -> GroupDescription:
+        while True:
+            found = (await GroupAdmin(cluster).describe_groups([group]))[group]
+            if isinstance(found, GroupDescription) and found.state == "Stable":
+                shares = [len(member.assignment) for member in found.members]
+                if shares == [partitions // members] * members:
+                    return found
+            await asyncio.sleep(0.05)
+
+    return ask(broker, work)
