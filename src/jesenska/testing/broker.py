@@ -44,6 +44,7 @@ class BrokerProcess:
         self._ready_seconds = ready_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._said: list[bytes] = []
+        self._is_ready = False
         self._reader: threading.Thread | None = None
 
     def __enter__(self) -> BrokerProcess:
@@ -82,10 +83,11 @@ class BrokerProcess:
             start_new_session=True,
         )
         self._process = process
+        self._is_ready = False
         ready = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(process, ready), daemon=True)
         self._reader.start()
-        if not ready.wait(self._ready_seconds) or not self.port:
+        if not ready.wait(self._ready_seconds) or not self._is_ready:
             self.kill()
             raise BrokerFailedError(self.log)
         return self
@@ -98,6 +100,7 @@ class BrokerProcess:
                 match = _READY.match(line)
                 if match:
                     self.port = int(match[2])
+                    self._is_ready = True
                     ready.set()
         ready.set()
 

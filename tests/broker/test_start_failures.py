@@ -1,0 +1,114 @@
+"""A broker that cannot start says so in one sentence and ends; it leaves what it found as it was."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jesenska.testing import BrokerProcess
+
+
+def refused(data: Path, *arguments: str) -> str:
+    """The one sentence of a broker that must not start."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jesenska", "up", "--data", str(data), *(arguments or ("--port", "0"))], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if " WARNING " not in line]
+    assert line.startswith("jesenska: ")
+    assert line.endswith(".")
+    return line.removeprefix("jesenska: ")
+
+
+def contents(data: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+@pytest.fixture
+def used(tmp_path: Path) -> Path:
+    """A directory that a broker has used and left in order."""
+    data = tmp_path / "data"
+    with BrokerProcess(data):
+        pass
+    return data
+
+
+def test_a_taken_port_is_named_with_three_ways_out(tmp_path: Path) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        said = refused(tmp_path / "data", "--port", str(port))
+        assert said.startswith(f"Port {port} is taken by another process")
+        assert "--port" in said
+        assert "--any-port" in said
+    assert not (tmp_path / "data" / "meta.properties").exists()
+
+
+def test_a_second_broker_on_the_same_data_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as first:
+        said = refused(tmp_path / "data")
+        assert f"is in use by process {first.pid}" in said
+        with socket.create_connection((first.host, first.port), 10):
+            pass
+        assert first.stop() == 0
+
+
+def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    assert f"The log directory {tmp_path / 'data'} cannot be created" in refused(tmp_path / "data")
+    assert (tmp_path / "data").read_text() == "a file"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o500)
+    said = refused(tmp_path / "data")
+    assert "cannot be written" in said
+
+
+def test_data_of_another_cluster_are_refused(used: Path) -> None:
+    """Somebody has put the logs of one cluster beside the metadata of another."""
+    properties = used / "meta.properties"
+    lines = ["cluster.id=BkqKvcOWQuuOhwNvbYx_og" if line.startswith("cluster.id=") else line for line in properties.read_text().splitlines()]
+    properties.write_text("\n".join(lines) + "\n")
+    before = contents(used)
+    said = refused(used)
+    assert "belongs to cluster BkqKvcOWQuuOhwNvbYx_og, but this broker is of cluster" in said
+    assert {name: data for name, data in contents(used).items() if name.endswith(".properties")} == {"meta.properties": before["meta.properties"]}
+
+
+def test_data_of_another_broker_are_refused(used: Path) -> None:
+    said = refused(used, "--port", "0", "--override", "broker.id=7")
+    assert "belongs to broker 1, but this broker's id is 7" in said
+    assert "broker.id=1" in said
+
+
+@pytest.mark.parametrize("trace", ["version=1", "__cluster_metadata-0"])
+def test_data_of_a_kraft_node_are_refused(tmp_path: Path, trace: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    if trace == "version=1":
+        (data / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=BkqKvcOWQuuOhwNvbYx_og\n")
+    else:
+        (data / trace).mkdir()
+    before = contents(data)
+    assert "KRaft mode, which this broker cannot serve yet" in refused(data)
+    assert contents(data) == before
+
+
+def test_a_meta_properties_that_makes_no_sense_is_refused(used: Path) -> None:
+    (used / "meta.properties").write_text("version=zero\nbroker.id=1\n")
+    assert "meta.properties cannot be read" in refused(used)
+
+
+def test_after_a_refusal_the_directory_can_be_used(used: Path) -> None:
+    refused(used, "--port", "0", "--override", "broker.id=7")
+    with BrokerProcess(used) as broker:
+        assert broker.stop() == 0
