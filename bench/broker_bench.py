@@ -92,12 +92,19 @@ def produce(target: Target, measured: Measured, name: str, topic: str, records: 
     measured.add(name, "records/s", float(match[-1]))
 
 
-def consume(target: Target, measured: Measured, name: str, topic: str, partitions: int, records: int) -> None:
+def consume(target: Target, measured: Measured, name: str, topic: str, partitions: int, records: int, *settings: str) -> None:
+    """Three times in a row: kcat by itself now and then waits for a second when its queue is full, which says nothing of the broker."""
+    for _ in range(3):
+        _consume_once(target, measured, name, topic, partitions, records, settings)
+
+
+def _consume_once(target: Target, measured: Measured, name: str, topic: str, partitions: int, records: int, settings: tuple[str, ...]) -> None:
+    extra = [word for setting in settings for word in ("-X", setting)]
     with row(target, measured, name):
         begun = time.monotonic()
         readers = [
             subprocess.Popen(
-                ["kcat", "-b", target.bootstrap, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-p", str(partition)],
+                ["kcat", "-b", target.bootstrap, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-p", str(partition), *extra],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -124,6 +131,9 @@ def work(target: Target, measured: Measured, scale: float) -> None:
     produce(target, measured, "produce 5 M x 100 B, 6 partitions, acks=1, 64 KB batches", "six", small, 100, "acks=1", "batch.size=65536", "linger.ms=10")
     produce(target, measured, "produce 1 M x 1000 B, 6 partitions, acks=1", "large", large, 1000, "acks=1")
     consume(target, measured, "consume 5 M x 100 B, 1 partition, kcat", "one", 1, small)
+    roomy = ("queued.min.messages=10000000", "queued.max.messages.kbytes=1000000")
+    consume(target, measured, "the same, kcat with a queue that never fills", "one", 1, small, *roomy)
+    consume(target, measured, "consume 10 M x 100 B, 6 partitions, 6 kcat", "six", 6, 2 * small)
     measured.add("after the load", "resident MB", resident_mb(target.pid))
 
 
