@@ -106,7 +106,7 @@ class Stages:
 class Context:
     """One request in work: who asked, and how to answer."""
 
-    __slots__ = ("_read_at", "_ready_at", "api", "begun_at", "client_id", "connection", "correlation_id", "ended_at", "received_at", "version")
+    __slots__ = ("api", "begun_at", "client_id", "connection", "correlation_id", "ended_at", "received_at", "version")
 
     def __init__(self, connection: Connection, api: Api, version: int, correlation_id: int, client_id: str | None, received_at: float, begun_at: float) -> None:
         self.connection = connection
@@ -187,7 +187,7 @@ class Connection:
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
             self.framed.close(f"a request that cannot be read: {error}")
             return True
-        context = Context(self, api, version, correlation_id, client_id, received_at, received_at)
+        context = Context(self, api, version, correlation_id, client_id, received_at, dispatcher.monotonic())
         self._in_work = context
         self._returning = True
         try:
@@ -271,6 +271,7 @@ class Connection:
         ready_at = self._dispatcher.monotonic()
         stages = self._dispatcher.stages[api.key]
         stages.count += 1
+        stages.queue += context.begun_at - context.received_at
         stages.local += (context.ended_at or ready_at) - context.begun_at
         if context.ended_at:
             stages.remote += ready_at - context.ended_at

@@ -19,7 +19,6 @@ from jesenska.base.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     CorruptMessageError,
-    ErrorCode,
     InvalidRecordError,
     KafkaError,
     NotCoordinatorError,
@@ -261,8 +260,3 @@ class Groups:
         for loaded in self._loaded.values():
             if loaded.timer is not None:
                 loaded.timer.cancel()
-
-
-def error_of(error: Exception) -> ErrorCode:
-    """The code of a coordinator that is not there."""
-    return error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -59,11 +59,6 @@ class Channel:
         return self._connection.closed
 
     @property
-    def in_flight(self) -> int:
-        """Requests that wait for their answers."""
-        return len(self._waiting)
-
-    @property
     def versions(self) -> dict[int, tuple[int, int]]:
         """What the broker announced: minimum and maximum version by key."""
         return self._ranges

@@ -12,20 +12,11 @@ its own (`registry.Api`). ControlledShutdown 0 alone has request header v0, with
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from jesenska.wire.codec import MalformedMessageError, read_uvarint, skip_tags
 
 FIXED = struct.Struct(">hhi")
 _LENGTH = struct.Struct(">h")
-_FRAME = struct.Struct(">ii")
-
-
-class RequestHeader(NamedTuple):
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
 
 
 def read_client_id(view: memoryview, position: int, limit: int) -> tuple[str | None, int]:
@@ -76,4 +67,4 @@ def read_response_head(view: memoryview, header_version: int) -> tuple[int, int]
     return correlation_id, skip_header_tags(view, 4, len(view)) if header_version else 4
 
 
-__all__ = ["FIXED", "RequestHeader", "read_client_id", "read_response_head", "read_uvarint", "request_head", "skip_header_tags"]
+__all__ = ["FIXED", "read_client_id", "read_response_head", "read_uvarint", "request_head", "skip_header_tags"]
