@@ -46,6 +46,7 @@ from jesenska.metadata.nodes import BrokerNode as RegisteredBroker
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.registration import BrokerIdTaken, become_controller, ensure_cluster_id, ensure_paths, next_broker_id, register_broker
 from jesenska.metadata.store import Store
+from jesenska.metadata.transactions import TreeError
 from jesenska.net.listener import Listener
 from jesenska.records.check import CheckRules
 
@@ -93,6 +94,13 @@ class Broker:
     async def start(self, on_progress: Callable[[str], None] | None = None) -> None:
         """Returns when clients can connect; JesenskaError with one sentence if this broker cannot start. `on_progress` is told of long
         recoveries."""
+        try:
+            await self._start(on_progress)
+        except (TreeError, JournalError) as error:
+            told = error.reason if isinstance(error, TreeError) and error.reason else str(error)
+            raise JesenskaError(f"The metadata in {self._log_dirs()[0]} cannot be written or read: {told}") from error
+
+    async def _start(self, on_progress: Callable[[str], None] | None) -> None:
         open_segments_max = raise_open_file_limit()
         self._bind()
         paths = [Path(item) for item in self._log_dirs()]
@@ -106,10 +114,7 @@ class Broker:
         )
         found = self.directories.lock()
         self._locked = True
-        try:
-            self._tree = await EmbeddedTree.open(paths[0] / METADATA_FILE, self.clock)
-        except JournalError as error:
-            raise JesenskaError(str(error)) from error
+        self._tree = await EmbeddedTree.open(paths[0] / METADATA_FILE, self.clock)
         self.store = store = await self._tree.session()
         await ensure_paths(store)
         found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)

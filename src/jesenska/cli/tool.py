@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -72,7 +73,11 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
     except OSError as error:
         if options.debug:
             raise
-        print(f"{parser.prog}: {error.filename or 'A system call'}: {error.strerror or error}.", file=sys.stderr)
+        if error.errno == errno.ENOSPC:
+            told = f"The disk is full{f' ({error.filename})' if error.filename else ''}: make room on it, then try again."
+        else:
+            told = f"{error.filename or 'A system call'}: {error.strerror or error}."
+        print(f"{parser.prog}: {told}", file=sys.stderr)
         return FAILED
 
 

@@ -184,6 +184,7 @@ class TreeError(Exception):
     def __init__(self, path: str, reason: str = "") -> None:
         super().__init__(f"{self.code.name} for {path}" + (f": {reason}" if reason else ""))
         self.path = path
+        self.reason = reason
 
 
 class NoNodeError(TreeError):
