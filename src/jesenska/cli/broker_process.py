@@ -1,6 +1,6 @@
 """A broker as a process: started, told to stop by a signal, ended in order.
 
-SIGTERM and SIGINT stop it in order (logs synced and marked, so the next start need not recover); a second signal ends it at once.
+SIGTERM and SIGINT stop it in order (logs synced and marked, so the next start need not recover); a second Ctrl-C ends it at once.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Broker], None], on_prog
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
-    def stop() -> None:
+    def interrupted() -> None:
         if stopping.is_set():
             os._exit(1)
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    loop.add_signal_handler(signal.SIGINT, interrupted)
     broker = Broker(config, clock=SystemClock())
     starting = loop.create_task(broker.start(on_progress))
     stopped = loop.create_task(stopping.wait())
