@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError, KafkaStorageError
@@ -365,6 +365,7 @@ def test_failed_fsync_stops_appends_but_not_reads(tmp_path: Path) -> None:
     steps=st.lists(st.sampled_from(["append", "append", "append", "flush", "write", "work first", "flushed", "full", "room"]), max_size=60),
     room=st.integers(0, 300),
 )
+@example(steps=["full", "append", "room", "append"], room=0)
 def test_whatever_happens_the_log_holds_what_was_answered_and_nothing_twice(tmp_path_factory: pytest.TempPathFactory, steps: list[str], room: int) -> None:
     queued = Queued(tmp_path_factory.mktemp("log") / "t-0", LogConfig(segment_bytes=500, index_interval_bytes=100))
     sent = 0

@@ -129,6 +129,7 @@ class PartitionLog:
         self._torn_tail = False
         self._closed = False
         self._epochs_dirty = False
+        self._epochs_unwritten = False
         self._is_new = True
         for segment in self.segments:
             segment.file.move_to(open_files)
@@ -283,6 +284,8 @@ class PartitionLog:
             raise
         if leader_epoch > self.leader_epochs.latest_epoch:
             self.assign_leader_epoch(leader_epoch, first_offset)
+        elif self._epochs_unwritten:
+            self._write_epochs()
         result = AppendResult(first_offset, offset - 1, append_time_ms, self.log_start_offset, False)
         if done is not None:
             self._queue.submit(PendingAppend(segment, write_position, bytes(buffer), batches, changes, partial(self._finish, result, done)))
@@ -522,8 +525,10 @@ class PartitionLog:
         self._epochs_dirty = True
         try:
             epochs_file.write_leader_epochs(self.directory, self.leader_epochs.entries(), self._files, sync=False)
+            self._epochs_unwritten = False
         except OSError as error:
-            # The batches carry their epochs, so recovery can write it again; the next flush tries, too.
+            # The batches carry their epochs, so recovery can write it again; the next append and the stop try, too.
+            self._epochs_unwritten = True
             logger.warning("%s: the leader epochs could not be written: %s", self.topic_partition, error)
 
     # -- roll, flush ------------------------------------------------------------------------------------------------------------------------
@@ -739,6 +744,8 @@ class PartitionLog:
             if active.max_timestamp >= 0:
                 active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
             active.trim()
+            if self._epochs_unwritten:
+                self._write_epochs()
             if self._epochs_dirty or self._is_new or not self._flush.is_synced(self.log_end_offset):
                 active.write_indexes()
                 self._flush.flush_now(self.log_end_offset)
