@@ -85,3 +85,13 @@ def until_shared(broker: BrokerProcess, group: str, members: int, partitions: in
             await asyncio.sleep(0.05)
 
     return ask(broker, work)
+
+
+def until_committed(broker: BrokerProcess, group: str, offsets: dict[TopicPartition, int]) -> None:
+    """Asks until the group has committed these offsets."""
+
+    async def work(cluster: Cluster) -> None:
+        while {key: item.offset for key, item in (await GroupAdmin(cluster).offsets(group)).items()} != offsets:
+            await asyncio.sleep(0.05)
+
+    ask(broker, work)

@@ -12,7 +12,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.cli import kafka_console_consumer
 from jesenska.testing import BrokerProcess
 from tests.cli.conftest import Result, Tool, tool_process
-from tests.cli.groups import committed, fill, group_state, until_shared
+from tests.cli.groups import committed, fill, group_state, until_committed, until_shared
 
 Read = Callable[..., Result]
 
@@ -44,8 +44,12 @@ def test_the_member_leaves_its_group_at_the_end(fast_broker: BrokerProcess, read
 
 def test_without_from_beginning_a_new_group_reads_what_comes_and_an_old_one_goes_on(fast_broker: BrokerProcess, read: Read) -> None:
     fill(fast_broker, "console-new", 1, 10)
-    assert read("console-new", "newcomers", 5, "--timeout-ms", "600").lines == []
-    assert committed(fast_broker, "newcomers") == {TopicPartition("console-new", 0): 10}
+    flags = ("--topic", "console-new", "--group", "newcomers", "--consumer-property", "auto.commit.interval.ms=50")
+    with tool_process(fast_broker, "kafka_console_consumer", *flags) as newcomer:
+        until_committed(fast_broker, "newcomers", {TopicPartition("console-new", 0): 10})
+        newcomer.send_signal(signal.SIGINT)
+        printed, _ = newcomer.communicate(timeout=30)
+    assert printed == b""
     fill(fast_broker, "console-new", 1, 2, 10)
     assert read("console-new", "newcomers", 2, "--from-beginning").lines == ["10", "11"]
 

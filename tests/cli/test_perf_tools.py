@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.cli import kafka_console_consumer, kafka_consumer_perf_test, kafka_producer_perf_test
+from jesenska.cli import kafka_console_consumer, kafka_consumer_perf_test, kafka_get_offsets, kafka_producer_perf_test
 from jesenska.cli.kafka_producer_perf_test import Values
 from jesenska.cli.perf_figures import Consumed, Latencies, date_text
 from jesenska.testing import BrokerProcess
@@ -48,11 +48,14 @@ def consume(tool: Tool, fast_broker: BrokerProcess) -> Run:
 
 
 @pytest.fixture
-def values_of(tool: Tool, fast_broker: BrokerProcess) -> Callable[[str], list[str]]:
-    def run(topic: str) -> list[str]:
-        result = tool(kafka_console_consumer.main, "--bootstrap-server", fast_broker.bootstrap, "--topic", topic, "--from-beginning", "--timeout-ms", "700")
-        assert result.code == 0
-        return result.lines
+def values_of(tool: Tool, fast_broker: BrokerProcess) -> Callable[[str, int], list[str]]:
+    """The values of a topic, of which there must be so many."""
+
+    def run(topic: str, count: int) -> list[str]:
+        at = ("--bootstrap-server", fast_broker.bootstrap, "--topic", topic)
+        offsets = tool(kafka_get_offsets.main, *at).lines
+        assert sum(int(line.rpartition(":")[2]) for line in offsets) == count
+        return tool(kafka_console_consumer.main, *at, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "20000").lines
 
     return run
 
@@ -61,29 +64,29 @@ def values_of(tool: Tool, fast_broker: BrokerProcess) -> Callable[[str], list[st
 
 
 @pytest.mark.parametrize("arguments", [[], ["--each-record"], ["--producer-props", "acks=1", "compression.type=zstd", "batch.size=1000"]])
-def test_every_record_is_sent_with_the_size_that_was_asked_for(produce: Run, values_of: Callable[[str], list[str]], arguments: list[str]) -> None:
+def test_every_record_is_sent_with_the_size_that_was_asked_for(produce: Run, values_of: Callable[[str, int], list[str]], arguments: list[str]) -> None:
     topic = f"perf-size-{len(arguments)}"
     result = produce(topic, 3000, "--record-size", "50", *arguments)
     assert (result.code, result.err) == (0, "")
     match = _TOTAL.fullmatch(result.lines[-1])
     assert match is not None
     assert (match[1], match[2]) == ("3000", None)
-    values = values_of(topic)
+    values = values_of(topic, 3000)
     assert len(values) == 3000
     assert all(re.fullmatch(r"[A-Z]{50}", value) for value in values)
     assert len(set(values)) > 2900
 
 
-def test_numbers_are_sent_once_each(produce: Run, values_of: Callable[[str], list[str]]) -> None:
+def test_numbers_are_sent_once_each(produce: Run, values_of: Callable[[str, int], list[str]]) -> None:
     assert produce("perf-monotonic", 2000, "--payload-monotonic").code == 0
-    assert sorted(map(int, values_of("perf-monotonic"))) == list(range(2000))
+    assert sorted(map(int, values_of("perf-monotonic", 2000))) == list(range(2000))
 
 
-def test_values_are_drawn_from_a_file(produce: Run, values_of: Callable[[str], list[str]], tmp_path: Path) -> None:
+def test_values_are_drawn_from_a_file(produce: Run, values_of: Callable[[str, int], list[str]], tmp_path: Path) -> None:
     file = tmp_path / "values"
     file.write_text("one;two;;three")
     assert produce("perf-file", 300, "--payload-file", str(file), "--payload-delimiter", ";").code == 0
-    assert set(values_of("perf-file")) == {"one", "two", "", "three"}
+    assert set(values_of("perf-file", 300)) == {"one", "two", "", "three"}
 
 
 def test_a_rate_is_kept_and_told_while_it_runs(produce: Run) -> None:
@@ -170,15 +173,15 @@ def test_everything_is_read_and_its_bytes_are_counted(fast_broker: BrokerProcess
 def test_fewer_records_than_asked_for_end_with_a_warning(fast_broker: BrokerProcess, consume: Run) -> None:
     fill(fast_broker, "perf-few-a", 2, 6)
     fill(fast_broker, "perf-few-b", 2, 6)
-    result = consume("--include", "perf-few-.", "--messages", "1000", "--timeout", "500", "--output", "json")
+    result = consume("--include", "perf-few-.", "--messages", "1000", "--timeout", "2000", "--output", "json")
     document = json.loads(result.out)
     assert (result.code, document["records"], document["bytes"], document["complete"]) == (0, 12, 12, False)
-    assert result.err.startswith("WARNING: Exiting before consuming the expected number of records: timeout (500 ms) exceeded.")
+    assert result.err.startswith("WARNING: Exiting before consuming the expected number of records: timeout (2000 ms) exceeded.")
 
 
 def test_details_are_a_line_for_each_interval(fast_broker: BrokerProcess, consume: Run) -> None:
     fill(fast_broker, "perf-details", 1, 10)
-    flags = ("--show-detailed-stats", "--reporting-interval", "100", "--timeout", "500", "--date-format", "HH:mm 'Uhr'")
+    flags = ("--show-detailed-stats", "--reporting-interval", "100", "--timeout", "2000", "--date-format", "HH:mm 'Uhr'")
     result = consume("--topic", "perf-details", "--num-records", "1000", *flags)
     assert result.lines[0].startswith("time, threadId, data.consumed.in.MB, ")
     lines = [line.split(", ") for line in result.lines[1:]]
