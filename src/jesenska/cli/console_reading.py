@@ -5,7 +5,7 @@
                leaves the group when it ends, on Ctrl-C and SIGTERM too. After kill -9 the group takes its share when the session ends, and
                reads again what came after the last commit.
 
-Both look again for topics that a pattern matches and for partitions that are new.
+Both look again for topics that a pattern matches; for partitions that are new in a topic that is read already only the former does.
 """
 
 from __future__ import annotations
