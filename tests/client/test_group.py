@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import pytest
 
+from jesenska.base.errors import KafkaError, NetworkException, UnknownMemberIdError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
-from jesenska.client.group import GroupConsumer
+from jesenska.client.group import GroupConsumer, RebalanceCallback
+from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
 
@@ -44,7 +46,15 @@ async def fill(cluster: Cluster, topic: str, partitions: int, count: int, start:
 
 
 def member(
-    cluster: Cluster, group: str, topic: str, *, heartbeat: float = 0.05, assignors: tuple[str, ...] = ("range",), instance: str | None = None
+    cluster: Cluster,
+    group: str,
+    topic: str,
+    *,
+    heartbeat: float = 0.05,
+    assignors: tuple[str, ...] = ("range",),
+    instance: str | None = None,
+    max_poll_interval: float = 10,
+    on_revoked: RebalanceCallback = lambda _: None,
 ) -> GroupConsumer:
     return GroupConsumer(
         cluster,
@@ -53,7 +63,8 @@ def member(
         assignors=assignors,
         group_instance_id=instance,
         session_timeout_seconds=5,
-        rebalance_timeout_seconds=10,
+        max_poll_interval_seconds=max_poll_interval,
+        on_revoked=on_revoked,
         heartbeat_seconds=heartbeat,
         auto_offset_reset="earliest",
         max_wait_seconds=0.05,
@@ -123,6 +134,93 @@ def test_a_member_that_dies_is_replaced_when_its_session_ends(fast_broker: Broke
         await other.close()
         await settle([first], 4)
         await first.close()
+
+    run(fast_broker, work)
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_member_that_is_not_polled_in_time_leaves_and_can_come_back(fast_broker: BrokerProcess, assignor: str) -> None:
+    topic = f"unpolled-{assignor}"
+
+    async def work(cluster: Cluster) -> None:
+        await fill(cluster, topic, 4, 40)
+        other = Cluster(fast_broker.bootstrap)
+        revoked: list[TopicPartition] = []
+        idle = member(cluster, topic, topic, assignors=(assignor,), max_poll_interval=1, on_revoked=revoked.extend)
+        busy = member(other, topic, topic, assignors=(assignor,))
+        await settle([idle, busy], 4)
+        had, identity = idle.assignment(), idle.member_id
+        revoked.clear()
+
+        async with asyncio.timeout(30):
+            while len(busy.assignment()) < 4:  # `idle` sends heartbeats all the while
+                await busy.poll(0.1)
+        with pytest.raises(UnknownMemberIdError):
+            await idle.commit(dict.fromkeys(had, 1))
+        await settle([idle, busy], 4)
+        assert set(revoked) == had
+        assert idle.member_id != identity
+        await idle.close()
+        await busy.close()
+        await other.close()
+
+    run(fast_broker, work)
+
+
+def test_a_member_that_is_forgotten_does_not_move_the_offsets_of_its_group(fast_broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        await fill(cluster, "set-back", 1, 50)
+        key = TopicPartition("set-back", 0)
+        consumer = member(cluster, "set-back", "set-back", max_poll_interval=0.3)
+        await settle([consumer], 1)
+        admin = GroupAdmin(cluster)
+        async with asyncio.timeout(30):
+            while not isinstance(state := (await admin.describe_groups(["set-back"]))["set-back"], KafkaError) and state.state != "Empty":
+                await asyncio.sleep(0.05)
+        assert await admin.alter_offsets("set-back", {key: 40}) == {key: None}
+        with pytest.raises(UnknownMemberIdError):
+            await consumer.commit({key: 1})
+        await consumer.close()
+        assert (await admin.offsets("set-back"))[key].offset == 40
+
+    run(fast_broker, work)
+
+
+def test_a_group_reads_partitions_that_a_topic_gets_and_topics_that_come_later(fast_broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        await fill(cluster, "growing", 2, 10)
+        others = [Cluster(fast_broker.bootstrap, metadata_max_age_seconds=0.1) for _ in range(2)]
+        members = [member(other, "growing", "growing") for other in others]
+        for item in members:
+            item.subscribe(["growing", "later"])
+        await settle(members, 2)
+        await Admin(cluster).create_partitions({"growing": 4})
+        await settle(members, 4)
+        await fill(cluster, "later", 2, 10)
+        await settle(members, 6)
+        for item, other in zip(members, others, strict=True):
+            await item.close()
+            await other.close()
+
+    run(fast_broker, work)
+
+
+def test_a_member_whose_offsets_could_not_be_read_when_it_joined_joins_again(fast_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(cluster: Cluster) -> None:
+        await fill(cluster, "unread", 2, 10)
+        consumer = member(cluster, "unread", "unread")
+        fails = [NetworkException("gone"), NetworkException("gone")]
+        committed = consumer.committed
+
+        async def broken(keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            if fails:
+                raise fails.pop()
+            return await committed(keys)
+
+        monkeypatch.setattr(consumer, "committed", broken)
+        await settle([consumer], 2)
+        assert not fails
+        await consumer.close()
 
     run(fast_broker, work)
 

@@ -139,7 +139,7 @@ def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:
         "assignors": [assignor_of(name) for name in settings["partition.assignment.strategy"]],
         "group_instance_id": settings["group.instance.id"],
         "session_timeout_seconds": settings["session.timeout.ms"] / 1000,
-        "rebalance_timeout_seconds": settings["max.poll.interval.ms"] / 1000,
+        "max_poll_interval_seconds": settings["max.poll.interval.ms"] / 1000,
         "heartbeat_seconds": settings["heartbeat.interval.ms"] / 1000,
         "auto_commit_seconds": settings["auto.commit.interval.ms"] / 1000 if settings["enable.auto.commit"] else None,
     }

@@ -95,7 +95,7 @@ class Cluster:
         self.retry_backoff_seconds = retry_backoff_seconds
         self.clock: Clock = clock or SystemClock()
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._metadata_max_age_seconds = metadata_max_age_seconds
+        self.metadata_max_age_seconds = metadata_max_age_seconds
         self._buffer = ReadBuffer()
         self._channels: dict[tuple[str, int, str], Channel] = {}
         self._opening: dict[tuple[str, int, str], asyncio.Task[Channel]] = {}
@@ -218,7 +218,7 @@ class Cluster:
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
         """A topic that exists, from memory if it is fresh enough. UnknownTopicOrPartitionError and its like otherwise."""
         info = self._topics.get(name)
-        if info is not None and self.clock.monotonic() - self._topics_at[name] < self._metadata_max_age_seconds:
+        if info is not None and self.clock.monotonic() - self._topics_at[name] < self.metadata_max_age_seconds:
             return info
         deadline = self.clock.monotonic() + self.request_timeout_seconds
         while True:
@@ -231,6 +231,10 @@ class Cluster:
             if not waiting or self.clock.monotonic() > deadline:
                 raise error
             await asyncio.sleep(self.retry_backoff_seconds)
+
+    def known(self, name: str) -> TopicInfo | None:
+        """The topic as it was when it was last asked for."""
+        return self._topics.get(name)
 
     def forget_topic(self, name: str) -> None:
         """What is known of the topic is stale: the next look asks again."""

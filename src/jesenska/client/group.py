@@ -5,7 +5,9 @@
          +------------- REBALANCE_IN_PROGRESS, lost coordinator, expiry -------+
 
 `poll` is what drives it: it joins where that is due, then gives records of the partitions that are this member's. Heartbeats run as a task
-meanwhile, so a slow consumer is not taken for dead, but a member that does not poll for `max_poll_interval_seconds` leaves.
+meanwhile, so a slow consumer is not taken for dead, but a member that does not poll for `max_poll_interval_seconds` leaves: what it read since its
+last commit goes to others, its own commits are refused, and its next `poll` joins anew. The leader of the group looks at the topics as often as the
+metadata grows old, and has everyone join again when one has other partitions than those that it shared out.
 
 With an eager protocol (range, roundrobin, sticky) a member commits and gives up everything before it joins again; with cooperative-sticky it keeps
 what it has, gives up what the answer no longer names, and joins once more for others to get that.
@@ -16,7 +18,8 @@ Left out: the new group protocol (KIP-848), transactions; the public API comes l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
@@ -28,6 +31,8 @@ from jesenska.base.errors import (
     KafkaError,
     NetworkException,
     RequestTimedOutError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.assignors import ASSIGNORS, COOPERATIVE, MemberView
@@ -56,6 +61,8 @@ from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResp
 from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember, LeaveGroupResponse
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
+logger = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer", bound=Message)
 
 _ONE_GROUP_PER_REQUEST = 7
@@ -80,7 +87,7 @@ class GroupConsumer:
         assignors: Sequence[str] = ("range", "cooperative-sticky"),
         group_instance_id: str | None = None,
         session_timeout_seconds: float = 45.0,
-        rebalance_timeout_seconds: float = 300.0,
+        max_poll_interval_seconds: float = 300.0,
         heartbeat_seconds: float = 3.0,
         auto_commit_seconds: float | None = 5.0,
         auto_offset_reset: str = "latest",
@@ -106,7 +113,8 @@ class GroupConsumer:
         self._assignors = tuple(assignors)
         self._instance_id = group_instance_id
         self._session_ms = int(session_timeout_seconds * 1000)
-        self._rebalance_ms = int(rebalance_timeout_seconds * 1000)
+        # Kafka's consumers, too, give a rebalance the time that there may be between two polls.
+        self._rebalance_ms = int(max_poll_interval_seconds * 1000)
         self._heartbeat_seconds = heartbeat_seconds
         self._auto_commit_seconds = auto_commit_seconds
         self._auto_offset_reset = auto_offset_reset
@@ -115,6 +123,11 @@ class GroupConsumer:
         self._join_due = True
         self._owned: set[TopicPartition] = set()
         self._heart: asyncio.Task[None] | None = None
+        #: When the last poll ended; None while one is under way.
+        self._polled_at: float | None = cluster.clock.monotonic()
+        #: Partitions by topic that this member shared out as leader (0: no such topic), and when it last looked whether that still holds.
+        self._shared: dict[str, int] = {}
+        self._looked_at = 0.0
         self._fatal: KafkaError | None = None
         self._committed_at = cluster.clock.monotonic()
         self._purpose = f"group-{id(self):x}"
@@ -155,13 +168,21 @@ class GroupConsumer:
 
     async def poll(self, timeout_seconds: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
         """Records of this member's partitions; empty if none came in time. Joins first where that is due, which may take the group's time."""
-        left = await self._be_member(timeout_seconds)
-        return {} if left is None else await self._consumer.poll(left, max_records)
+        self._polled_at = None
+        try:
+            left = await self._be_member(timeout_seconds)
+            return {} if left is None else await self._consumer.poll(left, max_records)
+        finally:
+            self._polled_at = self.cluster.clock.monotonic()
 
     async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
         """As `poll`, with everything that has arrived, undecoded."""
-        left = await self._be_member(timeout_seconds)
-        return [] if left is None else await self._consumer.poll_raw(left)
+        self._polled_at = None
+        try:
+            left = await self._be_member(timeout_seconds)
+            return [] if left is None else await self._consumer.poll_raw(left)
+        finally:
+            self._polled_at = self.cluster.clock.monotonic()
 
     async def _be_member(self, timeout_seconds: float) -> float | None:
         """Joins and commits where that is due; the time that is left for reading, None if there is nothing to read."""
@@ -218,13 +239,16 @@ class GroupConsumer:
         """One attempt to be in the group's current generation; what passes is tried again by the caller."""
         try:
             await self._stop_heart()
-            if not self._cooperative:
+            # A member that the group has forgotten has lost what it had, whatever the protocol.
+            if not self._cooperative or self.generation < 0:
                 await self._give_up(self._owned)
             joined = await self._join()
             if joined is None:
                 return
             await self._sync(joined)
         except KafkaError as error:
+            # Also where the group took it in and only the offsets could not be read: it begins again rather than own nothing.
+            self._join_due = True
             if not error.retriable and error.code not in _JOIN_AGAIN:
                 raise
             await asyncio.sleep(self.cluster.retry_backoff_seconds)
@@ -256,6 +280,7 @@ class GroupConsumer:
 
     async def _sync(self, joined: JoinGroupResponse) -> None:
         shares: dict[str, list[TopicPartition]] = {}
+        self._shared = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
             shares = await self._share_out(joined)
         request = SyncGroupRequest(
@@ -272,26 +297,43 @@ class GroupConsumer:
         if error is not None:
             raise error
         self._join_due = False
-        await self._take(set(decode_assignment(bytes(answer.assignment))), joined.protocol_name or "")
         self._heart = asyncio.get_running_loop().create_task(self._beat())
+        await self._take(set(decode_assignment(bytes(answer.assignment))), joined.protocol_name or "")
 
     async def _share_out(self, joined: JoinGroupResponse) -> dict[str, list[TopicPartition]]:
         members = []
         for item in joined.members:
             said = decode_subscription(bytes(item.metadata))
             members.append(MemberView(item.member_id, frozenset(said.topics), frozenset(owned_of(said)), said.generation_id, item.group_instance_id))
-        counts: dict[str, int] = {}
-        for topic in sorted({topic for member in members for topic in member.topics}):
-            with suppress(KafkaError):
-                counts[topic] = len((await self.cluster.topic(topic)).partitions)
-        return ASSIGNORS[joined.protocol_name or ""](members, counts)
+        topics = sorted({topic for member in members for topic in member.topics})
+        self._shared, self._looked_at = await self._partition_counts(topics, {}), self.cluster.clock.monotonic()
+        return ASSIGNORS[joined.protocol_name or ""](members, {topic: count for topic, count in self._shared.items() if count})
+
+    async def _partition_counts(self, topics: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
+        """Partitions by topic as the brokers say now; 0 for a topic that does not exist, `before` where that cannot be told."""
+        errors = await self.cluster.refresh(topics)
+        counts = {}
+        for topic in topics:
+            info = self.cluster.known(topic)
+            gone = isinstance(errors.get(topic), UnknownTopicOrPartitionError)
+            counts[topic] = len(info.partitions) if info is not None else 0 if gone else before.get(topic, 0)
+        return counts
+
+    async def _look_at_topics(self) -> None:
+        """The leader's: joins again if what it shared out is no longer what there is."""
+        now = self.cluster.clock.monotonic()
+        if not self._shared or now - self._looked_at < self.cluster.metadata_max_age_seconds:
+            return
+        self._looked_at = now
+        if await self._partition_counts(list(self._shared), self._shared) != self._shared:
+            self._join_due = True
 
     async def _take(self, assigned: set[TopicPartition], protocol: str) -> None:
         lost, new = self._owned - assigned, assigned - self._owned
         if lost:
             await self._give_up(lost)
             # With a cooperative protocol others get what was given up in the rebalance that follows.
-            self._join_due = protocol in COOPERATIVE
+            self._join_due = self._join_due or protocol in COOPERATIVE
         positions: dict[TopicPartition, int] = {key: self._consumer.position(key) for key in assigned & self._consumer.assignment()}
         if new:
             positions.update(await self._starting_offsets(new))
@@ -325,15 +367,34 @@ class GroupConsumer:
     # --- heartbeats ---------------------------------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
+        wait = self._heartbeat_seconds
         while not self._join_due:
-            await asyncio.sleep(self._heartbeat_seconds)
+            polled_at = self._polled_at
+            unpolled = self.cluster.clock.monotonic() - polled_at if polled_at is not None else 0.0
+            await asyncio.sleep(min(wait, max(0.0, self._rebalance_ms / 1000 - unpolled) + 0.001))
+            wait = self._heartbeat_seconds
+            if self._polled_at is not None and self.cluster.clock.monotonic() - self._polled_at >= self._rebalance_ms / 1000:
+                await self._leave_unpolled()
+                return
             request = HeartbeatRequest(group_id=self.group_id, generation_id=self.generation, member_id=self.member_id, group_instance_id=self._instance_id)
             try:
                 answer = await self._ask(request, HeartbeatResponse)
+                self._heard(answer.error_code)
+                await self._look_at_topics()
             except KafkaError:
-                self._join_due = self._coordinator is None
-                continue
-            self._heard(answer.error_code)
+                # A broker that starts again still knows its members: only the coordinator says who has to join.
+                wait = self.cluster.retry_backoff_seconds
+
+    async def _leave_unpolled(self) -> None:
+        """Leaves, without a commit: nobody says that what was read has been dealt with. A static member's session ends by itself."""
+        logger.warning(
+            "Member %s of group %s was not polled for %.1f s and leaves: poll more often, take fewer records at a time, or raise max.poll.interval.ms.",
+            self.member_id, self.group_id, self._rebalance_ms / 1000,
+        )  # fmt: skip
+        member_id, self.generation, self._join_due = self.member_id, -1, True
+        if self._instance_id is None:
+            self.member_id = ""
+            await self._ask_to_leave(member_id)
 
     async def _stop_heart(self) -> None:
         if self._heart is not None:
@@ -366,11 +427,14 @@ class GroupConsumer:
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commits these offsets, or the positions of everything that this member reads; raises what the coordinator answers."""
+        """Commits these offsets, or the positions of everything that this member reads; raises what the coordinator answers, and
+        UnknownMemberIdError where the group has gone on without this member: its offsets are others' to commit."""
         wanted = {key: self._consumer.position(key) for key in self._owned & self._consumer.assignment()} if offsets is None else dict(offsets)
         self._committed_at = self.cluster.clock.monotonic()
         if not wanted:
             return
+        if self.generation < 0:
+            raise UnknownMemberIdError(f"Group {self.group_id} has no member here at present: poll first; what was read since the last commit is read again.")
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for key, offset in sorted(wanted.items()):
             topic = topics.setdefault(key.topic, OffsetCommitRequestTopic(name=key.topic))
@@ -399,18 +463,24 @@ class GroupConsumer:
         await self._stop_heart()
         if self._auto_commit_seconds is not None and self.generation >= 0 and self._owned:
             await self._commit_quietly()
-        if leave and self.member_id and self._instance_id is None and self._coordinator is not None:
-            request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[LeaveGroupRequestMember(member_id=self.member_id)])
-            with suppress(KafkaError):
-                channel = await self.cluster.channel_of(self._coordinator, self._purpose)
-                if channel.version_for(LeaveGroupRequest) < 3:
-                    request.members = []
-                else:
-                    request.member_id = ""
-                await self._ask(request, LeaveGroupResponse)
+        if leave and self.member_id and self._instance_id is None:
+            await self._ask_to_leave(self.member_id)
         await self._consumer.close()
         self.cluster.close_purpose(self._purpose)
         self._owned = set()
+
+    async def _ask_to_leave(self, member_id: str) -> None:
+        """As well as may be: where it cannot be told, the session ends by itself."""
+        if self._coordinator is None:
+            return
+        request = LeaveGroupRequest(group_id=self.group_id, member_id=member_id, members=[LeaveGroupRequestMember(member_id=member_id)])
+        with suppress(KafkaError):
+            channel = await self.cluster.channel_of(self._coordinator, self._purpose)
+            if channel.version_for(LeaveGroupRequest) < 3:
+                request.members = []
+            else:
+                request.member_id = ""
+            await self._ask(request, LeaveGroupResponse)
 
 
 async def find_coordinator(cluster: Cluster, group_id: str) -> int:
