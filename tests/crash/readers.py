@@ -1,0 +1,191 @@
+"""Readers for the crash tests: members of groups, ours and librdkafka's, that commit what they have read and note each acknowledged commit.
+
+What must hold of a group's committed offset of a partition: it is at least everything that was acknowledged, or seen, before one asked. So every
+look at it takes the floor first and compares the answer with that; commits in flight may or may not count yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.client.group import GroupConsumer
+from jesenska.client.group_admin import GroupAdmin
+
+_REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
+#: How often a member of ours shows that it lives.
+_HEARTBEAT_SECONDS = 0.3
+
+
+class GroupLedger:
+    """What the members of some groups have read and committed, over all threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        #: Offsets that were read, by group and partition.
+        self.read: dict[tuple[str, TopicPartition], set[int]] = defaultdict(set)
+        #: The largest committed offset that was acknowledged or seen, by group and partition.
+        self.floor: dict[tuple[str, TopicPartition], int] = {}
+        #: Acknowledged commits by group.
+        self.commits: dict[str, int] = defaultdict(int)
+        self.failures: list[str] = []
+        self.stopping = threading.Event()
+
+    def has_read(self, group: str, key: TopicPartition, offsets: list[int]) -> None:
+        with self._changed:
+            self.read[group, key].update(offsets)
+
+    def has_committed(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        with self._changed:
+            self.commits[group] += 1
+            for key, offset in offsets.items():
+                self.floor[group, key] = max(offset, self.floor.get((group, key), 0))
+            self._changed.notify_all()
+
+    def floors(self, group: str) -> dict[TopicPartition, int]:
+        with self._changed:
+            return {key: offset for (name, key), offset in self.floor.items() if name == group}
+
+    def has_seen(self, group: str, before: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int], who: str) -> None:
+        """`seen` is what the coordinator said is committed, asked for after `before` was the floor."""
+        with self._changed:
+            for key, offset in before.items():
+                if seen.get(key, -1) < offset:
+                    self.failures.append(f"{who}: {group} had {offset} committed for {key}, and now has {seen.get(key)}")
+            for key, offset in seen.items():
+                self.floor[group, key] = max(offset, self.floor.get((group, key), 0))
+            self._changed.notify_all()
+
+    def fail(self, what: str) -> None:
+        with self._changed:
+            self.failures.append(what)
+            self._changed.notify_all()
+
+    def wait_for_commits(self, groups: list[str], more: int, seconds: float = 90) -> None:
+        """Returns when each of the groups has so many more commits acknowledged."""
+        with self._changed:
+            until = {group: self.commits[group] + more for group in groups}
+            resumed = self._changed.wait_for(lambda: bool(self.failures) or all(self.commits[group] >= count for group, count in until.items()), seconds)
+            assert self.failures == []
+            assert resumed, f"groups stand still: {dict(self.commits)}, wanted {until}"
+
+    def wait_for_ends(self, groups: list[str], ends: Mapping[TopicPartition, int], seconds: float = 120) -> None:
+        """Returns when each of the groups has committed everything."""
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: bool(self.failures) or all(self.floor.get((group, key), 0) >= end for group in groups for key, end in ends.items()), seconds
+            )
+            assert self.failures == []
+            assert done, f"groups do not get to the ends {ends}: {self.floor}"
+
+
+class WatchedMember(GroupConsumer):
+    """A member of ours whose starting offsets are looked at, too."""
+
+    ledger: GroupLedger
+
+    async def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = set(keys)
+        before = {key: offset for key, offset in self.ledger.floors(self.group_id).items() if key in wanted}
+        found = await super().committed(wanted)
+        self.ledger.has_seen(self.group_id, before, found, "a member of ours that joins")
+        return found
+
+
+async def read_in_group(bootstrap: str, ledger: GroupLedger, group: str, topic: str, assignors: tuple[str, ...] = ("range",)) -> None:
+    """Our own client: polls, notes, commits, until told to stop."""
+    cluster = Cluster(bootstrap)
+    try:
+        member = WatchedMember(
+            cluster,
+            group,
+            [topic],
+            assignors=assignors,
+            heartbeat_seconds=_HEARTBEAT_SECONDS,
+            auto_commit_seconds=None,
+            auto_offset_reset="earliest",
+            max_wait_seconds=0.1,
+        )
+        member.ledger = ledger
+        async with member:
+            owed = False
+            while not ledger.stopping.is_set():
+                try:
+                    found = await member.poll(0.2, 2000)
+                    for key, records in found.items():
+                        ledger.has_read(group, key, [record.offset for record in records])
+                    owed = owed or bool(found)
+                    positions = {key: member.position(key) for key in member.assignment()}
+                    if owed and positions:
+                        await member.commit(positions)
+                        ledger.has_committed(group, positions)
+                        owed = False
+                except KafkaError as error:
+                    if not error.retriable and error.code not in _REBALANCED:
+                        raise
+                    await asyncio.sleep(0.02)
+    except Exception as error:
+        ledger.fail(f"{group}: {error!r}")
+    finally:
+        await cluster.close()
+
+
+def read_with_librdkafka(bootstrap: str, ledger: GroupLedger, group: str, topic: str) -> None:
+    """The same with confluent-kafka."""
+    from confluent_kafka import Consumer, KafkaException
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 300,
+            "fetch.wait.max.ms": 100,
+            "reconnect.backoff.max.ms": 300,
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        owed = False
+        while not ledger.stopping.is_set():
+            messages: list[Any] = [message for message in consumer.consume(1000, 0.2) if message.error() is None]
+            for message in messages:
+                ledger.has_read(group, TopicPartition(message.topic(), message.partition()), [message.offset()])
+            owed = owed or bool(messages)
+            if not owed:
+                continue
+            try:
+                answer = consumer.commit(asynchronous=False)  # what was given out of the partitions that are its own now
+            except KafkaException:
+                continue  # the broker is gone, or there is a rebalance: nothing was acknowledged
+            done = [item for item in answer or [] if not item.error and item.offset >= 0]
+            ledger.has_committed(group, {TopicPartition(item.topic, item.partition): item.offset for item in done})
+            owed = False
+    except Exception as error:
+        ledger.fail(f"{group}: {error!r}")
+    finally:
+        consumer.close()
+
+
+def look_at_offsets(bootstrap: str, ledger: GroupLedger, groups: list[str]) -> None:
+    """Asks for the committed offsets of each group and compares."""
+
+    async def work() -> None:
+        cluster = Cluster(bootstrap)
+        try:
+            for group in groups:
+                before = ledger.floors(group)
+                found = await GroupAdmin(cluster).offsets(group)
+                ledger.has_seen(group, before, {key: item.offset for key, item in found.items()}, "a look from outside")
+        finally:
+            await cluster.close()
+
+    asyncio.run(work())
