@@ -15,7 +15,8 @@ BrokerId = NewType("BrokerId", int)
 
 NO_UUID = uuid.UUID(int=0)
 _RESERVED = {NO_UUID, uuid.UUID(int=1)}
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+TOPIC_NAME_MAX_CHARS = 249
+_LEGAL_TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX_CHARS}}}\Z")
 
 
 class TopicPartition(NamedTuple):

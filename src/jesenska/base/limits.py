@@ -12,6 +12,10 @@ INLINE_CHECK_MAX_BYTES = 64 * 1024
 READ_BUFFER_BYTES = 256 * 1024
 #: A request that does not fit the read buffer gets a buffer of its own, which grows by doubling from this size as its bytes arrive.
 REQUEST_BUFFER_FIRST_BYTES = 64 * 1024
+#: Buffers of a megabyte for such requests that are kept for the next ones.
+KEPT_REQUEST_BUFFERS = 8
+#: Bytes of answers to the requests of one read that leave in one write.
+HELD_ANSWER_BYTES = 64 * 1024
 #: Bytes of answers that wait for a slow reader before the connection's requests are no longer read.
 UNSENT_ANSWER_BYTES = 1024 * 1024
 #: Elements of one array in a request; a count is also refused when the bytes that are left cannot hold that many.
@@ -22,6 +26,10 @@ TAGGED_FIELDS_MAX = 1024
 POOL_QUEUE_MAX = 10_000
 #: Open segment files kept by the cache of files, if the system's limit allows as many.
 OPEN_SEGMENTS_MAX = 4096
+#: Partitions of one fetch session; a client that names more gets none.
+FETCH_SESSION_PARTITIONS_MAX = 100_000
+#: Partitions of all fetch sessions together (each takes about 300 bytes).
+FETCH_SESSIONS_PARTITIONS_MAX = 500_000
 #: Producers remembered by one partition.
 PRODUCERS_PER_PARTITION_MAX = 100_000
 #: Bytes of one node of the metadata tree (ZooKeeper's own limit).

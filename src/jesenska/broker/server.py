@@ -29,6 +29,7 @@ from jesenska.broker.cluster_view import BrokerNode, ClusterView, Topic
 from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.effective import directory_settings_of, rules_at
+from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
 from jesenska.broker.pool import Pool
 from jesenska.broker.topics import Topics
@@ -79,6 +80,8 @@ class Broker:
         self._stopped = False
         self.pool = Pool(self._loop, _POOL_THREADS)
         self.waiting = WaitingRoom(self._loop)
+        slots = config.integer("max.incremental.fetch.session.cache.slots")
+        self.fetch_sessions = FetchSessions(slots, lambda: self.random.randint(1, 2**31 - 1), self.waiting.notify)
         limits = ConnectionLimits(config)
         self.dispatcher = Dispatcher(self, self._loop, self.clock, config.integer("socket.request.max.bytes"), limits)
         self.view = ClusterView("", -1)

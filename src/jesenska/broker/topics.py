@@ -229,6 +229,7 @@ class Topics:
         for partition in removed.partitions if removed is not None else ():
             # Requests that wait on it are told to look for its leader elsewhere, and find that there is none.
             partition.leader, partition.log = -1, None
+            partition.changed()
         for number in self.facts.topics[name].node.replicas:
             topic_partition = TopicPartition(name, number)
             try:

@@ -118,6 +118,8 @@ class PartitionLog:
         self.next_offset = loaded.next_offset
         #: Moved by replication; kept here for retention and the checkpoint.
         self.high_watermark = loaded.log_start_offset
+        #: Called when the log start offset has gone up.
+        self.on_log_start_moved: Callable[[], None] = _nothing
         #: Replaced, never changed.
         self.segments: tuple[LogSegment, ...] = tuple(loaded.segments)
         self._files = files
@@ -642,6 +644,7 @@ class PartitionLog:
             self.log_start_offset = offset
             if self.leader_epochs.truncate_from_start(offset):
                 self._write_epochs()
+            self.on_log_start_moved()
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
         """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be removed after
@@ -776,3 +779,7 @@ class PartitionLog:
 
 
 _base_offset = attrgetter("base_offset")
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

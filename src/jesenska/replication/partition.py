@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from jesenska.base.errors import (
     FencedLeaderEpochError,
@@ -27,10 +28,27 @@ from jesenska.log.partition_log import AppendResult, PartitionLog, ReadResult
 from jesenska.records.batch import BatchHeader
 
 
+class Watcher(Protocol):
+    """Who wants to be told once when something happens to a partition: it has more records, its offsets moved, it is led by another or gone."""
+
+    def changed(self) -> None: ...
+
+
 class Partition:
     """A partition with its replicas; `log` is None where this broker has none, or its directory failed."""
 
-    __slots__ = ("high_watermark", "isr", "leader", "leader_epoch", "log", "min_in_sync_replicas", "replicas", "topic_id", "topic_partition")
+    __slots__ = (
+        "_watchers",
+        "high_watermark",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "log",
+        "min_in_sync_replicas",
+        "replicas",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -52,7 +70,9 @@ class Partition:
         self.log = log
         self.min_in_sync_replicas = min_in_sync_replicas
         self.high_watermark = 0
+        self._watchers: dict[Watcher, None] = {}
         if log is not None:
+            log.on_log_start_moved = self.changed
             self._advance(log)
 
     @property
@@ -98,6 +118,22 @@ class Partition:
     def _advance(self, log: PartitionLog) -> None:
         """What is in the log of the only in-sync replica is committed."""
         self.high_watermark = log.high_watermark = log.log_end_offset
+        if self._watchers:
+            self.changed()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tells `watcher` of the next change, once; a second call before that changes nothing."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+
+    def changed(self) -> None:
+        """Tells whoever watches."""
+        if self._watchers:
+            watchers, self._watchers = self._watchers, {}
+            for watcher in watchers:
+                watcher.changed()
 
     def read(self, offset: int, max_bytes: int, current_leader_epoch: int, minimum_one_batch: bool) -> ReadResult:
         """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log."""

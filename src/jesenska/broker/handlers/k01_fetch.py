@@ -2,7 +2,7 @@
 
     4      record batches v2, isolation level
     5      log start offset
-    7      sessions (KIP-227): declined, every answer carries session id 0, which tells the client to send whole requests
+    7      sessions (KIP-227), the rules of which are in `broker.fetch_sessions`
     9      leader epochs
     10     zstd
     12     compact; diverging epochs (followers)
@@ -10,25 +10,33 @@
     16     hints of a new leader
 
 The answer's records are pieces of the log's files, never read here: the transport sends them from the page cache. The batch that holds the
-offset comes whole, the first one even if it exceeds the limits. Until `min_bytes` have gathered the request waits, at most `max_wait_ms`; any
-error ends the wait. Partitions are read in the order of the request, which clients turn themselves.
+offset comes whole, the first one even if it exceeds the limits. Until `min_bytes` have gathered the request waits, at most `max_wait_ms`; an
+error of a partition that is here ends the wait, and so does a request of which no partition is known here.
 
-Left out: versions 0-3 (message sets), sessions, followers, preferred read replicas.
+Without a session, and in the first request of one, partitions are read in the order of the request, which clients turn themselves. In a session only
+those are read that have something new, in the session's order.
+
+A topic that is not known: by name UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. A session remembers the name of an id; if that name belongs to another
+topic now, INCONSISTENT_TOPIC_ID.
+
+Left out: versions 0-3 (message sets), followers, preferred read replicas.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, KafkaError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from jesenska.base.errors import ErrorCode, InconsistentTopicIdError, KafkaError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, SessionPartition, WantedPartition
 from jesenska.log.files import probe_cold, read_ahead
-from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
+    FetchRequestTopic,
     FetchResponse,
     FetchResponseCurrentLeader,
     FetchResponseNodeEndpoint,
@@ -37,99 +45,56 @@ from jesenska.wire.messages.k01_fetch import (
 )
 
 if TYPE_CHECKING:
+    from jesenska.broker.cluster_view import ClusterView
     from jesenska.broker.server import Broker
 
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _FIRST_WITH_LEADERS = 12
+_FIRST_WITH_IDS = 13
+_FIRST_WITH_ENDPOINTS = 16
 _MAX_WAIT_MS = 2**31 - 1
 
 
-class _Wanted:
-    """One partition of a request."""
-
-    __slots__ = ("current_leader_epoch", "error", "fetch_offset", "index", "max_bytes", "partition")
-
-    def __init__(self, index: int, fetch_offset: int, current_leader_epoch: int, max_bytes: int) -> None:
-        self.index = index
-        self.fetch_offset = fetch_offset
-        self.current_leader_epoch = current_leader_epoch
-        self.max_bytes = max_bytes
-        self.partition: Partition | None = None
-        self.error: KafkaError | None = None
-
-
 class _Fetch:
-    """A fetch in work: reads what there is, or waits for more (a `waiting.Waiter`)."""
+    """A fetch in work: reads what there is, or waits for more (a `waiting.Waiter`). Subclasses know which partitions, and what the answer looks like."""
 
-    __slots__ = ("_broker", "_context", "_plan", "_regions", "max_bytes", "min_bytes", "withdraw")
+    __slots__ = ("_broker", "_context", "_moved", "_regions", "max_bytes", "min_bytes")
 
     def __init__(self, broker: Broker, request: FetchRequest, context: Context) -> None:
         self._broker = broker
         self._context = context
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
-        self.withdraw: Callable[[], None] | None = None
+        self._moved = False
         self._regions: list[FileRegion] = []
-        view, by_id = broker.view, context.version >= 13
-        self._plan: list[tuple[FetchResponseTopic, list[_Wanted]]] = []
-        for asked in request.topics:
-            topic = view.by_id.get(asked.topic_id) if by_id else view.topics.get(asked.topic)
-            items = []
-            for part in asked.partitions:
-                wanted = _Wanted(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes)
-                if topic is None:
-                    wanted.error = UnknownTopicIdError() if by_id else UnknownTopicOrPartitionError()
-                elif not 0 <= part.partition < len(topic.partitions):
-                    wanted.error = UnknownTopicOrPartitionError()
-                else:
-                    wanted.partition = topic.partitions[part.partition]
-                items.append(wanted)
-            self._plan.append((FetchResponseTopic(topic=asked.topic, topic_id=asked.topic_id), items))
 
-    def read(self) -> tuple[FetchResponse, int, bool]:
-        """The answer as things stand, its bytes of records, and whether an error ends the wait."""
-        left, total, failed = self.max_bytes, 0, False
-        self._regions = []
-        responses = []
-        moved = False
-        for topic, items in self._plan:
-            partitions = []
-            for wanted in items:
-                answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None)
-                partitions.append(answer)
-                partition = wanted.partition
-                try:
-                    if partition is None:
-                        assert wanted.error is not None
-                        raise wanted.error
-                    result = partition.read(wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0)
-                except KafkaError as error:
-                    failed = True
-                    answer.error_code = error.code
-                    if partition is not None and error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
-                        answer.current_leader = FetchResponseCurrentLeader(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
-                        moved = True
-                    continue
-                assert partition.log is not None
-                answer.high_watermark = partition.high_watermark
-                answer.last_stable_offset = partition.last_stable_offset
-                answer.log_start_offset = partition.log.log_start_offset
-                region = result.region
-                if region is not None:
-                    answer.records = region
-                    self._regions.append(region)
-                    total += region.size_bytes
-                    left -= region.size_bytes
-                else:
-                    answer.records = b""
-            responses.append(FetchResponseTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-        response = FetchResponse(responses=responses)
-        if moved and self._context.version >= 16:
+    def read(self) -> tuple[int, bool]:
+        """Reads what there is now: its bytes of records, and whether it must be answered whatever else comes."""
+        raise NotImplementedError
+
+    def response(self) -> FetchResponse:
+        """What was read, as the answer; once, and then it is sent."""
+        raise NotImplementedError
+
+    def refused(self, wanted: WantedPartition, answer: FetchResponsePartition, error: KafkaError) -> bool:
+        """Puts an error into a partition's answer; True if it ends the wait."""
+        answer.error_code = error.code
+        partition = wanted.partition
+        if partition is None:
+            return False
+        if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
+            answer.current_leader = FetchResponseCurrentLeader(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+            self._moved = True
+        return True
+
+    def completed(self, response: FetchResponse) -> FetchResponse:
+        """The answer with where the leaders are that it names."""
+        if self._moved and self._context.version >= _FIRST_WITH_ENDPOINTS:
             response.node_endpoints = [
                 FetchResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
                 for node, host, port in self._broker.endpoints_for(self._context.connection.listener_name)
             ]
-        return response, total, failed
+        return response
 
     def release(self) -> None:
         """Lets go of what was read and is not sent."""
@@ -156,40 +121,264 @@ class _Fetch:
         self._broker.pool.submit(read_all, finish)
         return True
 
-    def watched(self) -> list[TopicPartition]:
-        return [wanted.partition.topic_partition for _, items in self._plan for wanted in items if wanted.partition is not None]
-
     # --- waiting ------------------------------------------------------------------------------------------------------------------------
 
     def try_complete(self) -> bool:
-        response, total, failed = self.read()
-        if total < self.min_bytes and not failed:
+        total, ends = self.read()
+        if total < self.min_bytes and not ends:
             self.release()
             return False
-        self.answer(response)
+        self._answer()
         return True
 
     def expire(self) -> None:
-        self.answer(self.read()[0])
+        self.read()
+        self._answer()
 
-    def answer(self, response: FetchResponse) -> None:
+    def _answer(self) -> None:
         if self._context.gone:
             self.release()
-        elif not self.warm(response, self._context.answer):
+            return
+        response = self.response()
+        if not self.warm(response, self._context.answer):
             self._context.answer(response)
+
+
+class _FullFetch(_Fetch):
+    """A fetch that names all its partitions: without a session, or the first of one."""
+
+    __slots__ = ("_begins", "_plan", "_responses")
+
+    def __init__(self, broker: Broker, request: FetchRequest, context: Context, begins: Callable[[_FullFetch], int] | None) -> None:
+        super().__init__(broker, request, context)
+        #: Opens a session when the answer is known, and gives its id.
+        self._begins = begins
+        make = WantedPartition if begins is None else SessionPartition
+        view, by_id = broker.view, context.version >= _FIRST_WITH_IDS
+        self._plan: list[tuple[FetchRequestTopic, list[WantedPartition]]] = []
+        self._responses: list[FetchResponseTopic] = []
+        for asked in request.topics:
+            topic = view.by_id.get(asked.topic_id) if by_id else view.topics.get(asked.topic)
+            items = []
+            for part in asked.partitions:
+                wanted = make(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes)
+                if topic is None:
+                    wanted.error = UnknownTopicIdError() if by_id else UnknownTopicOrPartitionError()
+                elif not 0 <= part.partition < len(topic.partitions):
+                    wanted.error = UnknownTopicOrPartitionError()
+                else:
+                    wanted.partition = topic.partitions[part.partition]
+                items.append(wanted)
+            self._plan.append((asked, items))
+
+    def read(self) -> tuple[int, bool]:
+        left, total, ends = self.max_bytes, 0, False
+        self._moved = False
+        self._regions = regions = []
+        self._responses = responses = []
+        for asked, items in self._plan:
+            partitions = []
+            for wanted in items:
+                answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None)
+                partitions.append(answer)
+                partition = wanted.partition
+                try:
+                    if partition is None:
+                        assert wanted.error is not None
+                        raise wanted.error
+                    result = partition.read(wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0)
+                except KafkaError as error:
+                    ends = self.refused(wanted, answer, error) or ends
+                    continue
+                answer.high_watermark = partition.high_watermark
+                answer.last_stable_offset = partition.last_stable_offset
+                answer.log_start_offset = result.log_start_offset
+                region = result.region
+                if region is not None:
+                    answer.records = region
+                    regions.append(region)
+                    total += region.size_bytes
+                    left -= region.size_bytes
+                else:
+                    answer.records = b""
+            responses.append(FetchResponseTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
+        return total, ends
+
+    def response(self) -> FetchResponse:
+        response = self.completed(FetchResponse(responses=self._responses))
+        if self._begins is not None:
+            response.session_id = self._begins(self)
+        return response
+
+    def watched(self) -> list[TopicPartition]:
+        return [wanted.partition.topic_partition for _, items in self._plan for wanted in items if wanted.partition is not None]
+
+    def begin_session(self, is_privileged: bool) -> int:
+        """Remembers what was asked and what is answered; the session's id, 0 if there is no room for one."""
+        by_id, view = self._context.version >= _FIRST_WITH_IDS, self._broker.view
+        parts: list[tuple[str, uuid.UUID, SessionPartition]] = []
+        for asked, items in self._plan:
+            topic = view.by_id.get(asked.topic_id) if by_id else None
+            name = asked.topic if topic is None else topic.name
+            parts.extend((name, asked.topic_id, wanted) for wanted in items if isinstance(wanted, SessionPartition))
+        broker = self._broker
+        session = broker.fetch_sessions.create(parts, is_privileged, by_id, _now_ms(broker))
+        if session is None:
+            return NO_SESSION
+        for (_, items), answered in zip(self._plan, self._responses, strict=True):
+            for wanted, answer in zip(items, answered.partitions, strict=True):
+                assert isinstance(wanted, SessionPartition)
+                session.told(wanted, answer)
+        return session.session_id
+
+
+class _SessionFetch(_Fetch):
+    """A fetch that goes on in a session: looks only at what is ready there."""
+
+    __slots__ = ("_epoch", "_found", "_session")
+
+    def __init__(self, broker: Broker, request: FetchRequest, context: Context, session: FetchSession) -> None:
+        super().__init__(broker, request, context)
+        self._session = session
+        self._epoch = session.epoch
+        self._found: list[tuple[SessionPartition, FetchResponsePartition]] = []
+
+    def read(self) -> tuple[int, bool]:
+        session, view = self._session, self._broker.view
+        left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
+        self._moved = False
+        self._regions = []
+        self._found = []
+        unknown = []
+        for wanted in session.ready():
+            answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None)
+            partition = wanted.partition
+            try:
+                if partition is None or partition.log is None:
+                    _resolve(view, wanted, session.uses_topic_ids)
+                    partition = wanted.partition
+                    if partition is None:
+                        assert wanted.error is not None
+                        raise wanted.error
+                self._found.append((wanted, answer))
+                result = partition.read(wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0)
+            except KafkaError as error:
+                if self.refused(wanted, answer, error):
+                    ends = True
+                else:
+                    unknown.append((wanted, answer))
+                continue
+            answer.high_watermark = partition.high_watermark
+            answer.last_stable_offset = partition.last_stable_offset
+            answer.log_start_offset = result.log_start_offset
+            region = result.region
+            if region is not None:
+                answer.records = region
+                self._regions.append(region)
+                total += region.size_bytes
+                left -= region.size_bytes
+            else:
+                answer.records = b""
+        # As Kafka has it, the unknown ones come last, and end the wait only if there is nothing else to wait for.
+        self._found += unknown
+        return total, ends or len(unknown) == session.size
+
+    def response(self) -> FetchResponse:
+        session = self._session
+        if session.epoch != self._epoch:
+            # Another request of this session came meanwhile: what is answered now would contradict what that one is told.
+            self.release()
+            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+        responses: list[FetchResponseTopic] = []
+        for wanted, answer in self._found:
+            if not session.must_tell(wanted, answer):
+                continue
+            last = responses[-1] if responses else None
+            if last is None or (last.topic_id != wanted.topic_id if session.uses_topic_ids else last.topic != wanted.topic):
+                last = FetchResponseTopic(topic=wanted.topic, topic_id=wanted.topic_id)
+                responses.append(last)
+            last.partitions.append(answer)
+        return self.completed(FetchResponse(session_id=session.session_id, responses=responses))
+
+    def watch(self) -> None:
+        """What is ready, and has less than was asked for, wakes this fetch when there is more of it."""
+        for wanted in self._session.ready():
+            if wanted.partition is not None:
+                wanted.partition.watch(wanted)
+
+    def try_complete(self) -> bool:
+        if super().try_complete():
+            return True
+        self.watch()
+        return False
+
+
+def _resolve(view: ClusterView, wanted: SessionPartition, by_id: bool) -> None:
+    """Finds a session's partition, which was not known before or is gone."""
+    wanted.unwatch()
+    wanted.partition = None
+    if by_id and not wanted.topic:
+        found = view.by_id.get(wanted.topic_id)
+        if found is None:
+            wanted.error = UnknownTopicIdError()
+            return
+        wanted.topic = found.name
+    topic = view.topics.get(wanted.topic)
+    if topic is None or not 0 <= wanted.index < len(topic.partitions):
+        wanted.error = UnknownTopicOrPartitionError()
+    elif by_id and wanted.topic_id != topic.topic_id:
+        wanted.error = InconsistentTopicIdError()
+    else:
+        wanted.partition = topic.partitions[wanted.index]
+
+
+def _now_ms(broker: Broker) -> int:
+    return int(broker.clock.monotonic() * 1000)
 
 
 @handles(FetchRequest, 4, 18)
 def handle(broker: Broker, request: FetchRequest, context: Context) -> Outcome:
-    if request.session_id != 0 and request.session_epoch > 0:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    fetch = _Fetch(broker, request, context)
-    response, total, failed = fetch.read()
-    if total >= fetch.min_bytes or failed or request.max_wait_ms <= 0 or not fetch.watched():
-        if total and fetch.warm(response, context.answer):
-            return LATER
-        return response
-    fetch.release()
-    withdraw = broker.waiting.add(fetch, fetch.watched(), min(request.max_wait_ms, _MAX_WAIT_MS) / 1000)
-    context.connection.on_abandoned = withdraw
+    epoch, session_id = request.session_epoch, request.session_id
+    if epoch == FINAL_EPOCH and session_id == NO_SESSION:
+        return _fetch_fully(broker, request, context, None)
+    if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        broker.fetch_sessions.end(session_id)
+        if epoch == FINAL_EPOCH:
+            return _fetch_fully(broker, request, context, None)
+        is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+        return _fetch_fully(broker, request, context, lambda fetch: fetch.begin_session(is_follower))
+    session = broker.fetch_sessions.proceed(
+        session_id, epoch, context.version >= _FIRST_WITH_IDS, request.topics, request.forgotten_topics_data, _now_ms(broker)
+    )
+    if isinstance(session, ErrorCode):
+        return FetchResponse(error_code=session)
+    if session.closed:
+        return _fetch_fully(broker, request, context, None)
+    in_session = _SessionFetch(broker, request, context, session)
+    total, ends = in_session.read()
+    if total >= in_session.min_bytes or ends or request.max_wait_ms <= 0:
+        return _answer_now(in_session, total, context)
+    in_session.release()
+    in_session.watch()
+    context.connection.on_abandoned = broker.waiting.add(in_session, (session,), min(request.max_wait_ms, _MAX_WAIT_MS) / 1000)
     return LATER
+
+
+def _fetch_fully(broker: Broker, request: FetchRequest, context: Context, begins: Callable[[_FullFetch], int] | None) -> Outcome:
+    fetch = _FullFetch(broker, request, context, begins)
+    total, ends = fetch.read()
+    if total >= fetch.min_bytes or ends or request.max_wait_ms <= 0:
+        return _answer_now(fetch, total, context)
+    watched = fetch.watched()
+    if not watched:
+        return fetch.response()
+    fetch.release()
+    context.connection.on_abandoned = broker.waiting.add(fetch, watched, min(request.max_wait_ms, _MAX_WAIT_MS) / 1000)
+    return LATER
+
+
+def _answer_now(fetch: _Fetch, total: int, context: Context) -> Outcome:
+    response = fetch.response()
+    if total and fetch.warm(response, context.answer):
+        return LATER
+    return response
