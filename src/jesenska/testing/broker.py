@@ -26,7 +26,7 @@ class BrokerFailedError(RuntimeError):
 
 
 class BrokerProcess:
-    """One broker. `settings` are those of server.properties; `environment` is added to the process's own."""
+    """One broker. `settings` are those of server.properties; `environment` is added to the process's own; `module` is what `python -m` runs."""
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class BrokerProcess:
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         ready_seconds: float = 60.0,
+        module: str = "jesenska",
     ) -> None:
         self.data = Path(data)
         self.settings = dict(settings or {})
@@ -42,6 +43,7 @@ class BrokerProcess:
         self.port = 0
         self._environment = dict(environment or {})
         self._ready_seconds = ready_seconds
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
         self._said: list[bytes] = []
         self._is_ready = False
@@ -71,7 +73,7 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         """Starts it and returns when clients can connect; BrokerFailedError if it ends before. A second start keeps the port."""
         assert self._process is None, "the broker runs already"
-        command = [sys.executable, "-m", "jesenska", "up", "--port", str(self.port), "--data", str(self.data), "--log-level", "info", "--debug"]
+        command = [sys.executable, "-m", self._module, "up", "--port", str(self.port), "--data", str(self.data), "--log-level", "info", "--debug"]
         for name, value in self.settings.items():
             command += ["--override", f"{name}={value}"]
         process = subprocess.Popen(

@@ -1,0 +1,115 @@
+"""The two brokers that are compared, each behind the same few words: start, stop, start again on the same data.
+
+jesenska can be profiled while a row runs, by cProfile inside the process (`bench/profiled.py`, Python functions) or by perf from outside (C functions and
+the kernel); a profiled run's figures are not comparable with anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from tests.peers.apache_kafka import ApacheKafka
+
+from jesenska.testing import BrokerProcess
+
+KAFKA = "4.3.1"
+
+
+class Broker(Protocol):
+    """One broker under measurement."""
+
+    name: str
+    bootstrap: str
+    pid: int
+
+    def start(self) -> float:
+        """Starts it; seconds until clients can connect."""
+
+    def stop(self) -> None:
+        """Ends it in order, data kept."""
+
+    def profiled(self, row: str) -> AbstractContextManager[None]:
+        """Around a row."""
+
+
+class Jesenska:
+    """`profile` is "", "cprofile" or "perf"; profiles are written as text into the directory `profiles`, one for each row."""
+
+    name = "jesenska"
+
+    def __init__(self, directory: Path, settings: Mapping[str, str], profile: str = "", profiles: Path = Path()) -> None:
+        self._profile, self._profiles, self._raw = profile, profiles, directory / "profile"
+        self._process = BrokerProcess(
+            directory / "data",
+            settings=settings,
+            environment={"JESENSKA_PROFILE": str(self._raw)},
+            module="bench.profiled" if profile == "cprofile" else "jesenska",
+        )
+        self.bootstrap, self.pid = "", 0
+
+    def start(self) -> float:
+        begun = time.monotonic()
+        self._process.start()
+        seconds = time.monotonic() - begun
+        self.bootstrap, self.pid = self._process.bootstrap, self._process.pid
+        return seconds
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    @contextmanager
+    def profiled(self, row: str) -> Iterator[None]:
+        target = self._profiles / (re.sub(r"[^\w.=]+", "-", row) + ".txt")
+        if self._profile == "cprofile":
+            os.kill(self.pid, signal.SIGUSR1)
+            yield
+            self._raw.unlink(missing_ok=True)
+            os.kill(self.pid, signal.SIGUSR2)
+            while not self._raw.exists():  # written under another name first
+                time.sleep(0.01)
+            shutil.move(self._raw, target)
+        elif self._profile == "perf":
+            data = self._raw.with_suffix(".perf")
+            perf = subprocess.Popen(["perf", "record", "-q", "-F", "499", "-g", "-p", str(self.pid), "-o", str(data)], stderr=subprocess.DEVNULL)
+            yield
+            perf.send_signal(signal.SIGINT)
+            perf.wait()
+            said = subprocess.run(["perf", "report", "--stdio", "--no-children", "-g", "none", "-i", str(data)], capture_output=True, text=True, check=False)
+            target.write_text(said.stdout)
+        else:
+            yield
+
+
+class Apache:
+    """Apache Kafka as its own start script would run it, with a heap of 1 GB."""
+
+    name = "Apache Kafka"
+
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+        self._peer = ApacheKafka(KAFKA, directory / "kafka", settings=dict(settings))
+        self.bootstrap, self.pid = "", 0
+
+    def start(self) -> float:
+        try:
+            self._peer.start()
+        except BaseException:
+            self._peer.stop()
+            raise
+        self.bootstrap, self.pid = self._peer.bootstrap, self._peer.pids[0]
+        return self._peer.ready_seconds
+
+    def stop(self) -> None:
+        self._peer.stop()
+
+    @contextmanager
+    def profiled(self, row: str) -> Iterator[None]:
+        yield

@@ -1,0 +1,40 @@
+"""`jesenska` with cProfile at hand: SIGUSR1 starts a profile of the event loop's thread, SIGUSR2 ends it and writes it as text to $JESENSKA_PROFILE."""
+
+from __future__ import annotations
+
+import cProfile
+import io
+import os
+import pstats
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from jesenska.cli.jesenska import main
+
+_current: list[cProfile.Profile] = []
+
+
+def _start(number: int, frame: FrameType | None) -> None:
+    _current.append(cProfile.Profile())
+    _current[-1].enable()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    profile = _current.pop()
+    profile.disable()
+    out = io.StringIO()
+    statistics = pstats.Stats(profile, stream=out).strip_dirs()
+    statistics.sort_stats("tottime").print_stats(60)
+    statistics.sort_stats("cumulative").print_stats(40)
+    target = Path(os.environ["JESENSKA_PROFILE"])
+    partial = target.with_suffix(".partial")
+    partial.write_text(out.getvalue())
+    partial.rename(target)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, _start)
+    signal.signal(signal.SIGUSR2, _end)
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What a row is: a name, a stage (the broker that it runs on, freshly started for each stage and round), and what it does.
+
+Rows of one stage run in order on one broker; `Run` keeps which topics are there, so that a row that reads finds its records whether or not the
+rows that write were chosen.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.peers.apache_kafka import tool_command
+
+from bench.brokers import KAFKA, Broker
+from bench.figures import Cpu, Figures, cpu
+from bench.raw_clients import create_topic
+
+
+@dataclass
+class Run:
+    """One broker in one round."""
+
+    broker: Broker
+    figures: Figures
+    scale: float
+    #: Records by topic.
+    topics: dict[str, int] = field(default_factory=dict)
+
+    def scaled(self, count: int) -> int:
+        return max(1, int(count * self.scale))
+
+    def topic(self, name: str, partitions: int) -> str:
+        """Creates it unless it is there."""
+        if name not in self.topics:
+            create_topic(self.broker.bootstrap, name, partitions)
+            self.topics[name] = 0
+        return name
+
+    @contextmanager
+    def measured(self, row: str, requests: int = 0) -> Iterator[None]:
+        """Broker CPU seconds of what happens inside; microseconds a request if their number is given."""
+        with self.broker.profiled(row):
+            before = cpu(self.broker.pid)
+            yield
+            after = cpu(self.broker.pid)
+        used = Cpu(after.user - before.user, after.system - before.system)
+        self.figures.add(row, "broker CPU s", used.total)
+        self.figures.add(row, "broker user s", used.user)
+        self.figures.add(row, "broker system s", used.system)
+        if requests:
+            self.figures.add(row, "broker CPU us a request", used.total / requests * 1e6)
+
+    def command(self, command: list[str]) -> str:
+        done = subprocess.run(command, text=True, capture_output=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command[-12:])} failed against {self.broker.name}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout
+
+    def tool(self, name: str, *arguments: str) -> str:
+        """One of Apache Kafka's own tools."""
+        return self.command(tool_command(KAFKA, name, *arguments))
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    stage: str
+    do: Callable[[Run, str], None]
