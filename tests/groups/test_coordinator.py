@@ -194,6 +194,65 @@ def test_an_offset_counts_only_once_it_is_committed() -> None:
     assert offset_of(driver) is None
 
 
+def test_a_commit_whose_append_takes_too_long_is_answered_and_counts_when_it_is_done() -> None:
+    driver = Driver(GroupSettings(offsets_commit_timeout_ms=500), commit_at_once=False)
+    token = driver.token()
+    driver.give(CommitOffsets(token, "g", -1, "", None, ((T0, CommittedOffset(5, -1, "", 0)),)))
+    driver.advance(499)
+    assert not driver.is_answered(token)
+    driver.advance(1)
+    assert driver.answer(token, PartitionsAnswer).partitions == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert offset_of(driver) is None
+    driver.commit()
+    assert offset_of(driver) == 5
+    assert driver.is_answered(token), "and not a second time: `answer` would not have found one answer only"
+    assert driver.answer(token, PartitionsAnswer).partitions == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+def test_a_commit_that_is_late_and_then_fails_leaves_nothing() -> None:
+    driver = Driver(GroupSettings(offsets_commit_timeout_ms=500), commit_at_once=False)
+    token = driver.token()
+    driver.give(CommitOffsets(token, "g", -1, "", None, ((T0, CommittedOffset(5, -1, "", 0)),)))
+    driver.advance(500)
+    driver.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert driver.answer(token, PartitionsAnswer).partitions == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert offset_of(driver) is None
+
+
+def test_an_append_in_time_leaves_no_time_to_wait_for() -> None:
+    driver = Driver(GroupSettings(offsets_commit_timeout_ms=500))
+    assert commit(driver, 1) is ErrorCode.NONE
+    assert driver.coordinator.next_deadline_ms() is None
+
+
+def test_an_assignment_that_takes_too_long_to_store_starts_the_rebalance_again_and_is_not_used() -> None:
+    driver = Driver(GroupSettings(initial_rebalance_delay_ms=0, offsets_commit_timeout_ms=500), commit_at_once=False)
+    joined = driver.answer(driver.join(), JoinAnswer)
+    token = driver.sync(joined, {joined.member_id: b"all"})
+    driver.advance(500)
+    assert driver.answer(token, SyncAnswer).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    again = driver.answer(driver.join(member=joined.member_id), JoinAnswer)
+    assert again.generation_id == 2
+    second = driver.sync(again, {again.member_id: b"anew"})
+    driver.commit()
+    assert not driver.is_answered(second), "the first assignment's record is not this one's"
+    driver.commit()
+    assert driver.assignment(second) == b"anew"
+
+
+def test_a_group_whose_deletion_takes_too_long_is_gone_when_it_is_done() -> None:
+    driver = Driver(GroupSettings(offsets_commit_timeout_ms=500))
+    assert commit(driver, 1) is ErrorCode.NONE
+    driver.commit_at_once = False
+    token = driver.token()
+    driver.give(DeleteGroup(token, "g"))
+    driver.advance(500)
+    assert driver.answer(token, ErrorAnswer).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    driver.commit()
+    assert driver.answer(token, ErrorAnswer).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "g" not in driver.coordinator.groups
+
+
 def test_metadata_that_is_too_large_is_refused_for_its_partition() -> None:
     driver = Driver()
     assert commit(driver, 1, metadata="x" * 5000) is ErrorCode.OFFSET_METADATA_TOO_LARGE

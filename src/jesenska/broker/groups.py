@@ -4,7 +4,8 @@ Each partition of `__consumer_offsets` that this broker leads has a coordinator 
 is read in pieces of at most a few hundred records between other work of the loop; until then its groups answer COORDINATOR_LOAD_IN_PROGRESS. The
 topic is made when the first group asks for its coordinator.
 
-An append is answered when it is committed: on a lone broker as soon as it is written (a write that waits behind a flush answers later).
+An append is answered when it is committed: on a lone broker as soon as it is written. A write that waits behind a flush answers later, and after
+offsets.commit.timeout.ms the answer is COORDINATOR_NOT_AVAILABLE, whatever becomes of the write.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def group_settings_of(config: BrokerConfig) -> GroupSettings:
         offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
         offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
         offsets_retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
+        offsets_commit_timeout_ms=config.integer("offsets.commit.timeout.ms"),
     )
 
 
@@ -85,6 +87,9 @@ class Groups:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         self._settings = group_settings_of(broker.config)
+        acks = broker.config.integer("offsets.commit.required.acks")
+        #: 0 and 1 as in a produce request; any other number asks for all in sync: counts of replicas are of 0.8's time.
+        self._acks = acks if acks in (0, 1) else -1
         self._loaded: dict[int, _Loaded] = {}
         self._loading: set[asyncio.Task[None]] = set()
         self._creating: asyncio.Task[None] | None = None
@@ -221,7 +226,7 @@ class Groups:
         batch = encode_batch([(now_ms, record.key, record.value, ()) for record in effect.records])
         written = partial(self._written, loaded, effect.operation)
         try:
-            result = loaded.partition.append(memoryview(batch), [read_header(batch)], -1, now_ms, written)
+            result = loaded.partition.append(memoryview(batch), [read_header(batch)], self._acks, now_ms, written)
         except KafkaError as error:
             logger.warning("group %s: its records could not be written: %s", effect.group_id, error)
             return AppendFailed(effect.operation, error.code)

@@ -16,12 +16,16 @@ and only then is answered. `replay` rebuilds the state from the records after a 
 
 Times: `next_deadline_ms` says when the next `Tick` is due. A member that waits for an answer of ours (join, sync) does not expire.
 
+An append that is not committed within `offsets.commit.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE (what Kafka makes of REQUEST_TIMED_OUT for a client of
+a group). It may still be committed, so nothing is undone: its records take effect if it is, without a second answer.
+
 Leaves out: the newer protocols (KIP-848, share and streams groups), transactional offset commits.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from jesenska.base.errors import ErrorCode
@@ -50,6 +54,7 @@ from jesenska.groups.events import (
     Tick,
     Token,
     TopicDeleted,
+    once,
 )
 from jesenska.groups.group import Group, GroupState, Member, fenced
 from jesenska.groups.offsets import GroupOffsets
@@ -61,14 +66,17 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
 class _Operation:
-    """An append under way and what to do with its outcome."""
+    """An append under way and what to do with its outcome. `late` answers whoever waits when the time is up, and says so to the other two."""
 
-    __slots__ = ("committed", "failed", "group_id")
+    __slots__ = ("committed", "failed", "group_id", "late")
 
-    def __init__(self, group_id: str, committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None]) -> None:
+    def __init__(
+        self, group_id: str, committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None], late: Callable[[ErrorCode, int], None]
+    ) -> None:
         self.group_id = group_id
         self.committed = committed
         self.failed = failed
+        self.late = late
 
 
 class GroupCoordinator:
@@ -81,6 +89,8 @@ class GroupCoordinator:
         self._suffix = new_member_suffix
         self._operations: dict[int, _Operation] = {}
         self._next_operation = 0
+        #: When appends are too late, with their operations, in order; those that have ended stay until their turn.
+        self._timeouts: deque[tuple[int, int]] = deque()
         self._effects: list[Effect] = []
         self._next_expiry_check_ms: int | None = None
         self._wakes: list[tuple[int, str]] = []
@@ -105,9 +115,9 @@ class GroupCoordinator:
             case DeleteGroup():
                 self.offsets.delete_group(event, now_ms)
             case DeleteOffsets():
-                self.offsets.delete_offsets(event)
+                self.offsets.delete_offsets(event, now_ms)
             case TopicDeleted():
-                self.offsets.topic_deleted(event)
+                self.offsets.topic_deleted(event, now_ms)
                 return effects
             case Tick():
                 self._tick(now_ms)
@@ -130,9 +140,19 @@ class GroupCoordinator:
     def answer(self, token: Token, response: JoinAnswer | SyncAnswer | ErrorAnswer | LeaveAnswer | PartitionsAnswer) -> None:
         self._effects.append(Answer(token, response))
 
-    def append(self, group_id: str, records: Iterable[KeyValue], committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None]) -> int:
+    def append(
+        self,
+        group_id: str,
+        records: Iterable[KeyValue],
+        now_ms: int,
+        committed: Callable[[int], None],
+        failed: Callable[[ErrorCode, int], None],
+        late: Callable[[ErrorCode, int], None],
+    ) -> int:
+        """Has records appended; one of `committed` and `failed` is called with the outcome, before that perhaps `late`. The operation's number."""
         self._next_operation += 1
-        self._operations[self._next_operation] = _Operation(group_id, committed, failed)
+        self._operations[self._next_operation] = _Operation(group_id, committed, failed, late)
+        self._timeouts.append((now_ms + self.settings.offsets_commit_timeout_ms, self._next_operation))
         self._effects.append(Append(self._next_operation, group_id, tuple(records)))
         return self._next_operation
 
@@ -237,17 +257,21 @@ class GroupCoordinator:
         if event.can_skip_assignment or not was_leader:
             answer = self._joined(group, member, skip_assignment=was_leader)
             assignments = {item.member_id: item.assignment for item in group.members.values()}
+            reply = once(event.token, self.answer)
 
             def committed(_: int) -> None:
-                self.answer(event.token, answer)
+                reply(answer)
 
             def failed(error: ErrorCode, _: int) -> None:
                 if member.member_id == new_id:
                     group.rename(member, old_id)
                     member.protocols = old_protocols
-                self.answer(event.token, JoinAnswer(error, ""))
+                reply(JoinAnswer(error, ""))
 
-            self.append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], committed, failed)
+            def late(error: ErrorCode, _: int) -> None:
+                reply(JoinAnswer(error, ""))
+
+            self.append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], now_ms, committed, failed, late)
             return
         self._wait_in_join(group, member, event, now_ms)
 
@@ -339,7 +363,7 @@ class GroupCoordinator:
         group.pending_members.clear()
         group.move_to(GroupState.EMPTY, now_ms)
         value = group.to_value({}, now_ms)
-        self.append(group.group_id, [group_record(group.group_id, value)], lambda _: None, lambda error, _: None)
+        self.append(group.group_id, [group_record(group.group_id, value)], now_ms, lambda _: None, _nobody_waits, _nobody_waits)
 
     # --- sync ---------------------------------------------------------------------------------------------------------------------------
 
@@ -388,6 +412,8 @@ class GroupCoordinator:
             return group.is_in(GroupState.COMPLETING_REBALANCE) and group.generation == generation
 
         def committed(at_ms: int) -> None:
+            if group.storing != number:
+                return
             group.storing = None
             if not still_awaited():
                 return
@@ -401,12 +427,16 @@ class GroupCoordinator:
                     self.touch(member, at_ms)
 
         def failed(error: ErrorCode, at_ms: int) -> None:
+            if group.storing != number:
+                return
             group.storing = None
-            if still_awaited():
-                self._reset_sync(group, error)
-                self._prepare_rebalance(group, at_ms)
+            if not still_awaited():
+                return
+            self._reset_sync(group, error)
+            self._prepare_rebalance(group, at_ms)
 
-        group.storing = self.append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], committed, failed)
+        record = group_record(group.group_id, group.to_value(assignments, now_ms))
+        group.storing = number = self.append(group.group_id, [record], now_ms, committed, failed, failed)
 
     def _reset_sync(self, group: Group, error: ErrorCode) -> None:
         for member in group.members.values():
@@ -500,13 +530,22 @@ class GroupCoordinator:
 
     def next_deadline_ms(self) -> int | None:
         """When a `Tick` is due next; None if nothing waits for time."""
-        first = self._wakes[0][0] if self._wakes else None
-        check = self._next_expiry_check_ms
-        if first is None or check is None:
-            return check if first is None else first
-        return min(first, check)
+        timeouts = self._timeouts
+        while timeouts and timeouts[0][1] not in self._operations:
+            timeouts.popleft()
+        due = [self._wakes[0][0]] if self._wakes else []
+        if timeouts:
+            due.append(timeouts[0][0])
+        if self._next_expiry_check_ms is not None:
+            due.append(self._next_expiry_check_ms)
+        return min(due, default=None)
 
     def _tick(self, now_ms: int) -> None:
+        while self._timeouts and self._timeouts[0][0] <= now_ms:
+            late = self._operations.get(self._timeouts.popleft()[1])
+            if late is not None:
+                late.late(ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms)
+                self._watch(self.groups.get(late.group_id))
         while self._wakes and self._wakes[0][0] <= now_ms:
             due_ms, group_id = heapq.heappop(self._wakes)
             group = self.groups.get(group_id)
@@ -584,6 +623,10 @@ class GroupCoordinator:
         self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
         for group in self.groups.values():
             self._watch(group)
+
+
+def _nobody_waits(error: ErrorCode, now_ms: int) -> None:
+    """What an append that nobody waits for makes of a failure."""
 
 
 def _client_error(error: ErrorCode) -> ErrorCode:

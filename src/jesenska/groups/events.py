@@ -5,6 +5,7 @@ A `token` is whatever the caller wants back with the answer (a request in work);
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -217,3 +218,16 @@ class Append:
 
 
 Effect = Answer | Append
+
+
+def once(token: Token | None, answer: Callable[[Token, Response], None]) -> Callable[[Response], None]:
+    """Answers a token the first time it is called; None is nobody."""
+    waits = token is not None
+
+    def reply(response: Response) -> None:
+        nonlocal waits
+        if waits:
+            waits = False
+            answer(token, response)
+
+    return reply

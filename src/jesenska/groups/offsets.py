@@ -13,7 +13,18 @@ from typing import Protocol
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.events import CommitOffsets, CommittedOffset, DeleteGroup, DeleteOffsets, ErrorAnswer, PartitionsAnswer, Response, Token, TopicDeleted
+from jesenska.groups.events import (
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteOffsets,
+    ErrorAnswer,
+    PartitionsAnswer,
+    Response,
+    Token,
+    TopicDeleted,
+    once,
+)
 from jesenska.groups.group import Group, GroupState, Member, fenced
 from jesenska.groups.records import KeyValue, OffsetCommitValue, group_record, offset_record
 from jesenska.groups.settings import GroupSettings
@@ -26,7 +37,15 @@ class Host(Protocol):
 
     def answer(self, token: Token, response: Response) -> None: ...
 
-    def append(self, group_id: str, records: Iterable[KeyValue], committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None]) -> int: ...
+    def append(
+        self,
+        group_id: str,
+        records: Iterable[KeyValue],
+        now_ms: int,
+        committed: Callable[[int], None],
+        failed: Callable[[ErrorCode, int], None],
+        late: Callable[[ErrorCode, int], None],
+    ) -> int: ...
 
     def touch(self, member: Member, now_ms: int) -> None: ...
 
@@ -60,18 +79,22 @@ class GroupOffsets:
             self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
             return
         owner = group
+        reply = once(event.token, self._answer)
 
         def committed(_: int) -> None:
             owner.pending_commits.discard(number)
             owner.offsets.update(good)
-            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
+            reply(PartitionsAnswer(ErrorCode.NONE, results))
 
-        def failed(reason: ErrorCode, _: int) -> None:
+        def late(reason: ErrorCode, _: int) -> None:
+            reply(PartitionsAnswer(ErrorCode.NONE, {**results, **{key: reason for key, _ in good}}))
+
+        def failed(reason: ErrorCode, at_ms: int) -> None:
             owner.pending_commits.discard(number)
-            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, {**results, **{key: reason for key, _ in good}}))
+            late(reason, at_ms)
 
         records = [offset_record(event.group_id, key.topic, key.partition, _offset_value(value)) for key, value in good]
-        number = self._append(event.group_id, records, committed, failed)
+        number = self._append(event.group_id, records, now_ms, committed, failed, late)
         group.pending_commits.add(number)
 
     def _refuse_commit(self, event: CommitOffsets, now_ms: int) -> ErrorCode:
@@ -95,7 +118,7 @@ class GroupOffsets:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def delete_offsets(self, event: DeleteOffsets) -> None:
+    def delete_offsets(self, event: DeleteOffsets, now_ms: int) -> None:
         group = self._groups.get(event.group_id)
         if group is None or group.is_in(GroupState.DEAD):
             self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
@@ -107,30 +130,29 @@ class GroupOffsets:
         # Where a member's subscription cannot be read, it may want any topic.
         wanted = {key.topic for key in event.partitions} if subscribed is None else subscribed
         results = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key.topic in wanted else ErrorCode.NONE for key in event.partitions}
-        self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results)
+        self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results, now_ms)
 
-    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: dict[TopicPartition, ErrorCode]) -> None:
+    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: dict[TopicPartition, ErrorCode], now_ms: int) -> None:
         there = [key for key in keys if key in group.offsets]
+        reply = once(token, self._answer)
         if not there:
-            if token is not None:
-                self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
+            reply(PartitionsAnswer(ErrorCode.NONE, results))
             return
 
         def committed(_: int) -> None:
             for key in there:
                 group.offsets.pop(key, None)
-            if token is not None:
-                self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
+            reply(PartitionsAnswer(ErrorCode.NONE, results))
 
         def failed(reason: ErrorCode, _: int) -> None:
-            if token is not None:
-                self._answer(token, PartitionsAnswer(ErrorCode.NONE, {**results, **dict.fromkeys(there, reason)}))
+            reply(PartitionsAnswer(ErrorCode.NONE, {**results, **dict.fromkeys(there, reason)}))
 
-        self._append(group.group_id, [offset_record(group.group_id, key.topic, key.partition, None) for key in there], committed, failed)
+        records = [offset_record(group.group_id, key.topic, key.partition, None) for key in there]
+        self._append(group.group_id, records, now_ms, committed, failed, failed)
 
-    def topic_deleted(self, event: TopicDeleted) -> None:
+    def topic_deleted(self, event: TopicDeleted, now_ms: int) -> None:
         for group in list(self._groups.values()):
-            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {})
+            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {}, now_ms)
 
     # --- deleting groups ----------------------------------------------------------------------------------------------------------------
 
@@ -150,19 +172,21 @@ class GroupOffsets:
         group.move_to(GroupState.DEAD, now_ms)
         records = [offset_record(group.group_id, key.topic, key.partition, None) for key in group.offsets]
         records.append(group_record(group.group_id, None))
+        reply = once(token, self._answer)
 
         def committed(_: int) -> None:
             if self._groups.get(group.group_id) is group:
                 del self._groups[group.group_id]
-            if token is not None:
-                self._answer(token, ErrorAnswer(ErrorCode.NONE))
+            reply(ErrorAnswer(ErrorCode.NONE))
+
+        def late(error: ErrorCode, _: int) -> None:
+            reply(ErrorAnswer(error))
 
         def failed(error: ErrorCode, _: int) -> None:
             group.state = before
-            if token is not None:
-                self._answer(token, ErrorAnswer(error))
+            reply(ErrorAnswer(error))
 
-        self._append(group.group_id, records, committed, failed)
+        self._append(group.group_id, records, now_ms, committed, failed, late)
 
     def expire(self, now_ms: int) -> None:
         retention_ms = self._settings.offsets_retention_ms
@@ -184,7 +208,7 @@ class GroupOffsets:
             if group.is_in(GroupState.EMPTY) and len(old) == len(group.offsets) and not group.pending_members:
                 self._remove_group(group, now_ms, None)
             elif old:
-                self._forget_offsets(group, old, None, {})
+                self._forget_offsets(group, old, None, {}, now_ms)
 
     # --- reading ------------------------------------------------------------------------------------------------------------------------
 
