@@ -79,9 +79,11 @@ def _ends(broker: BrokerProcess) -> dict[str, int]:
     return asyncio.run(work())
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("dump-log") / "data", settings={"group.initial.rebalance.delay.ms": "0"}) as running:
+@pytest.fixture(scope="module", params=["", "1"], ids=["compiled", "pure"])
+def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
+    """With the compiled record codec, where it was built, and with its twin: both write to the disk."""
+    data, settings = tmp_path_factory.mktemp("dump-log") / "data", {"group.initial.rebalance.delay.ms": "0"}
+    with BrokerProcess(data, settings=settings, environment={"JESENSKA_PURE": request.param}) as running:
         _load(running, 0)
         yield running
 

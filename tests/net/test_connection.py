@@ -156,6 +156,103 @@ def test_a_paused_connection_hands_out_nothing_until_it_is_resumed() -> None:
     asyncio.run(scenario())
 
 
+class _Echo(_Server):
+    """Answers each frame with itself, `times` over."""
+
+    def __init__(self, *, times: int = 1, kind: int = socket.SOCK_STREAM, max_frame_bytes: int = 100_000, send_buffer: int = 0) -> None:
+        ours, self.peer = socket.socketpair(socket.AF_UNIX, kind)
+        if send_buffer:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        self.frames = []
+        self.closed_with = None
+        self.times = times
+        self.pause = False
+        self._arrived = asyncio.Event()
+        self.connection = FramedConnection(asyncio.get_running_loop(), ours, ReadBuffer(), max_frame_bytes, self._frame, self._closed, self._go_on)
+        self.peer.setblocking(False)
+
+    def _frame(self, view: memoryview) -> bool:
+        super()._frame(view)
+        answer = bytearray(_framed(bytes(view) * self.times))
+        return self.connection.send([answer], len(answer))
+
+    def _go_on(self) -> None:
+        self.connection.resume()
+
+
+@pytest.mark.skipif(not hasattr(socket, "SOCK_SEQPACKET"), reason="what is one write can be seen on Linux only")
+def test_answers_to_the_frames_of_one_read_leave_in_one_write() -> None:
+    async def scenario() -> None:
+        server = _Echo(kind=socket.SOCK_SEQPACKET)
+        three = b"".join(map(_framed, (b"one", b"two", b"three")))
+        await server.say(three)
+        await server.until(3)
+        async with asyncio.timeout(10):
+            assert await asyncio.get_running_loop().sock_recv(server.peer, 1000) == three
+        await server.say(_framed(b"four"))
+        async with asyncio.timeout(10):
+            assert await asyncio.get_running_loop().sock_recv(server.peer, 1000) == _framed(b"four")
+        server.end()
+
+    asyncio.run(scenario())
+
+
+def test_a_bad_frame_takes_no_answer_from_the_frames_before_it() -> None:
+    async def scenario() -> None:
+        server = _Echo()
+        await server.say(_framed(b"one") + _framed(b"two") + struct.pack(">i", -5))
+        assert "-5" in await server.until_closed()
+        assert await server.hear(1000) == _framed(b"one") + _framed(b"two")
+        server.end()
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_that_does_not_take_its_answers_is_not_read_until_it_does() -> None:
+    async def scenario() -> None:
+        server = _Echo(times=100, send_buffer=8192)
+        frames = [b"%06d" % number * 20 for number in range(400)]
+        sending = asyncio.ensure_future(server.say(b"".join(map(_framed, frames))))
+        await server.until(1)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(server.frames) < 20
+        assert server.connection.transport.unsent_bytes < 100_000
+        expected = b"".join(_framed(frame * 100) for frame in frames)
+        assert await server.hear(len(expected)) == expected
+        await sending
+        assert server.frames == frames
+        server.end()
+
+    asyncio.run(scenario())
+
+
+def test_frames_too_large_for_the_shared_buffer_keep_their_own_while_the_handler_says_so() -> None:
+    """Their buffers are used again, but not while somebody holds a view."""
+
+    async def scenario() -> None:
+        server = _Server()
+        kept: list[memoryview] = []
+
+        def keep_every_second(view: memoryview) -> bool:
+            server.frames.append(bytes(view))
+            if len(server.frames) % 2:
+                kept.append(server.connection.keep(view))
+            server._arrived.set()
+            return True
+
+        server.connection._on_frame = keep_every_second
+        frames = [bytes([number]) * (70_000 + 30_000 * number) for number in range(20)]
+        sending = asyncio.ensure_future(server.say(b"".join(map(_framed, frames))))
+        await server.until(20)
+        await sending
+        assert server.frames == frames
+        assert [bytes(view) for view in kept] == frames[::2]
+        server.end()
+
+    asyncio.run(scenario())
+
+
 def test_the_end_of_the_stream_closes_without_a_reason() -> None:
     async def scenario() -> None:
         server = _Server()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError
-from jesenska.records import _pcolumns, _precords
-from jesenska.records.batch import Codec
+from jesenska.records import _pcolumns, _precords, codec
+from jesenska.records.batch import Codec, read_header, stamp_offsets, verify_crc
 from jesenska.records.check import CheckRules, check_batches
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
@@ -62,6 +62,28 @@ def test_they_write_the_same_bytes(records: list[RecordInput], codec: Codec) -> 
     first, second = on_each(encode_batch, records, codec)
     assert first == second
     assert isinstance(first, bytearray)
+
+
+@both
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=4))
+def test_they_write_times_alike_however_far_apart_they_are(times: list[int]) -> None:
+    first, second = on_each(encode_batch, [(time, None, b"x", ()) for time in times])
+    assert first == second
+    for twin in BUILT:
+        with using(twin):
+            assert [record.timestamp_ms for record in decode_batch(first)] == times
+
+
+@pytest.mark.parametrize("twin_name", BUILT)
+def test_the_append_time_leaves_what_was_stamped_before_it(twin_name: str) -> None:
+    with using(twin_name):
+        buffer = encode_batch([(1_000, b"key", b"value", ())])
+        header = read_header(buffer)
+        stamp_offsets(buffer, 0, 1234, 7)
+        changed = codec.set_max_timestamp(buffer, 0, header, 2_000, True)
+        assert changed == read_header(buffer)
+        assert (changed.base_offset, changed.partition_leader_epoch, changed.max_timestamp) == (1234, 7, 2_000)
+        verify_crc(buffer)
 
 
 @both

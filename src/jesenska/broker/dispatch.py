@@ -302,6 +302,7 @@ class Connection:
             since, stages = self._sending_since
             stages.send += self._dispatcher.monotonic() - since
             self._sending_since = None
+        if self._in_work is None:
             self.framed.resume()
 
     def _on_closed(self, reason: str) -> None:

@@ -9,28 +9,46 @@ handler returns: whoever keeps it calls `keep()` first.
 
 A paused connection reads nothing more: the peer feels it through TCP. That is how requests of one connection stay in order, and how a peer that
 does not take its answers stops being served.
+
+When one read brings several frames, what is sent while they are handled is held and leaves in one write behind the last of them: a producer with five
+requests in flight costs one system call and is woken once. What is held is bounded, and leaves before anything larger does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable, Sequence
 
-from jesenska.base.limits import READ_BUFFER_BYTES, REQUEST_BUFFER_FIRST_BYTES
+from jesenska.base.limits import HELD_ANSWER_BYTES, KEPT_REQUEST_BUFFERS, READ_BUFFER_BYTES, REQUEST_BUFFER_FIRST_BYTES
 from jesenska.net.transport import Piece, PlainTransport
 
+_LENGTH = struct.Struct(">i")
 #: Frames up to this size get their buffer in one piece; longer ones start with REQUEST_BUFFER_FIRST_BYTES and double.
 _ONE_PIECE_BYTES = 1024 * 1024
 
 
 class ReadBuffer:
-    """The buffer that all connections of one loop read into."""
+    """The buffer that all connections of one loop read into, and a few for frames that do not fit it, which are used again: a new one costs the
+    kernel's zeros for each of its pages."""
 
-    __slots__ = ("view",)
+    __slots__ = ("_kept", "view")
 
     def __init__(self, size_bytes: int = READ_BUFFER_BYTES) -> None:
         self.view = memoryview(bytearray(size_bytes))
+        self._kept: list[memoryview] = []
+
+    def take(self, size_bytes: int) -> memoryview:
+        """A buffer of at least this size."""
+        if REQUEST_BUFFER_FIRST_BYTES < size_bytes <= _ONE_PIECE_BYTES:
+            return self._kept.pop() if self._kept else memoryview(bytearray(_ONE_PIECE_BYTES))
+        return memoryview(bytearray(size_bytes))
+
+    def give_back(self, buffer: memoryview) -> None:
+        """The caller, and whoever it gave views to, is done with it."""
+        if len(buffer) == _ONE_PIECE_BYTES and len(self._kept) < KEPT_REQUEST_BUFFERS:
+            self._kept.append(buffer)
 
 
 class FramedConnection:
@@ -49,6 +67,7 @@ class FramedConnection:
         on_drained: Callable[[], None] | None = None,
     ) -> None:
         self._loop = loop
+        self._buffers = buffer
         self._shared = buffer.view
         self._max_frame_bytes = max_frame_bytes
         self._on_frame = on_frame
@@ -60,17 +79,25 @@ class FramedConnection:
         self._wanted = 0  # the frame's size with its length, 0 while that is not known
         self._waiting: memoryview | None = None  # frames that arrived behind the one that paused us
         self._paused = False
+        self._reads = True  # whether the loop watches the socket for us
         self._keepable: memoryview | None = None  # the buffer of the frame being handled, if nobody else uses it
+        self._holding = False  # several frames are being handled: what is sent waits for the last of them
+        self._held: list[bytearray] = []
+        self._held_bytes = 0
         self.closed = False
         loop.add_reader(sock.fileno(), self._readable)
 
     # --- reading ------------------------------------------------------------------------------------------------------------------------
 
     def _readable(self) -> None:
+        if self._paused:
+            self._reads = False
+            self._loop.remove_reader(self.transport.fileno())
+            return
         own = self._own
         try:
             if own is not None:
-                received = self.transport.recv_into(own[self._filled :])
+                received = self.transport.recv_into(own[self._filled : self._wanted or 4] if len(own) > self._wanted else own[self._filled :])
             else:
                 received = self.transport.recv_into(self._shared)
         except (BlockingIOError, InterruptedError):
@@ -94,7 +121,9 @@ class FramedConnection:
             self._own, self._filled, self._wanted = None, 0, 0
             self._keepable = own
             proceed = self._on_frame(own[4:size])
-            self._keepable = None
+            if self._keepable is not None:
+                self._keepable = None
+                self._buffers.give_back(own)
             if not proceed:
                 self._pause()
         elif self._filled == len(own):
@@ -111,8 +140,9 @@ class FramedConnection:
 
     def _larger(self, own: memoryview, filled: int) -> memoryview:
         size = self._wanted if self._wanted <= _ONE_PIECE_BYTES else min(self._wanted, max(2 * len(own), REQUEST_BUFFER_FIRST_BYTES))
-        larger = memoryview(bytearray(size))
+        larger = self._buffers.take(size)
         larger[:filled] = own[:filled]
+        self._buffers.give_back(own)
         return larger
 
     def _acceptable(self, size: int) -> bool:
@@ -126,23 +156,29 @@ class FramedConnection:
         position = 0
         on_frame = self._on_frame
         while end - position >= 4:
-            size = int.from_bytes(view[position : position + 4], "big", signed=True)
+            (size,) = _LENGTH.unpack_from(view, position)
             if not self._acceptable(size):
                 return
             following = position + 4 + size
             if following > end:
                 break
+            if following < end:
+                self._holding = True
             proceed = on_frame(view[position + 4 : following])
             position = following
             if self.closed:
                 return
             if not proceed:
                 if position < end:
-                    self._waiting = memoryview(bytearray(view[position:end]))
+                    rest = view[position:end]
+                    self._waiting = memoryview(bytearray(rest)) if view is self._shared else rest
                 self._pause()
+                self._let_go()
                 return
         if position < end:
             self._keep_beginning(view[position:end])
+        if self._holding:
+            self._let_go()
 
     def _keep_beginning(self, rest: memoryview) -> None:
         filled = len(rest)
@@ -152,29 +188,32 @@ class FramedConnection:
             size = self._wanted if self._wanted <= _ONE_PIECE_BYTES else min(self._wanted, max(2 * filled, REQUEST_BUFFER_FIRST_BYTES))
         else:
             self._wanted, size = 0, 4
-        own = memoryview(bytearray(size))
+        own = self._buffers.take(size)
         own[:filled] = rest
         self._own, self._filled = own, filled
 
     def keep(self, view: memoryview) -> memoryview:
         """The frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies in the shared buffer."""
-        if self._keepable is not None:
+        if view.obj is not self._shared.obj:
+            self._keepable = None
             return view
         return memoryview(bytearray(view))
 
     # --- pausing ------------------------------------------------------------------------------------------------------------------------
 
     def _pause(self) -> None:
-        if not self._paused and not self.closed:
+        # The socket stays watched until it has something to say: most pauses are over by then.
+        if not self.closed:
             self._paused = True
-            self._loop.remove_reader(self.transport.fileno())
 
     def resume(self) -> None:
         """Goes on with the frames that have arrived, then with the socket."""
         if not self._paused or self.closed:
             return
         self._paused = False
-        self._loop.add_reader(self.transport.fileno(), self._readable)
+        if not self._reads:
+            self._reads = True
+            self._loop.add_reader(self.transport.fileno(), self._readable)
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             self._frames(waiting, len(waiting))
@@ -182,17 +221,39 @@ class FramedConnection:
     # --- sending and closing ------------------------------------------------------------------------------------------------------------
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """True when everything has left already; otherwise `on_drained` will be called."""
+        """True when everything has left already, or will with what follows it; otherwise `on_drained` will be called."""
+        if self._holding:
+            if len(pieces) == 1 and isinstance(pieces[0], bytearray) and self._held_bytes + total_bytes <= HELD_ANSWER_BYTES:
+                self._held.append(pieces[0])
+                self._held_bytes += total_bytes
+                return True
+            pieces = [*self._held, *pieces]
+            total_bytes += self._held_bytes
+            self._held, self._held_bytes = [], 0
         return self.transport.send(pieces, total_bytes)
+
+    def _let_go(self) -> None:
+        """Sends what was held; if the peer does not take it, no further frame is handled until it has."""
+        self._holding = False
+        if self._held:
+            held, total_bytes = self._held, self._held_bytes
+            self._held, self._held_bytes = [], 0
+            if not self.transport.send([b"".join(held) if len(held) > 1 else held[0]], total_bytes):
+                self._pause()
 
     def _drained(self) -> None:
         if self._on_drained is not None:
             self._on_drained()
+        else:
+            self.resume()
 
     def close(self, reason: str = "") -> None:
         if self.closed:
             return
         self.closed = True
+        if self._held:
+            # Answers to the requests before the one that is the reason.
+            self._let_go()
         self.transport.close()
         self._own = self._waiting = None
         self._on_closed(reason)

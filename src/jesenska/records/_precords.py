@@ -24,6 +24,7 @@ from jesenska.records.header import (
     BatchHeader,
     Buffer,
     TimestampType,
+    read_header,
 )
 from jesenska.records.record import Headers, Record, RecordInput
 
@@ -269,11 +270,11 @@ def _header_fault(header: BatchHeader) -> Fault:
 
 def set_max_timestamp(buffer: Buffer, position: int, header: BatchHeader, max_timestamp: int, append_time: bool) -> BatchHeader:
     """Writes largest timestamp and timestamp type with the CRC that follows from them, if they are not there already; gives the header as it
-    then is."""
+    then is. Whatever else was stamped into the buffer since `header` was read stays."""
     attributes = header.attributes | 8 if append_time else header.attributes & ~8
     if attributes == header.attributes and max_timestamp == header.max_timestamp:
         return header
-    changed = header._replace(attributes=attributes, max_timestamp=max_timestamp)
+    changed = read_header(buffer, position)._replace(attributes=attributes, max_timestamp=max_timestamp)
     HEADER.pack_into(buffer, position, *changed)
     crc = crc32c(buffer, position + ATTRIBUTES_OFFSET, position + header.size_bytes)
     changed = changed._replace(crc=crc)
@@ -317,7 +318,7 @@ def encode_records(buffer: bytearray, records: Iterable[RecordInput], base_times
     count = 0
     max_timestamp = -1
     for timestamp, key, value, headers in records:
-        append_record(buffer, count, timestamp - base_timestamp, key, value, headers)
+        append_record(buffer, count, wrap64(timestamp - base_timestamp), key, value, headers)
         max_timestamp = max(max_timestamp, timestamp)
         count += 1
     return count, max_timestamp
