@@ -31,6 +31,7 @@ from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.effective import directory_settings_of, rules_at
 from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
+from jesenska.broker.loop_lag import LoopLag
 from jesenska.broker.pool import Pool
 from jesenska.broker.topics import Topics
 from jesenska.broker.waiting import WaitingRoom
@@ -88,6 +89,8 @@ class Broker:
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.directories: LogDirectories
         self.groups: Groups
+        #: From the moment on that clients can connect.
+        self.loop_lag: LoopLag
         self.store: Store
         self.topics: Topics
         self.producer_ids: ProducerIds
@@ -148,6 +151,7 @@ class Broker:
         for listener in self._listeners:
             listener.start()
         self._ticking = self._loop.create_task(self._tick())
+        self.loop_lag = LoopLag(self._loop)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
 
     def _bind(self) -> None:
@@ -253,6 +257,7 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         if self._ticking is not None:
+            self.loop_lag.close()
             self._ticking.cancel()
             await asyncio.wait({self._ticking})
         self.waiting.close()

@@ -1,6 +1,7 @@
 """A broker as a process: started, told to stop by a signal, ended in order.
 
-SIGTERM and SIGINT stop it in order (logs synced and marked, so the next start need not recover); a second Ctrl-C ends it at once.
+SIGTERM and SIGINT stop it in order (logs synced and marked, so the next start need not recover); a second Ctrl-C ends it at once. SIGUSR1 has it write
+its figures (broker.figures) to stderr in one line.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable
 
 from jesenska.base.clock import SystemClock
+from jesenska.broker.figures import figures_line
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
 from jesenska.records import codec
@@ -48,6 +50,13 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Broker], None], on_prog
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     loop.add_signal_handler(signal.SIGINT, interrupted)
     broker = Broker(config, clock=SystemClock())
+    is_up = False
+
+    def tell_figures() -> None:
+        # Whoever asks wants to see them, whatever the level of the log.
+        print(figures_line(broker) if is_up else "figures: the broker is starting", file=sys.stderr, flush=True)
+
+    loop.add_signal_handler(signal.SIGUSR1, tell_figures)
     starting = loop.create_task(broker.start(on_progress))
     stopped = loop.create_task(stopping.wait())
     await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -65,6 +74,7 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Broker], None], on_prog
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 20, 100)
+    is_up = True
     on_ready(broker)
     await stopped
     await broker.stop()

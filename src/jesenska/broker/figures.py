@@ -1,0 +1,56 @@
+"""A broker's figures in one line of JSON, for a person who wants to know what it is doing and for benchmarks: after `kill -USR1 <pid>` it stands on stderr as
+`figures {...}`.
+
+    uptime_s                 since it could be connected to
+    loop_lag_ms              how late the event loop is (broker.loop_lag): samples, p50, p99, max over `seconds`, since the figures were asked for last
+    loop_lag_ms_since_start  the same, since the start
+    connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
+    requests                 by API that was asked: count, mean microseconds in each stage (broker.dispatch: queue, local, remote, send), bytes answered
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from jesenska.wire.registry import APIS
+
+if TYPE_CHECKING:
+    from jesenska.broker.loop_lag import LagFigures
+    from jesenska.broker.server import Broker
+
+
+def figures_of(broker: Broker) -> dict[str, Any]:
+    """The figures now; the span of `loop_lag_ms` begins anew."""
+    requests: dict[str, Any] = {}
+    for key, stages in broker.dispatcher.stages.items():
+        if stages.count:
+            times = {"queue": stages.queue, "local": stages.local, "remote": stages.remote, "send": stages.send}
+            means = {f"{name}_us": round(seconds / stages.count * 1e6, 1) for name, seconds in times.items()}
+            requests[APIS[key].name] = {"count": stages.count, **means, "response_bytes": stages.response_bytes}
+    since_start = broker.loop_lag.since_start()
+    return {
+        "uptime_s": round(since_start.seconds, 1),
+        "loop_lag_ms": _lag(broker.loop_lag.since_asked()),
+        "loop_lag_ms_since_start": _lag(since_start),
+        "connections": len(broker.dispatcher.connections),
+        "waiting_requests": len(broker.waiting),
+        "fetch_sessions": len(broker.fetch_sessions),
+        "fetch_session_partitions": broker.fetch_sessions.partitions,
+        "partitions": len(broker.directories.logs),
+        "requests": requests,
+    }
+
+
+def figures_line(broker: Broker) -> str:
+    return "figures " + json.dumps(figures_of(broker), separators=(",", ":"))
+
+
+def _lag(lag: LagFigures) -> dict[str, float]:
+    return {
+        "seconds": round(lag.seconds, 1),
+        "samples": lag.samples,
+        "p50": round(lag.p50_ms, 2),
+        "p99": round(lag.p99_ms, 2),
+        "max": round(lag.max_ms, 2),
+    }

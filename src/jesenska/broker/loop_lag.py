@@ -1,0 +1,106 @@
+"""How late the event loop is: what a request that arrives at any moment waits before its bytes are looked at, because the loop does something else.
+
+A timer that is due every 20 ms notes how late it comes. The system wakes a sleeper only to the millisecond, so the first millisecond is not counted. The
+times go into a histogram of fixed size, whose buckets grow by a ninth (2^(1/6) from one to the next): a quantile is at most that much too large, the
+maximum is exact. Since when: the start, the last minute (logged at DEBUG), and the last time that somebody asked (`figures`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 0.02
+_TIMER_GRAIN_SECONDS = 0.001
+_LOGGED_EVERY_SECONDS = 60.0
+
+#: Buckets: up to 0.1 ms, then 6 for each doubling; the last takes whatever is longer than about 26 s.
+_FIRST_SECONDS = 0.0001
+_BUCKETS_PER_DOUBLING = 6
+_BUCKETS = 18 * _BUCKETS_PER_DOUBLING + 2
+
+
+class LagFigures(NamedTuple):
+    """Quantiles of the lag in milliseconds, over `seconds`."""
+
+    seconds: float
+    samples: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+    def __str__(self) -> str:
+        return f"p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms, max {self.max_ms:.1f} ms in {self.seconds:.0f} s"
+
+
+class LagHistogram:
+    """Times in buckets, since a moment."""
+
+    __slots__ = ("_counts", "_since", "count", "largest")
+
+    def __init__(self, since: float) -> None:
+        self._since = since
+        self._counts = [0] * _BUCKETS
+        self.count = 0
+        #: In seconds.
+        self.largest = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        if seconds > self.largest:
+            self.largest = seconds
+        bucket = 0 if seconds <= _FIRST_SECONDS else min(math.ceil(math.log2(seconds / _FIRST_SECONDS) * _BUCKETS_PER_DOUBLING), _BUCKETS - 1)
+        self._counts[bucket] += 1
+
+    def quantile(self, part: float) -> float:
+        """A time in seconds that this part of all times did not exceed (the upper end of its bucket, or the largest time)."""
+        wanted = math.ceil(part * self.count)
+        seen = 0
+        for bucket, count in enumerate(self._counts):
+            seen += count
+            if seen >= wanted and count:
+                if bucket == _BUCKETS - 1:
+                    break
+                return min(_FIRST_SECONDS * 2 ** (bucket / _BUCKETS_PER_DOUBLING), self.largest)
+        return self.largest
+
+    def figures(self, now: float) -> LagFigures:
+        return LagFigures(now - self._since, self.count, self.quantile(0.5) * 1000, self.quantile(0.99) * 1000, self.largest * 1000)
+
+
+class LoopLag:
+    """Measures from its construction on, until `close`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        now = loop.time()
+        self._since_start, self._since_asked, self._minute = LagHistogram(now), LagHistogram(now), LagHistogram(now)
+        self._log_at = now + _LOGGED_EVERY_SECONDS
+        self._timer = loop.call_at(now + INTERVAL_SECONDS, self._due, now + INTERVAL_SECONDS)
+
+    def _due(self, due: float) -> None:
+        now = self._loop.time()
+        late = max(0.0, now - due - _TIMER_GRAIN_SECONDS)
+        self._since_start.add(late)
+        self._since_asked.add(late)
+        self._minute.add(late)
+        if now >= self._log_at:
+            self._log_at = now + _LOGGED_EVERY_SECONDS
+            logger.debug("the event loop was late by %s", self._minute.figures(now))
+            self._minute = LagHistogram(now)
+        self._timer = self._loop.call_at(now + INTERVAL_SECONDS, self._due, now + INTERVAL_SECONDS)
+
+    def since_start(self) -> LagFigures:
+        return self._since_start.figures(self._loop.time())
+
+    def since_asked(self) -> LagFigures:
+        """Since this was asked last, or the start; the next span begins now."""
+        now = self._loop.time()
+        found, self._since_asked = self._since_asked.figures(now), LagHistogram(now)
+        return found
+
+    def close(self) -> None:
+        self._timer.cancel()
