@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,42 @@ def test_segments_after_a_bad_batch_are_dropped(tmp_path: Path) -> None:
         entry = harness.log.producers.get(1)
         assert entry is not None
         assert entry.last_sequence == third.base_offset - 2
+
+
+@pytest.mark.parametrize("left_of_the_new_segment", [b"", bytes(90)])
+def test_log_whose_last_batches_are_lost_with_an_empty_segment_behind_them_ends_where_its_records_do(tmp_path: Path, left_of_the_new_segment: bytes) -> None:
+    with LogHarness(tmp_path / "t-0", SMALL) as harness:
+        filled(harness)
+        lost = lose_the_batches_before_the_last_segment(harness, left_of_the_new_segment)
+        harness.open(clean=False)
+        assert harness.offsets() == list(range(lost))
+        assert harness.log.log_end_offset == lost
+        assert harness.append(make_batch(1)).base_offset == lost
+        harness.crash()
+        assert harness.offsets() == list(range(lost + 1))
+
+
+def test_empty_segment_behind_a_hole_stays_where_the_hole_may_be_meant(tmp_path: Path) -> None:
+    for name, config in (("retention-0", SMALL), ("compaction-0", replace(SMALL, compact=True, delete=False))):
+        with LogHarness(tmp_path / name, config) as harness:
+            filled(harness)
+            end = harness.log.active_segment.base_offset
+            lost = lose_the_batches_before_the_last_segment(harness, b"")
+            if not config.compact:
+                (harness.directory / f"{lost:020}.log.deleted").touch()
+            assert harness.open(clean=False).log_end_offset == end
+
+
+def lose_the_batches_before_the_last_segment(harness: LogHarness, left_of_it: bytes) -> int:
+    """Kills it, cuts the last batch off the last segment but one and leaves some bytes of the last; gives the first lost offset."""
+    before, last = harness.log.segments[-2:]
+    place = before.last_place()
+    assert place is not None
+    harness.log.close(clean=False)
+    with before.file.path.open("r+b") as file:
+        file.truncate(place.position)
+    last.file.path.write_bytes(left_of_it)
+    return place.base_offset
 
 
 @pytest.mark.parametrize("damage", [b"torn", bytes(500), b"\x00" * 11 + b"\x80" + bytes(90)])

@@ -11,6 +11,9 @@ Both kinds of corruption end at the same place: bytes that are missing (the batc
 blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is kept; nothing after it is, even if it looks whole, since
 a hole in the offsets would be a lie.
 
+A file may also have been cut by the crash exactly between two batches, which shows only in the name of the next segment. If that one is empty it goes,
+so that the log ends where its records do: behind a hole at the end readers would wait for records that never come. If it holds records they are kept.
+
 A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of interrupted work are
 settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction) takes its place.
 
@@ -212,6 +215,8 @@ class LogLoader:
         self._open_files = OpenFiles(files)
         self._producers = ProducerState(producer_expiration_ms)
         self._notes: list[str] = []
+        #: Base offsets of segments that were deleted when the broker stopped.
+        self._deleted: set[int] = set()
 
     def load(self) -> LoadedLog:
         """The log as it is on disk, mended; KafkaStorageError if it cannot be opened."""
@@ -274,6 +279,8 @@ class LogLoader:
 
     def _settle_leftovers(self) -> list[str]:
         names = self._files.names(self._directory)
+        deleted = (name.removesuffix(LOG_SUFFIX + DELETED_SUFFIX) for name in names if name.endswith(LOG_SUFFIX + DELETED_SUFFIX))
+        self._deleted.update(int(stem) for stem in deleted if stem.isdigit())
         for name in names:
             if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
                 self._files.unlink(self._directory / name)
@@ -329,18 +336,28 @@ class LogLoader:
             if segment.base_offset <= self._recovery_point:
                 first = index
         self._check_indexes(segments[:first])
+        ends: list[int] = []
         for index in range(first, len(segments)):
             segment = segments[index]
             result = rebuild_segment(segment, self._files, epochs, self._progress)
             segment.file.close()
+            ends.append(result.next_offset)
             follows = index + 1 == len(segments) or result.next_offset <= segments[index + 1].base_offset
             if result.fault is not None:
                 self._notes.append(f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}")
             if result.fault is not None or not follows:
                 for later in segments[index + 1 :]:
                     self._drop(later, "since an earlier segment was cut")
-                return segments[: index + 1]
+                segments = segments[: index + 1]
+                break
+        while len(ends) > 1 and self._is_behind_a_hole(segments[-1], ends[-2]):
+            self._drop(segments.pop(), f"since the records before it are lost from {ends[-2]} on")
+            ends.pop()
         return segments
+
+    def _is_behind_a_hole(self, segment: LogSegment, end: int) -> bool:
+        """An empty segment that begins later than the one before it ends. Where retention or compaction may have made the hole, it stays."""
+        return segment.size_bytes == 0 and segment.base_offset > end and end not in self._deleted and not self._config.compact
 
     def _check_indexes(self, segments: list[LogSegment]) -> None:
         """Builds anew what is missing or makes no sense on sight; the content of an index is looked at when it is first needed."""

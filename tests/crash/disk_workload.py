@@ -1,0 +1,370 @@
+"""What the traced broker is made to do: producers with and without idempotence, groups that commit, topics created and deleted, settings changed, records
+deleted by request and by retention, segments rolled all the while; the broker is killed in between and started again on what it finds.
+
+Every answer is noted with the connection and the byte in its stream where it ends, so that the trace tells before which file operation it left the
+broker.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.records.encode import encode_batch
+from jesenska.records.header import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from jesenska.testing import BrokerProcess
+from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from jesenska.wire.messages.k21_delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+)
+from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from jesenska.wire.messages.k44_incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+)
+from tests.crash.traced_disk import mark_killed
+from tests.raw_connection import ClosedByBrokerError, RawConnection
+
+SETTINGS = {
+    "log.flush.interval.messages": "1",
+    "log.segment.bytes": "8192",
+    "log.index.size.max.bytes": "2048",
+    "log.index.interval.bytes": "1000",
+    "log.flush.offset.checkpoint.interval.ms": "100",
+    "log.flush.start.offset.checkpoint.interval.ms": "100",
+    "replica.high.watermark.checkpoint.interval.ms": "100",
+    "log.retention.check.interval.ms": "100",
+    "log.segment.delete.delay.ms": "800",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.segment.bytes": "8192",
+    "group.initial.rebalance.delay.ms": "0",
+}
+#: Two partitions that keep everything; `old` loses segments by retention, `trimmed` by request.
+KEPT, OLD, TRIMMED = "kept", "old", "trimmed"
+_TOPICS = {KEPT: {}, OLD: {"retention.bytes": "20000"}, TRIMMED: {}}
+#: A life lasts at least so long.
+_LIFE_SECONDS = 2.3
+#: A setting of `kept` that only goes up from here.
+_LIMIT_BASE = 1_000_000
+
+
+class Acknowledged(NamedTuple):
+    """`what` was answered by the end of `end_byte` of the answers on a connection."""
+
+    life: int
+    port: int
+    end_byte: int
+    what: object
+
+
+class Produced(NamedTuple):
+    topic_partition: TopicPartition
+    base_offset: int
+    values: tuple[bytes, ...]
+    #: The batch as it was sent, and its producer; -1 without idempotence.
+    batch: bytes
+    producer_id: int
+
+
+class Committed(NamedTuple):
+    group: str
+    topic_partition: TopicPartition
+    offset: int
+
+
+class TopicMade(NamedTuple):
+    name: str
+
+
+class TopicGone(NamedTuple):
+    name: str
+
+
+class ProducerIdGiven(NamedTuple):
+    producer_id: int
+
+
+class LimitSet(NamedTuple):
+    limit: int
+
+
+@dataclass
+class Told:
+    """What was sent and what was answered, over all threads."""
+
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    #: Every value that a record may have.
+    sent: set[bytes] = field(default_factory=set)
+    #: Topics whose deletion was asked for.
+    doomed: set[str] = field(default_factory=set)
+    #: Up to where the records of `trimmed` may be gone.
+    trimmed_to: int = 0
+    limit: int = _LIMIT_BASE
+
+
+class _Connection(RawConnection):
+    """Counts the bytes of the answers."""
+
+    def __init__(self, bootstrap: str, life: int) -> None:
+        super().__init__(bootstrap)
+        self.life = life
+        self.port: int = self.socket.getsockname()[1]
+        self.received = 0
+
+    def receive_frame(self) -> bytes:
+        frame = super().receive_frame()
+        self.received += 4 + len(frame)
+        return frame
+
+
+class Workload:
+    """`run` drives a broker through some lives. Threads that meet a dead broker wait for the next life."""
+
+    def __init__(self, broker: BrokerProcess, trace: Path, round_number: int, told: Told, chance: Random, batches_per_life: int) -> None:
+        self._broker = broker
+        self._trace = trace
+        self._round = round_number
+        self._told = told
+        self._chance = chance
+        self._batches_per_life = batches_per_life
+        self._changed = threading.Condition()
+        self._life = 0
+        self._up = False
+        self._batches = 0
+        self._stopping = False
+        self.failures: list[str] = []
+
+    # --- for the threads ------------------------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> _Connection | None:
+        """A connection to the broker of the present life; None when the work is over."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._up or self._stopping)
+                if self._stopping:
+                    return None
+                life = self._life
+            try:
+                connection = _Connection(self._broker.bootstrap, life)
+            except OSError:
+                continue
+            with self._changed:
+                if self._up and self._life == life:
+                    return connection
+            connection.socket.close()
+
+    def _acknowledge(self, connection: _Connection, what: object) -> None:
+        with self._changed:
+            self._told.acknowledged.append(Acknowledged(connection.life, connection.port, connection.received, what))
+            if isinstance(what, Produced):
+                self._batches += 1
+                self._changed.notify_all()
+
+    def _work(self, step: Callable[[_Connection], None]) -> None:
+        """Steps on one connection after another until the end."""
+        try:
+            while (connection := self._connect()) is not None:
+                with connection:
+                    try:
+                        while not self._stopping:
+                            step(connection)
+                            time.sleep(self._chance.uniform(0, 0.1))
+                    except (ClosedByBrokerError, OSError):
+                        continue
+        except BaseException as error:
+            with self._changed:
+                self.failures.append(f"{step}: {error!r}")
+                self._changed.notify_all()
+            raise
+
+    # --- what they do ---------------------------------------------------------------------------------------------------------------------
+
+    def _producer(self, key: TopicPartition, once: bool) -> Callable[[_Connection], None]:
+        chance = Random(f"{self._round} {key} {once}")
+        name = f"{self._round}:{key}:{'once' if once else 'plain'}"
+        state = {"id": -1, "sequence": 0, "number": 0}
+        waiting: list[tuple[bytes, tuple[bytes, ...]]] = []
+
+        def step(connection: _Connection) -> None:
+            if once and state["id"] < 0:
+                state["id"] = self._new_producer_id(connection)
+            if not once:
+                waiting.clear()  # whatever became of it: it is not sent again
+            for _ in range(0 if waiting else chance.randint(1, 3)):
+                values = tuple(
+                    b"%s:%d:" % (name.encode(), state["number"] + index) + chance.randbytes(chance.randrange(400)) for index in range(chance.randint(1, 3))
+                )
+                state["number"] += len(values)
+                self._told.sent.update(values)
+                records = [(int(time.time() * 1000), None, value, ()) for value in values]
+                epoch, sequence = (0, state["sequence"]) if once else (NO_PRODUCER_EPOCH, NO_SEQUENCE)
+                state["sequence"] += len(values)
+                waiting.append((bytes(encode_batch(records, producer_id=state["id"], producer_epoch=epoch, base_sequence=sequence)), values))
+            for batch, _ in waiting:
+                partition = ProduceRequestPartition(index=key.partition, records=memoryview(batch))
+                topic = ProduceRequestTopic(name=key.topic, partition_data=[partition])
+                connection.send_frame(connection.frame(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic]), 9))
+            while waiting:
+                item = connection.receive(9, ProduceResponse).responses[0].partition_responses[0]
+                assert item.error_code == ErrorCode.NONE, f"{key}: {ErrorCode(item.error_code).name}"
+                batch, values = waiting.pop(0)
+                self._acknowledge(connection, Produced(key, item.base_offset, values, batch, state["id"]))
+
+        return step
+
+    def _committer(self, group: str, topic_partitions: list[TopicPartition]) -> Callable[[_Connection], None]:
+        state = {"offset": self._round * 1_000_000}
+
+        def step(connection: _Connection) -> None:
+            state["offset"] += 1
+            topics: dict[str, OffsetCommitRequestTopic] = {}
+            for key in topic_partitions:
+                topic = topics.setdefault(key.topic, OffsetCommitRequestTopic(name=key.topic))
+                topic.partitions.append(
+                    OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=state["offset"], committed_metadata="m" * 100)
+                )
+            answer = connection.ask(OffsetCommitRequest(group_id=group, topics=list(topics.values())), 7, OffsetCommitResponse)
+            codes = {item.error_code for topic_answer in answer.topics for item in topic_answer.partitions}
+            if codes == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}:
+                return
+            assert codes == {ErrorCode.NONE}, f"{group}: {codes}"
+            for key in topic_partitions:
+                self._acknowledge(connection, Committed(group, key, state["offset"]))
+
+        return step
+
+    def _administrator(self) -> Callable[[_Connection], None]:
+        state = {"topic": 0}
+
+        def step(connection: _Connection) -> None:
+            time.sleep(0.02)
+            kind = self._chance.randrange(5)
+            if kind == 0:
+                state["topic"] += 1
+                self._create(connection, f"round-{self._round}-topic-{state['topic']}", {"retention.ms": "1234567"})
+            elif kind == 1 and state["topic"] % 2 == 1:
+                name = f"round-{self._round}-topic-{state['topic']}"
+                self._told.doomed.add(name)
+                answer = connection.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 3, DeleteTopicsResponse)
+                assert answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                self._acknowledge(connection, TopicGone(name))
+            elif kind == 2:
+                self._told.limit += 1
+                self._set_limit(connection, self._told.limit)
+            elif kind == 3:
+                produced = [
+                    item.what.base_offset for item in self._told.acknowledged if isinstance(item.what, Produced) and item.what.topic_partition.topic == TRIMMED
+                ]
+                if produced:
+                    self._trim(connection, max(produced) - 3)
+            else:
+                self._new_producer_id(connection)
+
+        return step
+
+    def _new_producer_id(self, connection: _Connection) -> int:
+        answer = connection.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4, InitProducerIdResponse)
+        assert answer.error_code == ErrorCode.NONE
+        self._acknowledge(connection, ProducerIdGiven(answer.producer_id))
+        return answer.producer_id
+
+    def _create(self, connection: _Connection, name: str, configs: dict[str, str], partitions: int = 1) -> None:
+        topic = CreateTopicsRequestTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        answer = connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 4, CreateTopicsResponse)
+        assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        self._acknowledge(connection, TopicMade(name))
+
+    def _set_limit(self, connection: _Connection, limit: int) -> None:
+        config = IncrementalAlterConfigsRequestConfig(name="max.message.bytes", config_operation=0, value=str(limit))
+        resource = IncrementalAlterConfigsRequestResource(resource_type=2, resource_name=KEPT, configs=[config])
+        answer = connection.ask(IncrementalAlterConfigsRequest(resources=[resource]), 0, IncrementalAlterConfigsResponse)
+        assert answer.responses[0].error_code == ErrorCode.NONE
+        self._acknowledge(connection, LimitSet(limit))
+
+    def _trim(self, connection: _Connection, offset: int) -> None:
+        self._told.trimmed_to = max(self._told.trimmed_to, offset)
+        topic = DeleteRecordsRequestTopic(name=TRIMMED, partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=max(0, offset))])
+        answer = connection.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=10_000), 1, DeleteRecordsResponse)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    # --- the whole ------------------------------------------------------------------------------------------------------------------------
+
+    def _lives(self, up: bool) -> None:
+        with self._changed:
+            self._up = up
+            self._life += up
+            self._changed.notify_all()
+
+    def _kill(self) -> None:
+        """Between two file operations: the tracer holds this lock during each."""
+        with Path(f"{self._trace}.lock").open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._lives(False)
+            self._broker.kill()
+        mark_killed(self._trace)
+
+    def run(self, lives: int) -> None:
+        """The last life ends in order, the others by SIGKILL."""
+        kept = [TopicPartition(KEPT, 0), TopicPartition(KEPT, 1)]
+        steps = [self._producer(key, once) for key in kept for once in (True, False)]
+        steps += [self._producer(TopicPartition(OLD, 0), True), self._producer(TopicPartition(TRIMMED, 0), False)]
+        steps += [self._committer("first", kept), self._committer("second", kept), self._administrator()]
+        threads = [threading.Thread(target=self._work, args=(step,)) for step in steps]
+        self._broker.start()
+        try:
+            connection = _Connection(self._broker.bootstrap, 1)
+            with connection:
+                for name, configs in _TOPICS.items():
+                    self._create(connection, name, configs, 2 if name == KEPT else 1)
+                while connection.ask(FindCoordinatorRequest(key="first"), 2, FindCoordinatorResponse).error_code != ErrorCode.NONE:
+                    pass
+            for thread in threads:
+                thread.start()
+            for life in range(lives):
+                if life:
+                    self._broker.start()
+                self._lives(True)
+                begun = time.monotonic()
+                with self._changed:
+                    until = self._batches + self._chance.randint(self._batches_per_life * 3 // 4, self._batches_per_life)
+                    assert self._changed.wait_for(lambda until=until: self._batches >= until or self.failures, 120), "the load stands still"  # type: ignore[misc]
+                    # Housekeeping (checkpoints, retention) comes once a second.
+                    self._changed.wait_for(lambda: bool(self.failures), max(0.0, begun + _LIFE_SECONDS - time.monotonic()))
+                    assert self.failures == [], self._broker.log[-3000:]
+                if life + 1 < lives:
+                    self._kill()
+        finally:
+            with self._changed:
+                self._stopping = True
+                self._changed.notify_all()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+            self._broker.stop()
