@@ -17,7 +17,7 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
 )
 from jesenska.records.batch import BatchHeader, Codec, read_header, verify_crc
-from jesenska.records.check import CheckRules, check_batches, needs_pool
+from jesenska.records.check import CheckRules, check_batches, check_within
 from jesenska.records.compression import compress
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
@@ -254,13 +254,22 @@ def test_a_lying_count_costs_no_memory_and_no_time(twin: str) -> None:
     assert time.process_time() - began < 1
 
 
-def test_only_large_or_compressed_batches_need_the_pool(twin: str) -> None:
-    def header(size: int, codec: Codec) -> BatchHeader:
-        return read_header(encode_batch([(NOW_MS, None, bytes(size), ())], codec))
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_a_check_with_a_budget_gives_up_past_it_and_changes_nothing(twin: str, codec: Codec) -> None:
+    batch = encode_batch([(NOW_MS, None, bytes(50_000), ())] * 4, codec)
+    before = bytes(batch)
+    checked, made = check_within(batch, RULES, 13, 100_000)
+    assert checked is None
+    assert 100_000 < made < 200_000
+    assert batch == before
+    checked, made = check_within(batch, RULES, 13, 1_000_000)
+    assert checked == check_batches(batch, RULES)
+    assert 200_000 < made < 201_000
 
-    assert not needs_pool(header(60_000, Codec.NONE))
-    assert needs_pool(header(70_000, Codec.NONE))
-    assert needs_pool(header(10, Codec.LZ4))
+
+def test_an_uncompressed_batch_takes_nothing_of_a_budget(twin: str) -> None:
+    batch = encode_batch([(NOW_MS, None, bytes(50_000), ())])
+    assert check_within(batch, RULES, 13, 0) == (check_batches(batch, RULES), 0)
 
 
 def test_the_header_comes_with_the_fields_that_the_bytes_have(twin: str) -> None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 DECOMPRESSED_BATCH_MAX_BYTES = 128 * 1024 * 1024
 #: Decompression and the check of the records inside go in pieces of this size.
 DECOMPRESSION_PIECE_BYTES = 64 * 1024
-#: An uncompressed batch over this size, and every compressed one, is checked in the thread pool and not on the loop.
+#: A batch over this size is checked in the thread pool and not on the loop.
 INLINE_CHECK_MAX_BYTES = 64 * 1024
+#: Bytes that the compressed batches of one request may make on the loop (a quarter of a millisecond); what is beyond it goes to the pool.
+INLINE_DECOMPRESSED_MAX_BYTES = 512 * 1024
 #: Bytes that one read from a socket may bring; one buffer of this size serves all connections of a loop.
 READ_BUFFER_BYTES = 256 * 1024
 #: A request that does not fit the read buffer gets a buffer of its own, which grows by doubling from this size as its bytes arrive.
@@ -22,6 +24,8 @@ UNSENT_ANSWER_BYTES = 1024 * 1024
 ARRAY_MAX_ELEMENTS = 1_000_000
 #: Tagged fields in one struct of a request.
 TAGGED_FIELDS_MAX = 1024
+#: Characters of an error's message: names that a client sends may have 32,767 bytes, and an answer's string no more than that.
+ERROR_MESSAGE_MAX_CHARS = 2_000
 #: Tasks that wait for a thread of the pool before requests that need one are refused.
 POOL_QUEUE_MAX = 10_000
 #: Open segment files kept by the cache of files, if the system's limit allows as many.

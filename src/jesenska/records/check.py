@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES, INLINE_CHECK_MAX_BYTES
+from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.records import codec
 from jesenska.records.compression import decompress_pieces
 from jesenska.records.header import HEADER_SIZE, BatchHeader, Codec
@@ -50,6 +50,14 @@ class CheckRules(NamedTuple):
 def check_batches(buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION) -> list[BatchHeader]:
     """The headers of the batches to append, which is always one: Kafka allows one per partition and request. Errors as above. The buffer
     must be writable for a batch that has to be put right."""
+    checked, _ = check_within(buffer, rules, produce_version, _INT64_MAX)
+    assert checked is not None
+    return checked
+
+
+def check_within(buffer: bytearray | memoryview, rules: CheckRules, produce_version: int, budget_bytes: int) -> tuple[list[BatchHeader] | None, int]:
+    """As `check_batches`, for a caller that has no time: gives up (None), with nothing changed, once a compressed batch makes more than
+    `budget_bytes`. The second value is how many it made."""
     header = codec.check_batch(
         buffer,
         produce_version,
@@ -59,12 +67,8 @@ def check_batches(buffer: bytearray | memoryview, rules: CheckRules, produce_ver
         rules.earliest_timestamp_ms,
         rules.latest_timestamp_ms,
     )
-    if header.attributes & 7:
-        header = _check_compressed(buffer, header, rules)
-    return [header]
-
-
-def _check_compressed(buffer: bytearray | memoryview, header: BatchHeader, rules: CheckRules) -> BatchHeader:
+    if not header.attributes & 7:
+        return [header], 0
     walker = codec.Walker(
         header.record_count,
         header.base_timestamp,
@@ -75,15 +79,14 @@ def _check_compressed(buffer: bytearray | memoryview, header: BatchHeader, rules
         rules.latest_timestamp_ms,
     )
     feed = walker.feed
+    made = 0
     with memoryview(buffer) as view:
         for piece in decompress_pieces(Codec(header.attributes & 7), view[HEADER_SIZE : header.size_bytes], rules.decompressed_max_bytes):
+            made += len(piece)
+            if made > budget_bytes:
+                return None, made
             feed(piece)
     max_timestamp = walker.finish()
-    if rules.log_append_time:
-        return header
-    return codec.set_max_timestamp(buffer, 0, header, max_timestamp, False)
-
-
-def needs_pool(header: BatchHeader) -> bool:
-    """Whether the check of this batch takes too long for the event loop: it is compressed, or large."""
-    return header.attributes & 7 != 0 or header.batch_length > INLINE_CHECK_MAX_BYTES
+    if not rules.log_append_time:
+        header = codec.set_max_timestamp(buffer, 0, header, max_timestamp, False)
+    return [header], made

@@ -1,0 +1,78 @@
+"""Produce requests whose batches are checked in different places (on the loop, in the pool) are answered and appended as if there were one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jesenska.base.errors import ErrorCode
+from jesenska.records.batch import iter_headers
+from jesenska.records.decode import decode_batches
+from jesenska.records.encode import encode_batch
+from jesenska.records.header import Codec
+from jesenska.testing import BrokerProcess
+from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
+from tests.raw_connection import RawConnection
+
+_NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("produce") / "data") as running, RawConnection(running.bootstrap) as connection:
+        wanted = [CreateTopicsRequestTopic(name=name, num_partitions=4, replication_factor=1) for name in ("mixed", "ordered")]
+        answer = connection.ask(CreateTopicsRequest(topics=wanted, timeout_ms=20_000), 5, CreateTopicsResponse)
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.NONE] * 2
+        yield running
+
+
+def _values(connection: RawConnection, topic: str, partition: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    offset = 0
+    while True:
+        part = FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 22)
+        answer = connection.ask(FetchRequest(max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[part])]), 11, FetchResponse)
+        records = answer.responses[0].partitions[0].records
+        assert isinstance(records, memoryview)
+        if not records:
+            return found
+        found += [record.value for record in decode_batches(records, start_offset=offset)]
+        offset = [header.last_offset for _, header in iter_headers(records)][-1] + 1
+
+
+def _request(topic: str, batches: dict[int, bytes], acks: int = 1) -> ProduceRequest:
+    data = [ProduceRequestPartition(index=partition, records=batch) for partition, batch in batches.items()]
+    return ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=data)])
+
+
+def test_small_large_and_compressed_batches_share_a_request(broker: BrokerProcess) -> None:
+    values = {0: [bytes(700_000)], 1: [b"small"] * 3, 2: [bytes([number]) * 30_000 for number in range(5)], 3: [b"plain"]}
+    codecs = {0: Codec.LZ4, 1: Codec.GZIP, 2: Codec.NONE, 3: Codec.NONE}
+    batches = {partition: bytes(encode_batch([(_NOW_MS, None, value, ()) for value in values[partition]], codecs[partition])) for partition in values}
+    with RawConnection(broker.bootstrap) as connection:
+        for turn in range(2):
+            answer = connection.ask(_request("mixed", batches), 9, ProduceResponse)
+            parts = answer.responses[0].partition_responses
+            assert [(part.index, part.error_code, part.base_offset) for part in parts] == [
+                (partition, ErrorCode.NONE, turn * len(values[partition])) for partition in values
+            ]
+        assert {partition: _values(connection, "mixed", partition) for partition in values} == {
+            partition: expected * 2 for partition, expected in values.items()
+        }
+
+
+def test_requests_of_one_connection_stay_in_order_wherever_their_batches_are_checked(broker: BrokerProcess) -> None:
+    """Sent all at once, small ones behind those that make a thread of the pool work."""
+    values = [bytes([number % 256]) * (200_000 if number % 3 == 0 else 10) for number in range(60)]
+    codecs = [Codec.LZ4, Codec.NONE, Codec.SNAPPY, Codec.NONE, Codec.ZSTD]
+    with RawConnection(broker.bootstrap) as connection:
+        for number, value in enumerate(values):
+            batch = bytes(encode_batch([(_NOW_MS, None, value, ())] * 4, codecs[number % len(codecs)]))
+            connection.send_frame(connection.frame(_request("ordered", {0: batch}), 9))
+        for number in range(len(values)):
+            part = connection.receive(9, ProduceResponse).responses[0].partition_responses[0]
+            assert (part.error_code, part.base_offset) == (ErrorCode.NONE, number * 4)
+        assert _values(connection, "ordered", 0) == [value for value in values for _ in range(4)]
