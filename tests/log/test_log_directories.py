@@ -19,10 +19,13 @@ from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import DirectorySettings, LoadProgress, LogDirectories
 from jesenska.log.meta_properties import ForeignDataError, read_meta_properties
+from jesenska.log.offset_index import OffsetIndex
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.partition_metadata import read_topic_id
+from jesenska.log.time_index import TimeIndex
 from jesenska.records.batch import iter_headers
 from tests.log.log_harness import NOW_MS, make_batch
+from tests.log.manual_background import ManualBackground
 
 CLUSTER = "BkqKvcOWQuuOhwNvbYx_og"
 TOPIC_ID = uuid.UUID("f6d6d71e-006f-4733-b42b-eeb7454cb91d")
@@ -312,6 +315,33 @@ def test_tick_writes_checkpoints_at_their_intervals(tmp_path: Path) -> None:
     assert not (tmp_path / "recovery-point-offset-checkpoint").exists()
     directories.tick(NOW_MS + 200)
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 4\n"
+    directories.close()
+
+
+def test_tick_brings_the_index_entries_of_active_segments_to_their_files_off_the_owners_thread(tmp_path: Path) -> None:
+    background = ManualBackground()
+    directories = LogDirectories([tmp_path], background=background)
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    directories.load(known(LogConfig()), NOW_MS)
+    log = directories.create(TopicPartition("t", 0), None, LogConfig(index_interval_bytes=0), NOW_MS)
+    index, times = log.active_segment.offset_index, log.active_segment.time_index
+    directories.tick(NOW_MS)
+    for number in range(5):
+        append(log, timestamp=NOW_MS + number)
+    directories.tick(NOW_MS + 5_000)
+    append(log, timestamp=NOW_MS + 5)
+    directories.tick(NOW_MS + 10_000)
+    assert index.path.read_bytes() == b""
+    background.run_all()
+    # What came after the job was made waits for the next one.
+    assert OffsetIndex(index.path, 0, 800, FileLayer()).entries() == index.entries()[:-1]
+    assert TimeIndex(times.path, 0, 1200, FileLayer()).entries() == times.entries()[:-1]
+    directories.tick(NOW_MS + 15_000)
+    background.run_all()
+    assert OffsetIndex(index.path, 0, 800, FileLayer()).entries() == index.entries()
+    directories.tick(NOW_MS + 20_000)
+    assert background.jobs == []
     directories.close()
 
 

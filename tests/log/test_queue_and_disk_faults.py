@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -19,40 +17,7 @@ from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import AppendResult
 from jesenska.records.batch import iter_headers
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
-
-
-class ManualBackground:
-    """Does its work when the test says so."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
-
-    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.jobs.append((work, done))
-
-    def run_one(self) -> None:
-        work, done = self.jobs.pop(0)
-        try:
-            outcome = work()
-        except OSError as error:
-            outcome = error
-        done(outcome)
-
-    def run_all(self) -> None:
-        while self.jobs:
-            self.run_one()
-
-    def run_work_first(self) -> None:
-        """All the work of a thread before any of its results arrive."""
-        outcomes = []
-        jobs, self.jobs = self.jobs, []
-        for work, done in jobs:
-            try:
-                outcomes.append((done, work()))
-            except OSError as error:
-                outcomes.append((done, error))
-        for done, outcome in outcomes:
-            done(outcome)
+from tests.log.manual_background import ManualBackground
 
 
 class FaultyFiles(FileLayer):

@@ -59,15 +59,16 @@ def test_full_index_rolls(tmp_path: Path) -> None:
         assert harness.offsets() == list(range(40))
 
 
-def test_active_indexes_are_preallocated_and_sealed_ones_cut(tmp_path: Path) -> None:
-    with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=500, index_interval_bytes=0, segment_index_bytes=4000)) as harness:
+def test_index_files_end_with_their_entries_while_a_log_is_written_and_afterwards(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=500, index_interval_bytes=0)) as harness:
         for index in range(8):
             harness.append(make_batch(timestamp=NOW_MS + index))
         sealed, *_, active = harness.log.segments
-        assert active.offset_index.path.stat().st_size == 4000
-        assert active.time_index.path.stat().st_size == 3996
-        assert sealed.offset_index.path.stat().st_size == 8 * len(sealed.offset_index)
-        assert sealed.time_index.path.stat().st_size == 12 * len(sealed.time_index)
+        assert active.offset_index.path.read_bytes() == active.time_index.path.read_bytes() == b""
+        harness.log.flush()
+        for segment in (sealed, active):
+            assert segment.offset_index.path.stat().st_size == 8 * len(segment.offset_index) > 0
+            assert segment.time_index.path.stat().st_size == 12 * len(segment.time_index) > 0
         harness.reopen()
         harness.log.close()
         assert active.offset_index.path.stat().st_size == 8 * len(active.offset_index)

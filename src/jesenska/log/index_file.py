@@ -3,6 +3,10 @@ is written in bunches so that an entry costs no system call.
 
 States: not loaded (a segment nobody asked about: no memory, no descriptor) -> loaded -> not loaded again when the cache of indexes says so. Only a
 sealed index, whose entries are all on disk, may be unloaded.
+
+Entries go to disk with the log's flushes, with a roll, every few seconds (`LogDirectories.tick`) and at an orderly stop. Whoever owns the log takes an
+`IndexWrite`, which some other thread carries out, and notes it as done afterwards; what is in the file is at any moment a beginning of the entries. Taking
+entries back (a truncation) waits for a write that is under way and makes older ones do nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +15,9 @@ import os
 import sys
 from array import array
 from pathlib import Path
+from threading import Lock
 
 from jesenska.log.files import FileLayer
-
-#: Entries that wait in memory before they are written without being asked for.
-UNWRITTEN_ENTRIES_MAX = 512
 
 
 class CorruptIndexError(Exception):
@@ -37,10 +39,39 @@ def big_endian(column: array[int]) -> array[int]:
     return swapped
 
 
+class IndexWrite:
+    """Entries of one index on their way to its file: `run` in any thread, then `done` on the owner's."""
+
+    __slots__ = ("_count", "_data", "_generation", "_index", "_position", "_size_bytes")
+
+    def __init__(self, index: IndexFile, count: int, position: int, data: bytes, size_bytes: int | None, generation: int) -> None:
+        self._index = index
+        self._count = count
+        self._position = position
+        self._data = data
+        #: What the file is to be cut to; None leaves its size alone.
+        self._size_bytes = size_bytes
+        self._generation = generation
+
+    def run(self, *, create: bool = False) -> None:
+        """Writes; OSError if the disk does not take it. A file that is gone (its segment was deleted) is no error."""
+        with self._index.lock:
+            if self._generation == self._index.generation:
+                try:
+                    self._index.put(self._data, self._position, self._size_bytes, create)
+                except FileNotFoundError:
+                    if create:
+                        raise
+
+    def done(self) -> None:
+        if self._generation == self._index.generation:
+            self._index.wrote(self._count, self._size_bytes is not None)
+
+
 class IndexFile:
     """Subclasses keep the entries and say how they look on disk."""
 
-    __slots__ = ("_files", "_loaded", "_preallocated", "_written", "base_offset", "max_entries", "path")
+    __slots__ = ("_files", "_loaded", "_longer", "_written", "base_offset", "generation", "lock", "max_entries", "path")
 
     entry_bytes = 0
     suffix = ""
@@ -51,9 +82,13 @@ class IndexFile:
         self.max_entries = max(1, max_bytes // self.entry_bytes)
         self._files = files
         self._loaded = False
-        self._preallocated = False
+        #: The file has room behind its entries (Kafka gives an active segment's files their full size).
+        self._longer = False
         #: Entries that are on disk.
         self._written = 0
+        #: Held while the file is written; counted up when entries are taken back.
+        self.lock = Lock()
+        self.generation = 0
         self._clear()
 
     @property
@@ -82,7 +117,7 @@ class IndexFile:
             raise CorruptIndexError(f"The size of {self.path}, {len(data)} bytes, is no multiple of {self.entry_bytes}.")
         self._decode(data)
         self._written = self._count()
-        self._preallocated = len(data) > self._written * self.entry_bytes
+        self._longer = len(data) > self._written * self.entry_bytes
         self._loaded = True
 
     def unload(self) -> None:
@@ -93,57 +128,71 @@ class IndexFile:
 
     def reset(self) -> None:
         """Empty, on disk too, ready to be built anew."""
+        with self.lock:
+            self.generation += 1
         self._clear()
         self._loaded = True
         self._written = 0
         self._resize(0)
-        self._preallocated = False
+        self._longer = False
 
-    def preallocate(self) -> None:
-        """Gives the file of an active segment its full size; the room is sparse."""
+    @property
+    def has_unwritten(self) -> bool:
+        """True if there are entries in memory only."""
+        return self._loaded and self._written < self._count()
+
+    def unwritten(self, *, trim: bool = False) -> IndexWrite | None:
+        """What has to be written for all entries to be on disk, and with `trim` for the file to be cut to them; None if nothing."""
         if not self._loaded:
-            self.load()
-        self._resize(self.max_entries * self.entry_bytes)
-        self._preallocated = True
+            return None
+        count, written = self._count(), self._written
+        cuts = trim and self._longer
+        if written == count and not cuts:
+            return None
+        data = self._encode(written) if written < count else b""
+        return IndexWrite(self, count, written * self.entry_bytes, data, count * self.entry_bytes if cuts else None, self.generation)
 
-    def write(self, *, sync: bool = False) -> None:
-        """Puts the entries that are only in memory on disk."""
-        if not self._loaded or (self._written == self._count() and not sync):
-            return
-        descriptor = self._files.open(self.path, os.O_RDWR | os.O_CREAT)
+    def wrote(self, count: int, trimmed: bool) -> None:
+        """An `IndexWrite` was carried out."""
+        self._written = max(self._written, min(count, self._count()))
+        if trimmed:
+            self._longer = False
+
+    def put(self, data: bytes, position: int, size_bytes: int | None, create: bool) -> None:
+        """Writes bytes and cuts the file, as an `IndexWrite` has them."""
+        descriptor = self._files.open(self.path, os.O_RDWR | (os.O_CREAT if create else 0))
         try:
-            if self._written < self._count():
-                self._files.write_all(descriptor, self._encode(self._written), self._written * self.entry_bytes)
-                self._written = self._count()
-            if sync:
-                self._files.fsync(descriptor)
+            if data:
+                self._files.write_all(descriptor, data, position)
+            if size_bytes is not None:
+                self._files.truncate(descriptor, size_bytes)
         finally:
             self._files.close(descriptor)
 
-    def write_bunch(self) -> None:
-        """Writes if many entries wait: called at each new entry."""
-        if self._count() - self._written >= UNWRITTEN_ENTRIES_MAX:
-            self.write()
+    def write(self, *, trim: bool = False) -> None:
+        """Puts the entries that are only in memory on disk, at once."""
+        wanted = self.unwritten(trim=trim)
+        if wanted is not None:
+            wanted.run(create=True)
+            wanted.done()
 
     def trim(self) -> None:
-        """Entries on disk, the file cut to them: a roll or an orderly stop."""
-        if not self._loaded:
-            return
-        self.write()
-        if self._preallocated or not self.path.exists():
-            self._resize(self._count() * self.entry_bytes)
-            self._preallocated = False
+        """Entries on disk, the file cut to them: an orderly stop. A loaded index without a file gets one."""
+        self.write(trim=True)
+        if self._loaded and not self.path.exists():
+            self._resize(0)
 
     def _cut(self, count: int) -> None:
         """Drops all entries but the first `count`, on disk too."""
         if count >= self._count():
             return
+        with self.lock:
+            self.generation += 1
         self._drop(count)
         if self._written > count:
             self._written = count
             self._resize(count * self.entry_bytes)
-            if self._preallocated:
-                self._resize(self.max_entries * self.entry_bytes)
+            self._longer = False
 
     def _resize(self, size_bytes: int) -> None:
         descriptor = self._files.open(self.path, os.O_RDWR | os.O_CREAT)

@@ -42,6 +42,7 @@ from jesenska.log.background import Background, DirectoryWriter, InlineBackgroun
 from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.log.files import FileLayer
+from jesenska.log.index_file import IndexWrite
 from jesenska.log.log_config import LogConfig
 from jesenska.log.meta_properties import (
     MetaProperties,
@@ -130,6 +131,7 @@ class LogDirectories:
         self.directories = [LogDirectory(path, self._files, writer_for(path)) for path in paths]
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self._due: dict[str, int] = {}
+        self._writing_entries = False
         #: Files and directories that wait for `file.delete.delay.ms`: (when, path).
         self._doomed: list[tuple[int, Path]] = []
 
@@ -323,6 +325,7 @@ class LogDirectories:
             log.flush_if_due(now_ms)
         if self._is_due("high watermarks", settings.high_watermark_checkpoint_interval_ms, now_ms):
             self.checkpoint_high_watermarks()
+            self.write_index_entries()
         if self._is_due("recovery points", settings.flush_offset_checkpoint_interval_ms, now_ms):
             self.checkpoint_recovery_points()
         if self._is_due("log starts", settings.flush_start_offset_checkpoint_interval_ms, now_ms):
@@ -367,6 +370,32 @@ class LogDirectories:
                 self._files.rmdir(path)
             else:
                 self._files.unlink(path)
+
+    def write_index_entries(self) -> None:
+        """Puts the index entries of active segments into their files, so that tools that look at them find what is in the log."""
+        if self._writing_entries:
+            return
+        writes = [write for log in self.logs.values() if log.has_unwritten_index_entries for write in log.unwritten_index_entries()]
+        if not writes:
+            return
+        self._writing_entries = True
+
+        def work() -> list[IndexWrite]:
+            done = []
+            for write in writes:
+                with suppress(OSError):  # a full disk: the next flush, which needs them, says so
+                    write.run()
+                    done.append(write)
+            return done
+
+        def written(outcome: list[IndexWrite] | BaseException) -> None:
+            self._writing_entries = False
+            if isinstance(outcome, list):
+                for write in outcome:
+                    write.done()
+            _log_failure(outcome)
+
+        self._background.submit(work, written)
 
     def checkpoint_high_watermarks(self) -> None:
         for directory in self.directories:

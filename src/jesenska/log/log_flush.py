@@ -10,6 +10,7 @@ start has recovered it.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,16 +21,30 @@ from typing import NamedTuple
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.files import FileLayer
+from jesenska.log.index_file import IndexWrite
 from jesenska.log.segment_file import OpenFile
+
+logger = logging.getLogger(__name__)
 
 Flushed = Callable[[KafkaError | None], None]
 
 
-class FlushWork(NamedTuple):
-    """What a flush syncs; nothing in it is the log's own state."""
+class SegmentWork(NamedTuple):
+    """One segment's part of a flush."""
 
-    #: Segment files, to be released afterwards.
-    opened: list[OpenFile]
+    #: Its file, to be released afterwards.
+    opened: OpenFile
+    #: What the file is cut to, if it is longer: a sealed segment that was preallocated. None leaves it alone.
+    cut_to: int | None
+    #: Index entries that are not on disk yet.
+    writes: list[IndexWrite]
+    base_offset: int
+
+
+class FlushWork(NamedTuple):
+    """What a flush writes and syncs; the log's own state is not touched until it has ended."""
+
+    segments: list[SegmentWork]
     #: Small files, by name.
     paths: list[Path]
     #: Directories whose names are to survive.
@@ -115,13 +130,13 @@ class LogFlush:
             return
         truncations = self._truncations
 
-        def flushed(outcome: BaseException | None) -> None:
-            for handle in work.opened:
-                handle.release()
+        def flushed(outcome: int | BaseException) -> None:
+            for item in work.segments:
+                item.opened.release()
             failure: KafkaError | None = None
-            if outcome is None and self.failure is None:
+            if isinstance(outcome, int) and self.failure is None:
                 if truncations == self._truncations:
-                    self.recovery_point = max(self.recovery_point, work.reached)
+                    self._reached(work, outcome)
                     self._synced_truncations = truncations
             elif not self.is_closed:
                 if self.failure is None:
@@ -136,12 +151,20 @@ class LogFlush:
         """Syncs everything below an offset before it returns; OSError if that fails."""
         work = self._collect(offset)
         try:
-            sync(self._files, work)
+            reached = sync(self._files, work)
         finally:
-            for handle in work.opened:
-                handle.release()
-        self.recovery_point = max(self.recovery_point, work.reached)
+            for item in work.segments:
+                item.opened.release()
+        self._reached(work, reached)
         self._synced_truncations = self._truncations
+
+    def _reached(self, work: FlushWork, offset: int) -> None:
+        """A flush has brought everything below an offset to the disk."""
+        for item in work.segments:
+            if item.base_offset < offset:
+                for write in item.writes:
+                    write.done()
+        self.recovery_point = max(self.recovery_point, offset)
 
     def is_synced(self, offset: int) -> bool:
         """True if the disk holds everything below an offset, and the file's end as it is since the last truncation."""
@@ -153,10 +176,21 @@ class LogFlush:
         self.recovery_point = min(self.recovery_point, offset)
 
 
-def sync(files: FileLayer, work: FlushWork) -> None:
-    """Segment files by their descriptors, the small files beside them by name (one that was renamed away meanwhile is no loss), then the names."""
-    for handle in work.opened:
-        files.fsync(handle.fileno())
+def sync(files: FileLayer, work: FlushWork) -> int:
+    """Writes index entries and syncs: segment files by their descriptors, the small files beside them by name (one that was renamed away meanwhile is no
+    loss), then the names. How far it reached: no farther than to a segment whose index entries find no room, so that recovery
+    builds them anew."""
+    reached = work.reached
+    for item in work.segments:
+        try:
+            if item.cut_to is not None and files.size(item.opened.fileno()) > item.cut_to:
+                files.truncate(item.opened.fileno(), item.cut_to)
+            for write in item.writes:
+                write.run()
+        except OSError as error:
+            logger.warning("the files of segment %d could not be brought to their end: %s", item.base_offset, error)
+            reached = min(reached, item.base_offset)
+        files.fsync(item.opened.fileno())
     for path in work.paths:
         try:
             descriptor = files.open(path, os.O_RDONLY)
@@ -169,3 +203,4 @@ def sync(files: FileLayer, work: FlushWork) -> None:
     for directory in work.directories:
         with suppress(FileNotFoundError):
             files.fsync_directory(directory)
+    return reached

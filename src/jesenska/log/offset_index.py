@@ -8,11 +8,11 @@ Both columns go up. One entry is added once more than `index.interval.bytes` wer
 at most about that many bytes after the position that a look-up gives. Since the key is the *last* offset of the batch, the batch that holds
 offset X begins at or after the position of the largest entry <= X.
 
-While the segment is active the file has its full size (`segment.index.bytes`, sparse: zeros that take no blocks); the entries live in two arrays in
-memory and are written in bunches, at a flush, a roll and an orderly stop. A roll and a stop cut the file to its entries.
+The entries live in two arrays in memory and are written in bunches (index_file). Kafka gives the file of an active segment its full size
+(`segment.index.bytes`), zeros behind the entries; here it ends with its entries, so that whoever looks at a running broker's files finds no zeros.
 
-After a crash the file may end in zeros, or lack entries: it belongs then to a segment past the recovery point, and recovery builds it anew. One
-that does not make sense when it is first needed is built anew, too.
+After a crash the file may lack entries, or end in zeros that the file system or Kafka left: it belongs then to a segment past the recovery point, and recovery
+builds it anew. One that does not make sense when it is first needed is built anew, too.
 
 `index_file.IndexFile` is what this and the time index share: the file, its tail in memory, the cutting.
 """

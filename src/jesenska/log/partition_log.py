@@ -25,6 +25,7 @@ Left out: aborted transactions' index, tiers of storage. Compaction has its own 
 
 from __future__ import annotations
 
+import errno
 import logging
 import uuid
 from bisect import bisect_right
@@ -49,13 +50,14 @@ from jesenska.log import partition_metadata
 from jesenska.log.append_queue import AppendQueue, PendingAppend
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.files import FileLayer
+from jesenska.log.index_file import IndexWrite
 from jesenska.log.log_config import UNLIMITED, LogConfig
-from jesenska.log.log_flush import FlushWork, LogFlush
+from jesenska.log.log_flush import FlushWork, LogFlush, SegmentWork
 from jesenska.log.producer_state import RememberedBatch, Undo, encode_snapshot
 from jesenska.log.recovery import LoadedLog, marker_coordinator_epoch, replay_producers, snapshot_offsets
 from jesenska.log.retention import SegmentFacts, count_deletable
 from jesenska.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
-from jesenska.log.segment_file import OpenFile, OpenFiles
+from jesenska.log.segment_file import OpenFiles
 from jesenska.log.tail import LogTail, PublishedBatch
 from jesenska.log.time_lookup import TimestampOffset, first_at_or_after, first_of_largest
 from jesenska.records.batch import stamp_offsets
@@ -567,10 +569,7 @@ class PartitionLog:
         return created
 
     def _seal(self, segment: LogSegment) -> None:
-        try:
-            segment.seal()
-        except OSError as error:
-            logger.warning("%s: %s could not be trimmed: %s", self.topic_partition, segment.file.path.name, error)
+        segment.seal()
         self._flush.flush_up_to(self._end_of(segment))
 
     def _end_of(self, segment: LogSegment) -> int:
@@ -593,21 +592,16 @@ class PartitionLog:
         return self.log_end_offset
 
     def _flush_work(self, offset: int) -> FlushWork:
-        """What has to be synced for everything below an offset to be on disk. It reaches no farther than to a segment whose index entries find no
-        room, so that recovery builds them anew."""
-        reached = offset
-        opened: list[OpenFile] = []
+        """What has to be written and synced for everything below an offset to be on disk."""
+        segments: list[SegmentWork] = []
         paths = [self._snapshot_path(offset)]
         directories = [self.directory]
         for segment, end in zip(self.segments, self._ends(), strict=True):
             if segment.base_offset < offset and end >= self.recovery_point:
-                try:
-                    segment.write_indexes()
-                except OSError:
-                    reached = min(reached, segment.base_offset)
                 handle = segment.file.handle()
                 handle.acquire()
-                opened.append(handle)
+                cut_to = segment.size_bytes if segment.is_sealed else None
+                segments.append(SegmentWork(handle, cut_to, segment.unwritten(), segment.base_offset))
                 paths.extend(segment.paths()[1:])
         if self._epochs_dirty:
             paths.append(self.directory / epochs_file.FILE_NAME)
@@ -617,7 +611,15 @@ class PartitionLog:
             paths.append(self.directory / partition_metadata.FILE_NAME)
             directories.append(self.directory.parent)
             self._is_new = False
-        return FlushWork(opened, paths, directories, reached)
+        return FlushWork(segments, paths, directories, offset)
+
+    @property
+    def has_unwritten_index_entries(self) -> bool:
+        return self._active.has_unwritten
+
+    def unwritten_index_entries(self) -> list[IndexWrite]:
+        """Index entries of the active segment that are not in its files yet, for another thread to write."""
+        return [] if self._closed else self._active.unwritten()
 
     def _describe_flush_failure(self, error: object) -> str:
         message = (
@@ -746,12 +748,15 @@ class PartitionLog:
                 self._files.replace_file(self._snapshot_path(self.log_end_offset), encode_snapshot(self.producers.entries()), sync=False)
             if active.max_timestamp >= 0:
                 active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
-            active.trim()
+            for segment in self.segments:
+                if segment is active or segment.has_unwritten:
+                    segment.trim()
             if self._epochs_unwritten:
                 self._write_epochs()
             if self._epochs_dirty or self._is_new or not self._flush.is_synced(self.log_end_offset):
-                active.write_indexes()
                 self._flush.flush_now(self.log_end_offset)
+                if self.recovery_point < self.log_end_offset:
+                    raise OSError(errno.EIO, "its index entries could not be written")
             self._drop_stray_snapshots()
         for segment in self.segments:
             segment.close()

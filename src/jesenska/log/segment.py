@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError
 from jesenska.log.files import FileLayer
-from jesenska.log.index_file import CorruptIndexError
+from jesenska.log.index_file import CorruptIndexError, IndexWrite
 from jesenska.log.log_config import LogConfig
 from jesenska.log.offset_index import OffsetIndex
 from jesenska.log.segment_file import OpenFiles, SegmentFile
@@ -122,17 +122,13 @@ class LogSegment:
         if config.preallocate:
             self._files.allocate(opened.fileno(), config.segment_bytes)
         self.offset_index.reset()
-        self.offset_index.preallocate()
         self.time_index.reset()
-        self.time_index.preallocate()
 
     def activate(self) -> None:
         """Gets the last segment of a log that was opened ready for appends."""
         self.is_sealed = False
         self.file.create()
         self.file.pin()
-        self.offset_index.preallocate()
-        self.time_index.preallocate()
 
     def note_batch(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
         """Counts a batch that was written at `position`: indexes, timestamps. `size_bytes` of the segment is the caller's to move."""
@@ -144,8 +140,6 @@ class LogSegment:
         if self.bytes_since_index_entry > self.index_interval_bytes:
             self.offset_index.append(last_offset, position)
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
-            self.offset_index.write_bunch()
-            self.time_index.write_bunch()
             self.bytes_since_index_entry = 0
         self.bytes_since_index_entry += size_bytes
 
@@ -161,15 +155,14 @@ class LogSegment:
         return waited_ms > limit_ms or self.offset_index.is_full or self.time_index.is_full or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
 
     def seal(self) -> None:
-        """No more appends: the last time goes into the time index, files are cut to what they hold."""
+        """No more appends: the last time goes into the time index. The flush that follows cuts the files to what they hold."""
         if self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
-        self.trim()
         self.is_sealed = True
         self.file.unpin()
 
     def trim(self) -> None:
-        """Cuts preallocated files to their content."""
+        """Cuts preallocated files to their content, at once."""
         if self.file.is_open:
             descriptor = self.file.handle().fileno()
             if self._files.size(descriptor) > self.size_bytes:
@@ -177,8 +170,18 @@ class LogSegment:
         self.offset_index.trim()
         self.time_index.trim()
 
+    @property
+    def has_unwritten(self) -> bool:
+        """True if index entries are in memory only."""
+        return self.offset_index.has_unwritten or self.time_index.has_unwritten
+
+    def unwritten(self) -> list[IndexWrite]:
+        """What has to be written for the index files to hold all entries, and nothing else once the segment is sealed; for another thread."""
+        writes = [self.offset_index.unwritten(trim=self.is_sealed), self.time_index.unwritten(trim=self.is_sealed)]
+        return [write for write in writes if write is not None]
+
     def write_indexes(self) -> None:
-        """Puts index entries on disk that are only in memory."""
+        """Puts index entries on disk that are only in memory, at once."""
         self.offset_index.write()
         self.time_index.write()
 

@@ -8,7 +8,7 @@ Timestamps go up strictly; an entry whose timestamp would not is left out (late 
 larger than an entry's comes after that entry's offset. Added together with entries of the offset index, and once more when the segment is sealed, so
 that the last entry of a sealed segment has its largest timestamp.
 
-File size, writing in bunches, and what a crash leaves: as in offset_index.
+Writing in bunches, and what a crash leaves: as in offset_index.
 """
 
 from __future__ import annotations
