@@ -100,6 +100,15 @@ def test_a_fetch_that_waits_is_answered_when_its_session_ends(broker: BrokerProc
         assert told(reader.receive(_VERSION, FetchResponse)) == []
 
 
+def test_a_partition_that_the_first_fetch_names_twice_is_one_in_the_session(broker: BrokerProcess) -> None:
+    with RawConnection(broker.bootstrap) as reader, RawConnection(broker.bootstrap) as writer:
+        create(writer, "named-twice", 1)
+        session_id = begin(reader, "named-twice", [0, 0])
+        produce(writer, "named-twice", 0)
+        assert told(reader.ask(request(session_id, 1), _VERSION, FetchResponse)) == [(0, 1, len(_RECORD))]
+        produce(writer, "named-twice", 0)
+
+
 def test_a_broker_without_slots_answers_in_full(tmp_path: Path) -> None:
     settings = {"max.incremental.fetch.session.cache.slots": "0"}
     with BrokerProcess(tmp_path, settings=settings) as broker, RawConnection(broker.bootstrap) as connection:

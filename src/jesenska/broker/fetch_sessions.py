@@ -187,6 +187,10 @@ class FetchSession:
                 del self._topics[key]
         return True
 
+    def held(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition:
+        """What the session keeps of a partition, which it must have; a request that named it twice has made two of it and left one here."""
+        return self._topics[topic_id if self.uses_topic_ids else topic][index]
+
     def partitions(self) -> list[SessionPartition]:
         """All of them, in their order."""
         return sorted((part for parts in self._topics.values() for part in parts.values()), key=_order)

@@ -225,10 +225,9 @@ class _FullFetch(_Fetch):
         session = broker.fetch_sessions.create(parts, is_privileged, by_id, _now_ms(broker))
         if session is None:
             return NO_SESSION
-        for (_, items), answered in zip(self._plan, self._responses, strict=True):
-            for wanted, answer in zip(items, answered.partitions, strict=True):
-                assert isinstance(wanted, SessionPartition)
-                session.told(wanted, answer)
+        answers = (answer for answered in self._responses for answer in answered.partitions)
+        for (name, topic_id, wanted), answer in zip(parts, answers, strict=True):
+            session.told(session.held(name, topic_id, wanted.index), answer)
         return session.session_id
 
 
