@@ -333,6 +333,15 @@ def test_counts_of_a_topic_that_cannot_be_are_refused(connection: RawConnection,
     assert [item.error_code for item in created.topics] == [code]
 
 
+@pytest.mark.parametrize("version", [1, 5])
+def test_a_name_as_long_as_a_string_can_be_is_refused_with_a_message_that_fits(connection: RawConnection, version: int) -> None:
+    wanted = CreateTopicsRequestTopic(name="x" * 32_767, num_partitions=1, replication_factor=1)
+    created = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), version, CreateTopicsResponse).topics[0]
+    assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert created.error_message is not None
+    assert len(created.error_message) < 2_100
+
+
 def test_partitions_without_number_are_refused(connection: RawConnection) -> None:
     wanted = CreateTopicsRequestTopic(name="endless", num_partitions=_INT32_MAX, replication_factor=1)
     created = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from jesenska.base.limits import ERROR_MESSAGE_MAX_CHARS
+
 
 class ErrorCode(IntEnum):
     UNKNOWN_SERVER_ERROR = -1
@@ -149,12 +151,16 @@ class JesenskaError(Exception):
 
 
 class KafkaError(JesenskaError):
-    """An error that has a code on the wire. `retriable` says whether a client may try again unchanged."""
+    """An error that has a code on the wire. `retriable` says whether a client may try again unchanged. A message that repeats something long loses its
+    middle: it must fit the answer that carries it."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: bool = False
 
     def __init__(self, message: str = "") -> None:
+        if len(message) > ERROR_MESSAGE_MAX_CHARS:
+            half = ERROR_MESSAGE_MAX_CHARS // 2
+            message = f"{message[:half]} … {message[-half:]}"
         super().__init__(message or self.code.name)
         self.message = message
 
