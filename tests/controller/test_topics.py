@@ -216,6 +216,13 @@ def test_new_partitions_are_placed_as_kafka_places_them() -> None:
     assert cluster.view.topics["t"].topic_id == TOPIC_ID
 
 
+def test_an_expansion_leaves_the_settings_of_a_topic_alone() -> None:
+    cluster = Cluster()
+    cluster.create(NewTopic("t", 1, configs={"retention.ms": "5000"}))
+    cluster.done(plan_expansion(cluster.view, "t", 2, None, CONFIG))
+    assert cluster.view.configs["topics/t"].version == 0
+
+
 @pytest.mark.parametrize(
     ("name", "count", "assignments", "kind", "sentence"),
     [

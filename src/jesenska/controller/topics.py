@@ -65,11 +65,13 @@ class TopicPlan:
     operations: tuple[Operation, ...]
     topic: TopicView
     config: TopicConfig
+    #: Whether the settings are among what the operations write: a creation's are, an expansion's are not.
+    writes_config: bool
 
     def apply(self, view: ClusterView) -> None:
         """Brings a view up to date after the operations were done."""
         view.topics[self.topic.name] = self.topic
-        if self.config.overrides or f"topics/{self.topic.name}" not in view.configs:
+        if self.writes_config:
             view.configs[f"topics/{self.topic.name}"] = ConfigView(dict(self.config.overrides), _next_version(view, self.topic.name))
 
 
@@ -119,7 +121,7 @@ def plan_creation(view: ClusterView, request: NewTopic, broker_config: BrokerCon
     operations.append(Create(paths.partitions(request.name)))
     operations += _partition_creates(request.name, states)
     partitions = {number: PartitionView(state) for number, state in states.items()}
-    return TopicPlan(tuple(operations), TopicView(request.name, node, 0, partitions), TopicConfig(overrides, broker_config))
+    return TopicPlan(tuple(operations), TopicView(request.name, node, 0, partitions), TopicConfig(overrides, broker_config), writes_config=True)
 
 
 def plan_expansion(view: ClusterView, name: str, count: int, assignments: Sequence[Sequence[int]] | None, broker_config: BrokerConfig) -> TopicPlan:
@@ -156,7 +158,8 @@ def plan_expansion(view: ClusterView, name: str, count: int, assignments: Sequen
         *_partition_creates(name, states),
     )
     partitions = {**topic.partitions, **{number: PartitionView(state) for number, state in states.items()}}
-    return TopicPlan(operations, TopicView(name, node, topic.version + 1, partitions), TopicConfig(view.topic_settings(name), broker_config))
+    expanded = TopicView(name, node, topic.version + 1, partitions)
+    return TopicPlan(operations, expanded, TopicConfig(view.topic_settings(name), broker_config), writes_config=False)
 
 
 def plan_deletion(view: ClusterView, name: str, broker_config: BrokerConfig) -> tuple[Operation, ...]:
@@ -240,7 +243,7 @@ def _checked_configs(configs: Mapping[str, str | None], broker_config: BrokerCon
         assert value is not None
         setting.parse(value)
         overrides[name] = value
-    check_topic_values(TopicConfig(overrides, broker_config))
+    check_topic_values(TopicConfig(overrides, broker_config), writes_config=True)
     return overrides
 
 
