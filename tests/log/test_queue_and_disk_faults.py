@@ -154,6 +154,20 @@ def test_flush_messages_answers_after_the_sync(tmp_path: Path) -> None:
         assert harness.log.recovery_point == 3
 
 
+def test_batch_sent_again_after_a_kill_is_answered_after_the_sync_that_the_kill_prevented(tmp_path: Path) -> None:
+    queued = Queued(tmp_path / "t-0", LogConfig(flush_messages=1))
+    with queued.harness as harness:
+        assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=0)) is None
+        queued.flusher.jobs.clear()
+        harness.writer = DirectoryWriter(queued.writer, queued.flusher)
+        harness.crash()
+        assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=0)) is None
+        assert queued.answers == []
+        queued.flusher.run_all()
+        assert [(answer.base_offset, answer.duplicate) for answer in queued.answers if isinstance(answer, AppendResult)] == [(0, True)]
+        assert harness.log.recovery_point == 1
+
+
 def test_full_disk_fails_the_append_and_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     files = FaultyFiles()
     with LogHarness(tmp_path / "t-0", LogConfig(), files) as harness:

@@ -130,6 +130,8 @@ class PartitionLog:
         self._jitter = jitter
         self._queue = AppendQueue(writer, files, self._published, self._queue_failed)
         self._flush = LogFlush(writer, files, loaded.recovery_point, self._flush_work, self._describe_flush_failure, now_ms)
+        # What was found above the recovery point may be in the page cache only: a batch that was sent again is not answered before it is synced.
+        self._flush.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
         self._torn_tail = False
         self._closed = False
         self._epochs_dirty = False
