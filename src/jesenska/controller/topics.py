@@ -243,7 +243,7 @@ def _checked_configs(configs: Mapping[str, str | None], broker_config: BrokerCon
         assert value is not None
         setting.parse(value)
         overrides[name] = value
-    check_topic_values(TopicConfig(overrides, broker_config), writes_config=True)
+    check_topic_values(TopicConfig(overrides, broker_config))
     return overrides
 
 
