@@ -54,10 +54,10 @@ class FaultyFiles(FileLayer):
 class Queued:
     """A log whose flushes and queued writes run when the test says so."""
 
-    def __init__(self, directory: Path, config: LogConfig | None = None) -> None:
+    def __init__(self, directory: Path, config: LogConfig | None = None, files: FaultyFiles | None = None) -> None:
         self.flusher = ManualBackground()
         self.writer = ManualBackground()
-        self.files = FaultyFiles()
+        self.files = files or FaultyFiles()
         self.answers: list[AppendResult | KafkaError] = []
         self.harness = LogHarness(directory, config or LogConfig(), self.files, DirectoryWriter(self.writer, self.flusher))
 
@@ -124,9 +124,10 @@ def test_roll_while_writes_are_queued_keeps_each_batch_in_its_segment(tmp_path: 
         harness.log.flush()
         for _ in range(6):
             assert queued.append(make_batch()) is None
-        for expected in range(1, 7):
-            assert harness.offsets() == list(range(expected))
-            queued.writer.run_one()
+        for written in range(1, 7):
+            assert harness.offsets() == list(range(written))
+            while harness.log.log_end_offset == written:
+                queued.writer.run_one()
         queued.flusher.run_all()
         assert [segment.base_offset for segment in harness.log.segments] == [0, 2, 4, 6]
         assert all(segment.is_sealed for segment in harness.log.segments[:-1])
@@ -227,6 +228,7 @@ def test_queued_write_that_fails_takes_everything_behind_it_along(tmp_path: Path
         harness.log.flush()
         for _ in range(4):
             queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=next(sequence)))
+        queued.writer.run_one()  # the roll
         queued.files.room_bytes = size + 30
         queued.writer.run_work_first()
         assert queued.offsets_answered() == [2]
@@ -240,6 +242,140 @@ def test_queued_write_that_fails_takes_everything_behind_it_along(tmp_path: Path
         harness.crash()
         assert harness.notes == []
         assert harness.offsets() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("fails", ["log", "index", "timeindex", "snapshot"])
+def test_queued_roll_that_fails_takes_everything_behind_it_along_and_leaves_no_files(tmp_path: Path, fails: str) -> None:
+    class NoRoomForFiles(FaultyFiles):
+        __slots__ = ("full",)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.full = False
+
+        def open(self, path: Path, flags: int) -> int:
+            if self.full and flags & os.O_CREAT and fails in path.name.split("."):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().open(path, flags)
+
+    size = len(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=0))
+    queued = Queued(tmp_path / "t-0", LogConfig(segment_bytes=2 * size), NoRoomForFiles())
+    with queued.harness as harness:
+        for sequence in range(2):
+            queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=sequence))
+        before = harness.names()
+        assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=2)) is None
+        assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=3)) is None
+        assert isinstance(queued.files, NoRoomForFiles)
+        queued.files.full = True
+        queued.writer.run_work_first()
+        assert [type(answer) for answer in queued.answers] == [KafkaStorageError, KafkaStorageError]
+        assert harness.names() == before
+        assert (harness.log.next_offset, len(harness.log.segments)) == (2, 1)
+        queued.files.full = False
+        assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=2)) is None
+        queued.writer.run_all()
+        queued.flusher.run_all()
+        assert harness.offsets() == [0, 1, 2]
+        assert harness.log.recovery_point == 2
+        harness.crash()
+        assert harness.notes == []
+        assert harness.offsets() == [0, 1, 2]
+
+
+def test_log_that_is_deleted_while_it_rolls_keeps_no_descriptors(tmp_path: Path) -> None:
+    class CountedFiles(FaultyFiles):
+        __slots__ = ("descriptors",)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.descriptors: list[int] = []
+
+        def open(self, path: Path, flags: int) -> int:
+            self.descriptors.append(descriptor := super().open(path, flags))
+            return descriptor
+
+        def close(self, descriptor: int) -> None:
+            self.descriptors.remove(descriptor)
+            super().close(descriptor)
+
+    files = CountedFiles()
+    size = len(make_batch())
+    queued = Queued(tmp_path / "t-0", LogConfig(segment_bytes=2 * size), files)
+    for _ in range(5):
+        queued.append(make_batch())
+    queued.writer.run_one()
+    queued.harness.log.mark_deleted()
+    queued.writer.run_all()
+    queued.flusher.run_all()
+    assert files.descriptors == []
+
+
+class OwnersFiles(FaultyFiles):
+    """Notes what the owner's thread asks of the disk, other than writing to a segment that is open."""
+
+    __slots__ = ("asked", "in_background")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_background = False
+        self.asked: list[str] = []
+
+    def _ask(self, what: str) -> None:
+        if not self.in_background:
+            self.asked.append(what)
+
+    def open(self, path: Path, flags: int) -> int:
+        self._ask(f"open {path.name}")
+        return super().open(path, flags)
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        self._ask("truncate")
+        super().truncate(descriptor, size_bytes)
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        self._ask("allocate")
+        super().allocate(descriptor, size_bytes)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._ask(f"rename {source.name}")
+        super().rename(source, target)
+
+    def fsync(self, descriptor: int) -> None:
+        self._ask("fsync")
+        super().fsync(descriptor)
+
+    def fsync_directory(self, path: Path) -> None:
+        self._ask("fsync directory")
+        super().fsync_directory(path)
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_roll_asks_nothing_of_the_disk_on_the_owners_thread(tmp_path: Path, preallocate: bool) -> None:
+    files = OwnersFiles()
+    size = len(make_batch())
+    queued = Queued(tmp_path / "t-0", LogConfig(segment_bytes=3 * size, index_interval_bytes=0, preallocate=preallocate), files)
+    with queued.harness as harness:
+        queued.append(make_batch())
+        files.asked.clear()
+        for number in range(1, 10):
+            result = queued.append(make_batch())
+            assert (result is None) == (number % 3 == 0), "only the append that rolls waits"
+            files.in_background = True
+            for jobs in (queued.writer.jobs, queued.flusher.jobs):
+                outcomes = [(done, work()) for work, done in jobs]
+                jobs.clear()
+                files.in_background = False
+                for done, outcome in outcomes:
+                    done(outcome)
+                files.in_background = True
+            files.in_background = False
+        assert files.asked == []
+        assert harness.log.recovery_point == 9
+        assert queued.offsets_answered() == [3, 6, 9]
+        for segment in harness.log.segments[:-1]:
+            assert segment.file.path.stat().st_size == segment.size_bytes == 3 * size
+            assert segment.offset_index.path.stat().st_size == 8 * len(segment.offset_index) == 16
 
 
 def test_recovery_point_stays_where_index_entries_find_no_room(tmp_path: Path) -> None:

@@ -1,20 +1,25 @@
 """Appends of one log that were given their offsets but wait for the directory's writer thread: they are written in order, published in order, and one that
-fails takes all behind it along, since their offsets would leave a hole.
+fails takes all behind it along, since their offsets would leave a hole. A roll stands between them: its files are made before anything is written to
+them, and making files may wait for the disk, too.
 
     owner's thread      submit ---------------------------> published (or all failed)
-    writer thread               pwrite, unless one failed before
+    writer thread               pwrite or make files, unless one failed before
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from jesenska.base.errors import KafkaError
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.files import FileLayer
+from jesenska.log.log_config import LogConfig
 from jesenska.log.producer_state import Undo
 from jesenska.log.segment import LogSegment
+from jesenska.log.segment_file import OpenFile
 from jesenska.log.tail import PublishedBatch
 
 
@@ -43,6 +48,36 @@ class PendingAppend:
         self.finish = [finish]
 
 
+class PendingRoll:
+    """A new segment between its phases: appends behind it are already given their places in it."""
+
+    __slots__ = ("_config", "_snapshot", "_snapshot_path", "created", "holders", "opened", "sealed")
+
+    def __init__(self, sealed: LogSegment, created: LogSegment, config: LogConfig, snapshot_path: Path, snapshot: bytes) -> None:
+        self.sealed = sealed
+        self.created = created
+        self._config = config
+        self._snapshot_path = snapshot_path
+        self._snapshot = snapshot
+        #: The new segment's file once it is made.
+        self.opened: OpenFile | None = None
+        #: Appends that will need it.
+        self.holders = 0
+
+    def make(self, files: FileLayer) -> None:
+        """In the writer thread. What was made is removed if not all of it could be."""
+        opened = self.created.make_files(self._config)
+        try:
+            files.replace_file(self._snapshot_path, self._snapshot, sync=False)
+        except OSError:
+            opened.release()
+            for path in (*self.created.paths(), self._snapshot_path):
+                with suppress(OSError):
+                    files.unlink(path)
+            raise
+        self.opened = opened
+
+
 class _Generation:
     """Shared by the writes that were queued until one of them fails; the others then do not write."""
 
@@ -53,53 +88,98 @@ class _Generation:
 
 
 class AppendQueue:
+    """`published` is called for an append that is written, `rolled` for a segment that is made, `failed` with everything that was not."""
+
     def __init__(
         self,
         writer: DirectoryWriter,
         files: FileLayer,
         published: Callable[[PendingAppend], None],
-        failed: Callable[[list[PendingAppend], OSError], None],
+        rolled: Callable[[PendingRoll], None],
+        failed: Callable[[list[PendingAppend | PendingRoll], OSError], None],
     ) -> None:
-        self.waiting: deque[PendingAppend] = deque()
+        self.waiting: deque[PendingAppend | PendingRoll] = deque()
         self._writer = writer
         self._files = files
         self._published = published
+        self._rolled = rolled
         self._failed = failed
         self._generation = _Generation()
+        #: The roll that was queued last, until its segment is made.
+        self._rolling: PendingRoll | None = None
 
     def submit(self, pending: PendingAppend) -> None:
-        opened = pending.segment.file.handle()
-        opened.acquire()
-        generation, files = self._generation, self._files
-        self.waiting.append(pending)
+        """Has an append written, behind everything that waits."""
+        files, roll = self._files, self._rolling
+        if roll is not None and roll.created is pending.segment:
+            roll.holders += 1
+            waits_for, opened = roll, None
+        else:
+            waits_for, opened = None, pending.segment.file.handle()
+            opened.acquire()
 
         def write() -> None:
+            target = opened if waits_for is None else waits_for.opened
+            assert target is not None, "a segment's file is made before it is written to"
+            files.write_all(target.fileno(), pending.data, pending.write_position)
+
+        def release() -> None:
+            target = opened if waits_for is None else waits_for.opened
+            if target is not None:
+                target.release()
+
+        self._do(pending, write, release, lambda: self._published(pending))
+
+    def submit_roll(self, roll: PendingRoll) -> None:
+        """Has a segment's files made, behind everything that waits."""
+        self._rolling = roll
+
+        def made() -> None:
+            if self._rolling is roll:
+                self._rolling = None
+            opened = roll.opened
+            assert opened is not None
+            for _ in range(roll.holders):
+                opened.acquire()
+            self._rolled(roll)
+
+        self._do(roll, lambda: roll.make(self._files), lambda: None, made)
+
+    def _do(self, item: PendingAppend | PendingRoll, work: Callable[[], None], release: Callable[[], None], succeeded: Callable[[], None]) -> None:
+        generation = self._generation
+        self.waiting.append(item)
+
+        def run() -> None:
             if generation.failure is not None:
                 raise generation.failure
             try:
-                files.write_all(opened.fileno(), pending.data, pending.write_position)
+                work()
             except OSError as error:
                 generation.failure = error
                 raise
 
-        def written(outcome: BaseException | None) -> None:
-            opened.release()
+        def done(outcome: BaseException | None) -> None:
+            release()
             if generation is not self._generation:
                 return
             if isinstance(outcome, OSError):
                 failed = list(self.waiting)
                 self.waiting.clear()
                 self._generation = _Generation()
+                self._rolling = None
                 self._failed(failed, outcome)
             elif outcome is not None:
                 raise outcome
             else:
                 first = self.waiting.popleft()
-                assert first is pending, "queued writes are published in order"
-                self._published(pending)
+                assert first is item, "queued writes are published in order"
+                succeeded()
 
-        self._writer.writer.submit(write, written)
+        self._writer.writer.submit(run, done)
 
     def holding(self, offset: int) -> PendingAppend | None:
         """The append that waits with an offset in it."""
-        return next((pending for pending in self.waiting if pending.batches[0].base_offset <= offset < pending.end_offset), None)
+        for pending in self.waiting:
+            if isinstance(pending, PendingAppend) and pending.batches[0].base_offset <= offset < pending.end_offset:
+                return pending
+        return None

@@ -120,6 +120,10 @@ class IndexFile:
         self._longer = len(data) > self._written * self.entry_bytes
         self._loaded = True
 
+    def begin(self) -> None:
+        """The index of a new segment, whose file somebody else makes: loaded, without entries."""
+        self._loaded = True
+
     def unload(self) -> None:
         """Frees the memory of an index whose entries are on disk."""
         if self._loaded and self._written == self._count():

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -132,6 +132,8 @@ class LogDirectories:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self._due: dict[str, int] = {}
         self._writing_entries = False
+        #: Partitions that retention could not look at, since they were being written.
+        self._retention_waits: set[TopicPartition] = set()
         #: Files and directories that wait for `file.delete.delay.ms`: (when, path).
         self._doomed: list[tuple[int, Path]] = []
 
@@ -332,6 +334,8 @@ class LogDirectories:
             self.checkpoint_log_start_offsets()
         if self._is_due("retention", settings.retention_check_interval_ms, now_ms):
             self.delete_old_segments(now_ms)
+        elif self._retention_waits:
+            self.delete_old_segments(now_ms, self._retention_waits)
         if self._is_due("producers", settings.producer_id_expiration_check_interval_ms, now_ms):
             for log in self.logs.values():
                 log.producers.expire(now_ms)
@@ -344,14 +348,19 @@ class LogDirectories:
         self._due[job] = now_ms + interval_ms
         return due_ms is not None
 
-    def delete_old_segments(self, now_ms: int) -> None:
-        """Retention, for all partitions; a log whose disk fails does not keep the others from theirs."""
-        for topic_partition, log in self.logs.items():
+    def delete_old_segments(self, now_ms: int, only: Collection[TopicPartition] | None = None) -> None:
+        """Retention, for all partitions or some; a log whose disk fails does not keep the others from theirs. One that is busy has its turn at the next
+        tick."""
+        wanted = self.logs.items() if only is None else [(key, self.logs[key]) for key in only if key in self.logs]
+        self._retention_waits = set()
+        for topic_partition, log in wanted:
             try:
                 renamed = log.delete_old_segments(now_ms)
             except OSError as error:
                 logger.error("%s: retention could not delete segments: %s", topic_partition, error)
                 continue
+            if log.has_queued_appends:
+                self._retention_waits.add(topic_partition)
             self._doomed.extend((now_ms + log.config.file_delete_delay_ms, path) for path in renamed)
 
     def remove_doomed(self, now_ms: int) -> None:

@@ -47,7 +47,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
 from jesenska.log import leader_epochs as epochs_file
 from jesenska.log import partition_metadata
-from jesenska.log.append_queue import AppendQueue, PendingAppend
+from jesenska.log.append_queue import AppendQueue, PendingAppend, PendingRoll
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import IndexWrite
@@ -128,7 +128,7 @@ class PartitionLog:
         self._open_files = open_files
         self._writer = writer
         self._jitter = jitter
-        self._queue = AppendQueue(writer, files, self._published, self._queue_failed)
+        self._queue = AppendQueue(writer, files, self._published, self._rolled, self._queue_failed)
         self._flush = LogFlush(writer, files, loaded.recovery_point, self._flush_work, self._describe_flush_failure, now_ms)
         # What was found above the recovery point may be in the page cache only: a batch that was sent again is not answered before it is synced.
         self._flush.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
@@ -200,10 +200,8 @@ class PartitionLog:
         """As `append`; but if a flush is in flight on the directory, takes a copy of the bytes, gives None, and calls `done` on the owner's
         thread once the batches are written (or could not be). With `flush.messages` reached, that is after they are synced. A batch that was
         sent again while it waits is answered with it."""
-        if self._queue.waiting or self._writer.flushes_in_flight:
-            result = self._append(buffer, headers, leader_epoch, now_ms, done)
-        else:
-            result = self._append(buffer, headers, leader_epoch, now_ms, None)
+        queues = bool(self._queue.waiting or self._writer.flushes_in_flight)
+        result = self._append(buffer, headers, leader_epoch, now_ms, done, queues)
         if result is None:
             return None
         if self._waits_for_sync(result):
@@ -232,6 +230,7 @@ class PartitionLog:
         leader_epoch: int,
         now_ms: int,
         done: Callable[[AppendResult | KafkaError], None] | None,
+        queues: bool = False,
     ) -> AppendResult | None:
         if self._closed or self._torn_tail or self._flush.failure is not None:
             self._check_writable()
@@ -255,10 +254,15 @@ class PartitionLog:
             offset += header.last_offset_delta + 1
         assert position == size_bytes, "the headers do not cover the buffer"
         if self._active.should_roll(self._write_position, size_bytes, max_timestamp, offset - 1, now_ms, config):
-            try:
-                self.roll(now_ms)
-            except OSError as error:
-                raise self._storage_error(error) from error
+            if done is not None:
+                # Files are made, which may wait for the disk: this append and those behind it wait for that in the queue.
+                self._queue_roll(now_ms)
+                queues = True
+            else:
+                try:
+                    self.roll(now_ms)
+                except OSError as error:
+                    raise self._storage_error(error) from error
         segment, write_position = self._active, self._write_position
         producers = self.producers
         changes: list[Undo] = []
@@ -293,7 +297,8 @@ class PartitionLog:
         elif self._epochs_unwritten:
             self._write_epochs()
         result = AppendResult(first_offset, offset - 1, append_time_ms, self.log_start_offset, False)
-        if done is not None:
+        if queues:
+            assert done is not None
             self._queue.submit(PendingAppend(segment, write_position, bytes(buffer), batches, changes, partial(self._finish, result, done)))
             self.next_offset = offset
             self._write_position = write_position + size_bytes
@@ -375,17 +380,34 @@ class PartitionLog:
     def _published(self, pending: PendingAppend) -> None:
         """A queued write is in its file."""
         self._publish(pending.segment, pending.write_position, pending.batches)
-        following = self._queue.waiting[0].segment if self._queue.waiting else self._active
-        if following is not pending.segment:
-            self._seal(pending.segment)
         for finish in pending.finish:
             finish(None)
 
-    def _queue_failed(self, failed: list[PendingAppend], error: OSError) -> None:
+    def _rolled(self, roll: PendingRoll) -> None:
+        """A queued roll's files are there, and everything before it is published."""
+        assert roll.opened is not None
+        if self._closed:
+            roll.opened.release()
+            return
+        roll.created.file.adopt(roll.opened)
+        self._seal(roll.sealed)
+
+    def _queue_failed(self, failed: list[PendingAppend | PendingRoll], error: OSError) -> None:
         """A queued write failed: everything goes back to what is published."""
-        for pending in reversed(failed):
+        appends = [item for item in failed if isinstance(item, PendingAppend)]
+        failure = self._storage_error(error) if not self._closed else KafkaStorageError(f"The log of {self.topic_partition} is closed.")
+        if not self._closed:
+            self._take_back(failed[0], appends)
+        for pending in appends:
+            for finish in pending.finish:
+                finish(failure)
+
+    def _take_back(self, first: PendingAppend | PendingRoll, appends: list[PendingAppend]) -> None:
+        """The log as it was before what failed first, and all that was queued behind it."""
+        for pending in reversed(appends):
             self.producers.undo(pending.changes)
-        kept = self.segments[: self.segments.index(failed[0].segment) + 1]
+        last_kept = first.segment if isinstance(first, PendingAppend) else first.sealed
+        kept = self.segments[: self.segments.index(last_kept) + 1]
         for segment in self.segments[len(kept) :]:
             self._remove_files(segment.mark_deleted())
             self._remove_files([self._snapshot_path(segment.base_offset)])
@@ -396,10 +418,6 @@ class PartitionLog:
         self._cut_torn_tail()
         if self.leader_epochs.truncate_from_end(self.log_end_offset):
             self._write_epochs()
-        failure = self._storage_error(error)
-        for pending in failed:
-            for finish in pending.finish:
-                finish(failure)
 
     def _cut_torn_tail(self) -> None:
         """The file goes back to its published size; if even that fails, the next append tries it again first."""
@@ -546,16 +564,9 @@ class PartitionLog:
         if sealed.base_offset == base_offset:
             # Nothing was written since the last roll.
             return sealed
+        assert not self._queue.waiting, "a roll keeps its place among queued appends"
         config = self.config
-        created = LogSegment(
-            self.directory,
-            base_offset,
-            config,
-            self._files,
-            self._open_files,
-            created_ms=now_ms,
-            jitter_ms=self._jitter(config.segment_jitter_ms),
-        )
+        created = self._new_segment(base_offset, now_ms)
         try:
             created.create(config)
             self._files.replace_file(self._snapshot_path(base_offset), encode_snapshot(self.producers.entries()), sync=False)
@@ -566,9 +577,26 @@ class PartitionLog:
         self.segments = (*self.segments, created)
         self._active = created
         self._write_position = 0
-        if not self._queue.waiting:
-            self._seal(sealed)
+        self._seal(sealed)
         return created
+
+    def _queue_roll(self, now_ms: int) -> None:
+        """As `roll`, by the directory's writer thread: what is appended from here on waits behind it."""
+        sealed, config = self._active, self.config
+        if sealed.base_offset == self.next_offset:
+            return
+        created = self._new_segment(self.next_offset, now_ms)
+        created.offset_index.begin()
+        created.time_index.begin()
+        roll = PendingRoll(sealed, created, config, self._snapshot_path(self.next_offset), encode_snapshot(self.producers.entries()))
+        self.segments = (*self.segments, created)
+        self._active = created
+        self._write_position = 0
+        self._queue.submit_roll(roll)
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        jitter_ms = self._jitter(self.config.segment_jitter_ms)
+        return LogSegment(self.directory, base_offset, self.config, self._files, self._open_files, created_ms=now_ms, jitter_ms=jitter_ms)
 
     def _seal(self, segment: LogSegment) -> None:
         segment.seal()
@@ -652,7 +680,7 @@ class PartitionLog:
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
         """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be removed after
-        `file.delete.delay.ms`."""
+        `file.delete.delay.ms`. Where all of it is old the log is rolled first: it is to be asked again once `has_queued_appends` has passed."""
         if self._queue.waiting or self._closed:
             return []
         by_time = self.config.delete and self.config.retention_ms >= 0
@@ -664,7 +692,9 @@ class PartitionLog:
         if count == 0:
             return []
         if count == len(facts):
-            self.roll(now_ms)
+            self._queue_roll(now_ms)
+            if self._queue.waiting:
+                return []
         gone, self.segments = self.segments[:count], self.segments[count:]
         self.move_log_start(self.segments[0].base_offset)
         renamed: list[Path] = []

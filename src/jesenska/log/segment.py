@@ -17,7 +17,9 @@ nonsense, past the recovery point only. `recovery.scan_batches` finds the last g
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -27,7 +29,7 @@ from jesenska.log.files import FileLayer
 from jesenska.log.index_file import CorruptIndexError, IndexWrite
 from jesenska.log.log_config import LogConfig
 from jesenska.log.offset_index import OffsetIndex
-from jesenska.log.segment_file import OpenFiles, SegmentFile
+from jesenska.log.segment_file import OpenFile, OpenFiles, SegmentFile
 from jesenska.log.time_index import TimeIndex
 from jesenska.records.header import HEADER, HEADER_SIZE, LAST_OFFSET_DELTA_OFFSET, LENGTH_OVERHEAD, BatchHeader, read_header
 
@@ -124,6 +126,28 @@ class LogSegment:
         self.offset_index.reset()
         self.time_index.reset()
 
+    def make_files(self, config: LogConfig) -> OpenFile:
+        """The same, for another thread than the owner's: makes the files and gives the open one; what was made is removed if that fails."""
+        path = self.file.path
+        descriptor = self._files.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._files.truncate(descriptor, 0)
+            if config.preallocate:
+                self._files.allocate(descriptor, config.segment_bytes)
+            for index in (self.offset_index.path, self.time_index.path):
+                empty = self._files.open(index, os.O_RDWR | os.O_CREAT)
+                try:
+                    self._files.truncate(empty, 0)
+                finally:
+                    self._files.close(empty)
+        except OSError:
+            self._files.close(descriptor)
+            for made in self.paths():
+                with suppress(OSError):
+                    self._files.unlink(made)
+            raise
+        return OpenFile(descriptor, self._files)
+
     def activate(self) -> None:
         """Gets the last segment of a log that was opened ready for appends."""
         self.is_sealed = False
@@ -142,6 +166,17 @@ class LogSegment:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
             self.bytes_since_index_entry = 0
         self.bytes_since_index_entry += size_bytes
+
+    def note_entries(self, entries: list[tuple[int, int, int, int]]) -> None:
+        """Index entries of batches that were counted elsewhere (recovery): last offset, position, largest timestamp so far and its offset."""
+        for last_offset, position, max_timestamp, max_timestamp_offset in entries:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(max_timestamp, max_timestamp_offset)
+
+    def note_scanned(self, first_timestamp: int, max_timestamp: int, max_timestamp_offset: int, bytes_since_entry: int) -> None:
+        """What is known of all batches together once they were counted elsewhere."""
+        self.first_timestamp, self.max_timestamp, self.max_timestamp_offset = first_timestamp, max_timestamp, max_timestamp_offset
+        self.bytes_since_index_entry = bytes_since_entry
 
     def should_roll(self, write_position: int, more_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
         """True if the next append belongs into a new segment: this one would get too large, is too old by its records' times (or by the clock,
@@ -249,9 +284,11 @@ class LogSegment:
             self.trim()
 
     def _scan(self, position: int, offset: int) -> BatchPlace | None:
+        end = self.size_bytes
+        if position >= end:
+            return None
         descriptor = self.file.handle().fileno()
         unpack = _PLACE.unpack_from
-        end = self.size_bytes
         while position < end:
             chunk = self._files.pread(descriptor, min(_SCAN_BYTES, end - position), position)
             limit = len(chunk) - _PLACE.size

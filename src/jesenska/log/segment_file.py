@@ -103,6 +103,11 @@ class SegmentFile:
             self._open = OpenFile(self._files.open(self.path, os.O_RDWR | os.O_CREAT), self._files)
         return self.handle()
 
+    def adopt(self, opened: OpenFile) -> None:
+        """Takes over a file that another thread has made, and keeps it open: the segment is written to."""
+        self._open = opened
+        self.pin()
+
     def pin(self) -> None:
         """Keeps the file open: the segment is written to."""
         self._pinned = True
