@@ -23,7 +23,7 @@ It runs in a thread of a pool: it reads in pieces of some megabytes, and both th
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from jesenska.log import leader_epochs as epochs_file
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_epochs import LeaderEpochs
 from jesenska.log.log_config import LogConfig
-from jesenska.log.producer_state import ProducerState, decode_snapshot
+from jesenska.log.producer_state import BATCHES_REMEMBERED, ProducerState, decode_snapshot
 from jesenska.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -45,13 +45,15 @@ from jesenska.log.segment import (
     file_name,
 )
 from jesenska.log.segment_file import OpenFiles
-from jesenska.records.codec import crc32c
+from jesenska.records.codec import BatchScan, crc32c, producer_batches
 from jesenska.records.decode import control_marker, decode_batch
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_OFFSET, BatchHeader, read_header
 
 _SCAN_BUFFER_BYTES = 4 * 1024 * 1024
 _LEGACY_CHECK_BYTES = 64 * 1024
-_RELATIVE_OFFSET_MAX = 2**31 - 1
+_INT32_MAX = 2**31 - 1
+#: Read at once when only headers are wanted.
+_HEADERS_BUFFER_BYTES = 1024 * 1024
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
@@ -88,14 +90,13 @@ def scan_batches(
     files: FileLayer,
     descriptor: int,
     size_bytes: int,
-    base_offset: int,
-    on_batch: Callable[[int, BatchHeader], None],
+    scan: BatchScan,
+    on_progress: Callable[[], None],
     progress: Progress | None = None,
 ) -> ScanResult:
-    """Reads a segment's file from its beginning and checks each batch, telling position and header of the good ones."""
+    """Reads a segment's file from its beginning and has each batch checked; `on_progress` takes from `scan` what it has gathered."""
     buffer = memoryview(bytearray(min(_SCAN_BUFFER_BYTES, max(size_bytes, HEADER_SIZE))))
     window_start = window_end = position = 0
-    last_offset = base_offset - 1
 
     def fetch(wanted: int) -> bool:
         """Makes `wanted` bytes from `position` on available in the buffer."""
@@ -113,47 +114,49 @@ def scan_batches(
             window_end += count
         return position + wanted <= window_end
 
-    reported = 0
-    fault: str | None = None
-    while position < size_bytes:
-        if size_bytes - position < HEADER_SIZE or not fetch(HEADER_SIZE):
-            fault = f"{size_bytes - position} bytes are left, less than a batch's header"
-            break
+    def why_not() -> str | None:
+        """What is wrong with the batch at `position`; None if it only was not in the buffer, and now is."""
+        if window_end - position < HEADER_SIZE:
+            return f"{size_bytes - position} bytes are left, less than a batch's header"
         try:
             header = read_header(buffer, position - window_start)
         except UnsupportedForMessageFormatError:
             fetch(min(size_bytes - position, _LEGACY_CHECK_BYTES))
             if _is_legacy_message(buffer[position - window_start : window_end - window_start]):
                 raise
-            fault = "the magic is none of a batch"
-            break
+            return "the magic is none of a batch"
         except CorruptMessageError as error:
-            fault = error.message
-            break
+            return error.message
         size = header.size_bytes
         if size < HEADER_SIZE:
-            fault = f"the batch length {header.batch_length} is less than a header has"
-        elif size > size_bytes - position:
-            fault = f"the batch takes {size} bytes, {size_bytes - position} are left"
-        elif header.base_offset <= last_offset or header.last_offset_delta < 0 or header.last_offset - base_offset > _RELATIVE_OFFSET_MAX:
-            fault = f"offset {header.base_offset} does not follow {last_offset}"
-        elif not fetch(size):
-            fault = "the file ended while it was read"
-        else:
-            at = position - window_start
-            if crc32c(buffer, at + ATTRIBUTES_OFFSET, at + size) != header.crc:
-                fault = "the CRC does not fit"
+            return f"the batch length {header.batch_length} is less than a header has"
+        if size > size_bytes - position:
+            return f"the batch takes {size} bytes, {size_bytes - position} are left"
+        if position + size > window_end:
+            return None if fetch(size) else "the file ended while it was read"
+        if crc32c(buffer, position - window_start + ATTRIBUTES_OFFSET, position - window_start + size) != header.crc:
+            return "the CRC does not fit"
+        return f"offset {header.base_offset} does not follow {scan.last_offset}"
+
+    reported = 0
+    fault: str | None = None
+    while position < size_bytes:
+        if position + HEADER_SIZE > window_end:
+            fetch(min(HEADER_SIZE, size_bytes - position))
+        good = scan.feed(buffer, position - window_start, window_end - window_start, position)
+        if good:
+            position += good
+            on_progress()
+            if progress is not None and position - reported >= _SCAN_BUFFER_BYTES:
+                progress(position - reported)
+                reported = position
+            continue
+        fault = why_not()
         if fault is not None:
             break
-        on_batch(position, header)
-        last_offset = header.last_offset
-        position += size
-        if progress is not None and position - reported >= _SCAN_BUFFER_BYTES:
-            progress(position - reported)
-            reported = position
     if progress is not None and position > reported:
         progress(position - reported)
-    return ScanResult(position, last_offset + 1, fault)
+    return ScanResult(position, scan.last_offset + 1, fault)
 
 
 def _is_legacy_message(view: memoryview) -> bool:
@@ -171,14 +174,16 @@ def rebuild_segment(segment: LogSegment, files: FileLayer, epochs: LeaderEpochs 
     file_bytes = files.size(descriptor)
     segment.offset_index.reset()
     segment.time_index.reset()
-    segment.forget_timestamps()
+    scan = BatchScan(segment.base_offset, segment.index_interval_bytes, _INT32_MAX if epochs is None else epochs.latest_epoch)
 
-    def on_batch(position: int, header: BatchHeader) -> None:
-        segment.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
-        if epochs is not None and header.partition_leader_epoch > epochs.latest_epoch:
-            epochs.assign(header.partition_leader_epoch, header.base_offset)
+    def take() -> None:
+        segment.note_entries(scan.take_entries())
+        if epochs is not None:
+            for epoch, offset in scan.take_epochs():
+                epochs.assign(epoch, offset)
 
-    result = scan_batches(files, descriptor, file_bytes, segment.base_offset, on_batch, progress)
+    result = scan_batches(files, descriptor, file_bytes, scan, take, progress)
+    segment.note_scanned(scan.first_timestamp, scan.max_timestamp, scan.max_timestamp_offset, scan.bytes_since_entry)
     if result.valid_bytes < file_bytes:
         files.truncate(descriptor, result.valid_bytes)
     segment.size_bytes = result.valid_bytes
@@ -425,12 +430,24 @@ def replay_producers(
         place = segment.find(replay_from) if segment.base_offset < replay_from else segment.place_at(0)
         if place is None:
             continue
-        for position, header in segment.headers(place.position):
-            if header.base_offset >= end_offset:
-                return
-            if header.producer_id < 0:
-                continue
+        for position, header in _producers_headers(segment, files, place.position, end_offset):
             replay_header(producers, segment, position, header, now_ms)
+
+
+def _producers_headers(segment: LogSegment, files: FileLayer, position: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of the batches below an offset that matter to the producers' state: their last ones."""
+    descriptor = segment.file.handle().fileno()
+    buffer = memoryview(bytearray(min(_HEADERS_BUFFER_BYTES, max(0, segment.size_bytes - position))))
+    while position < segment.size_bytes:
+        count = files.pread_into(descriptor, buffer[: segment.size_bytes - position], position)
+        found, following, ended = producer_batches(buffer, 0, count, end_offset, BATCHES_REMEMBERED)
+        for at in found:
+            yield position + at, read_header(buffer, at)
+        if ended:
+            return
+        if following == 0:
+            raise CorruptMessageError(f"{segment.file.path} has no whole batch at position {position}.")
+        position += following
 
 
 def replay_header(producers: ProducerState, segment: LogSegment, position: int, header: BatchHeader, now_ms: int) -> None:

@@ -1493,3 +1493,149 @@ def partitions_of_keys(Source keys not None, int32_t partition_count, int32_t un
     if not ok:
         raise ValueError(_COLUMN_ERRORS[E_OFFSETS])
     return found
+
+
+# --- batches of a file -----------------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    SCAN_ENTRIES = 2048
+    SCAN_EPOCHS = 64
+
+
+cdef class BatchScan:
+    """Checks batches that follow one another; the twin in `_pscan.py` says what it gives."""
+
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t max_timestamp_offset
+    cdef readonly int64_t first_timestamp
+    cdef readonly int64_t bytes_since_entry
+    cdef int64_t base_offset
+    cdef int64_t interval
+    cdef int32_t latest_epoch
+    cdef int count
+    cdef int epoch_count
+    cdef int64_t offsets[SCAN_ENTRIES]
+    cdef int64_t positions[SCAN_ENTRIES]
+    cdef int64_t timestamps[SCAN_ENTRIES]
+    cdef int64_t timestamp_offsets[SCAN_ENTRIES]
+    cdef int32_t epochs[SCAN_EPOCHS]
+    cdef int64_t epoch_offsets[SCAN_EPOCHS]
+
+    def __init__(self, int64_t base_offset, int64_t index_interval_bytes, int32_t latest_epoch):
+        self.base_offset = self.max_timestamp_offset = base_offset
+        self.last_offset = base_offset - 1
+        self.max_timestamp = self.first_timestamp = -1
+        self.bytes_since_entry = 0
+        self.interval = index_interval_bytes
+        self.latest_epoch = latest_epoch
+        self.count = self.epoch_count = 0
+
+    def feed(self, buffer, Py_ssize_t start, Py_ssize_t end, int64_t position):
+        cdef Py_buffer view
+        cdef Py_ssize_t at
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if start < 0 or end > view.len:
+                raise ValueError("the batches are not in the buffer")
+            with nogil:
+                at = self.run(<const uint8_t *>view.buf, start, end, position - start)
+        finally:
+            PyBuffer_Release(&view)
+        return at - start
+
+    cdef Py_ssize_t run(self, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, int64_t shift) noexcept nogil:
+        cdef Header header
+        cdef int64_t size, last_offset, position
+        while end - at >= HEADER_BYTES and self.count < SCAN_ENTRIES and self.epoch_count < SCAN_EPOCHS:
+            load_header(&header, data + at)
+            size = <int64_t>header.batch_length + 12
+            if header.magic != 2 or size < HEADER_BYTES or size > end - at:
+                break
+            if header.base_offset <= self.last_offset or header.last_offset_delta < 0:
+                break
+            if header.base_offset - self.base_offset > INT32_MAX_ - <int64_t>header.last_offset_delta:
+                break
+            last_offset = header.base_offset + header.last_offset_delta
+            if jesenska_crc32c(data + at + 21, <size_t>(size - 21)) != header.crc:
+                break
+            position = shift + at
+            if header.leader_epoch > self.latest_epoch:
+                self.latest_epoch = self.epochs[self.epoch_count] = header.leader_epoch
+                self.epoch_offsets[self.epoch_count] = header.base_offset
+                self.epoch_count += 1
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = last_offset
+            if position == 0:
+                self.first_timestamp = header.max_timestamp
+            if self.bytes_since_entry > self.interval:
+                self.offsets[self.count] = last_offset
+                self.positions[self.count] = position
+                self.timestamps[self.count] = self.max_timestamp
+                self.timestamp_offsets[self.count] = self.max_timestamp_offset
+                self.count += 1
+                self.bytes_since_entry = 0
+            self.bytes_since_entry += size
+            self.last_offset = last_offset
+            at += size
+        return at
+
+    def take_entries(self):
+        cdef int index
+        entries = []
+        for index in range(self.count):
+            entries.append((self.offsets[index], self.positions[index], self.timestamps[index], self.timestamp_offsets[index]))
+        self.count = 0
+        return entries
+
+    def take_epochs(self):
+        cdef int index
+        epochs = []
+        for index in range(self.epoch_count):
+            epochs.append((self.epochs[index], self.epoch_offsets[index]))
+        self.epoch_count = 0
+        return epochs
+
+
+def producer_batches(buffer, Py_ssize_t start, Py_ssize_t end, int64_t end_offset, int remembered):
+    cdef Py_buffer view
+    cdef const uint8_t *data
+    cdef Py_ssize_t at = start
+    cdef Header header
+    cdef int64_t size, last_producer = -1
+    cdef bint ended = False
+    cdef list found = [], newest = None
+    cdef dict by_producer = {}
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if start < 0 or end > view.len:
+            raise ValueError("the batches are not in the buffer")
+        data = <const uint8_t *>view.buf
+        while end - at >= HEADER_BYTES:
+            load_header(&header, data + at)
+            size = <int64_t>header.batch_length + 12
+            if size < HEADER_BYTES:
+                break
+            if header.base_offset >= end_offset:
+                ended = True
+                break
+            if header.producer_id >= 0:
+                if header.attributes & 0x30:
+                    found.append(at)
+                else:
+                    if header.producer_id != last_producer:
+                        last_producer = header.producer_id
+                        newest = by_producer.get(last_producer)
+                        if newest is None:
+                            newest = by_producer[last_producer] = []
+                    newest.append(at)
+                    if len(newest) > remembered:
+                        del newest[0]
+            at += size
+    finally:
+        PyBuffer_Release(&view)
+    for newest in by_producer.values():
+        found.extend(newest)
+    found.sort()
+    return found, at, ended

@@ -10,20 +10,23 @@ COMPILED: bool = False
 if TYPE_CHECKING:
     from jesenska.records import _pcolumns as columns
     from jesenska.records import _precords as records
+    from jesenska.records import _pscan as scan
 else:
-    records = columns = None
+    records = columns = scan = None
     if os.environ.get("JESENSKA_PURE", "") in ("", "0"):
         try:
             from jesenska.records import _crecords as records
 
-            columns = records
+            columns = scan = records
             COMPILED = True
         except ImportError:
             pass
     if records is None:
         from jesenska.records import _pcolumns as columns
         from jesenska.records import _precords as records
+        from jesenska.records import _pscan as scan
 
+BatchScan = scan.BatchScan
 ColumnReader = columns.ColumnReader
 ColumnWriter = columns.ColumnWriter
 Source = columns.Source
@@ -34,10 +37,12 @@ crc32c = records.crc32c
 decode_records = records.decode_records
 encode_records = records.encode_records
 partitions_of_keys = columns.partitions_of_keys
+producer_batches = scan.producer_batches
 set_max_timestamp = records.set_max_timestamp
 
 __all__ = [
     "COMPILED",
+    "BatchScan",
     "ColumnReader",
     "ColumnWriter",
     "Source",
@@ -48,5 +53,6 @@ __all__ = [
     "decode_records",
     "encode_records",
     "partitions_of_keys",
+    "producer_batches",
     "set_max_timestamp",
 ]

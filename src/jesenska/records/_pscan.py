@@ -1,0 +1,123 @@
+"""Going over the batches of a file, in Python: the twin of the last part of `_crecords.pyx`. What decides whether a batch is whole is drawn in
+header.py; who goes over files is the log room's recovery."""
+
+from __future__ import annotations
+
+from jesenska.records._precords import crc32c
+from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, NO_TIMESTAMP, BatchHeader, Buffer
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_ENTRIES_MAX = 2048
+_EPOCHS_MAX = 64
+_TRANSACTIONAL_OR_CONTROL = 0x30
+
+
+class BatchScan:
+    """Checks batches that follow one another, and gathers what a segment's indexes and the leader epochs want to know of them: an index entry
+    for each batch that comes after more than `index_interval_bytes` since the last entry, an epoch where it is newer than all before."""
+
+    __slots__ = (
+        "_base_offset",
+        "_entries",
+        "_epochs",
+        "_interval",
+        "_latest_epoch",
+        "bytes_since_entry",
+        "first_timestamp",
+        "last_offset",
+        "max_timestamp",
+        "max_timestamp_offset",
+    )
+
+    def __init__(self, base_offset: int, index_interval_bytes: int, latest_epoch: int) -> None:
+        self._base_offset = base_offset
+        self._interval = index_interval_bytes
+        self._latest_epoch = latest_epoch
+        self._entries: list[tuple[int, int, int, int]] = []
+        self._epochs: list[tuple[int, int]] = []
+        #: Last offset of the last good batch.
+        self.last_offset = base_offset - 1
+        #: Largest timestamp, and the last offset of the batch that has it.
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        #: Largest timestamp of the batch at position 0.
+        self.first_timestamp = NO_TIMESTAMP
+        self.bytes_since_entry = 0
+
+    def feed(self, buffer: Buffer, start: int, end: int, position: int) -> int:
+        """Goes over the batches in buffer[start:end], of which the first stands at `position` in the file. Gives how many bytes of good batches
+        there were: it stops at the first that is not whole there, that is damaged or does not follow, and when entries or epochs should be
+        taken away first."""
+        if start < 0 or end > len(buffer):
+            raise ValueError("the batches are not in the buffer")
+        at = start
+        while end - at >= HEADER_SIZE and len(self._entries) < _ENTRIES_MAX and len(self._epochs) < _EPOCHS_MAX:
+            header = BatchHeader._make(HEADER.unpack_from(buffer, at))
+            size = header.batch_length + LENGTH_OVERHEAD
+            if header.magic != MAGIC_V2 or not HEADER_SIZE <= size <= end - at:
+                break
+            last_offset = header.last_offset
+            if header.base_offset <= self.last_offset or header.last_offset_delta < 0 or last_offset > _INT64_MAX:
+                break
+            if last_offset - self._base_offset > _RELATIVE_OFFSET_MAX or crc32c(buffer, at + ATTRIBUTES_OFFSET, at + size) != header.crc:
+                break
+            self._note(position + at - start, size, header)
+            at += size
+        return at - start
+
+    def _note(self, position: int, size: int, header: BatchHeader) -> None:
+        last_offset = header.last_offset
+        if header.partition_leader_epoch > self._latest_epoch:
+            self._latest_epoch = header.partition_leader_epoch
+            self._epochs.append((header.partition_leader_epoch, header.base_offset))
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, last_offset
+        if position == 0:
+            self.first_timestamp = header.max_timestamp
+        if self.bytes_since_entry > self._interval:
+            self._entries.append((last_offset, position, self.max_timestamp, self.max_timestamp_offset))
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += size
+        self.last_offset = last_offset
+
+    def take_entries(self) -> list[tuple[int, int, int, int]]:
+        """The index entries since the last call: last offset and position of a batch, largest timestamp so far and its offset."""
+        entries, self._entries = self._entries, []
+        return entries
+
+    def take_epochs(self) -> list[tuple[int, int]]:
+        """The leader epochs since the last call, each with its first offset."""
+        epochs, self._epochs = self._epochs, []
+        return epochs
+
+
+def producer_batches(buffer: Buffer, start: int, end: int, end_offset: int, remembered: int) -> tuple[list[int], int, bool]:
+    """Where in buffer[start:end] batches begin that a producers' state must be told of: of each producer the newest `remembered`, and all that
+    belong to transactions. Then where the next header begins that is not whole there (which may be far beyond `end`) or has no sense, and
+    whether a batch from `end_offset` on was met."""
+    if start < 0 or end > len(buffer):
+        raise ValueError("the batches are not in the buffer")
+    found: list[int] = []
+    by_producer: dict[int, list[int]] = {}
+    at = start
+    ended = False
+    while end - at >= HEADER_SIZE:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, at))
+        size = header.batch_length + LENGTH_OVERHEAD
+        if size < HEADER_SIZE:
+            break
+        if header.base_offset >= end_offset:
+            ended = True
+            break
+        if header.producer_id >= 0:
+            if header.attributes & _TRANSACTIONAL_OR_CONTROL:
+                found.append(at)
+            else:
+                newest = by_producer.setdefault(header.producer_id, [])
+                newest.append(at)
+                del newest[:-remembered]
+        at += size
+    for newest in by_producer.values():
+        found.extend(newest)
+    return sorted(found), at, ended
