@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jesenska.base.limits import UNFINISHED_REQUESTS_BYTES
 from jesenska.base.regions import FileRegion
 from jesenska.net.connection import FramedConnection, ReadBuffer
 
@@ -37,7 +38,7 @@ class _File:
 class _Server:
     """One end of a socket pair as a framed connection that keeps what it got; the test holds the other end."""
 
-    def __init__(self, *, max_frame_bytes: int = 100_000_000, buffer_bytes: int = 4096, pause: bool = False) -> None:
+    def __init__(self, *, max_frame_bytes: int = 100_000_000, buffer: ReadBuffer | None = None, pause: bool = False) -> None:
         ours, self.peer = socket.socketpair()
         self.frames: list[bytes] = []
         self.closed_with: str | None = None
@@ -45,7 +46,7 @@ class _Server:
         self.pause = pause
         self._arrived = asyncio.Event()
         self.connection = FramedConnection(
-            asyncio.get_running_loop(), ours, ReadBuffer(buffer_bytes), max_frame_bytes, self._frame, self._closed, self.drained.set
+            asyncio.get_running_loop(), ours, buffer or ReadBuffer(4096), max_frame_bytes, self._frame, self._closed, self.drained.set
         )
         self.peer.setblocking(False)
 
@@ -97,7 +98,7 @@ def _framed(payload: bytes) -> bytes:
 @settings(max_examples=40, deadline=None)
 def test_frames_arrive_whole_and_in_order_however_the_bytes_are_cut(payloads: list[bytes], cuts: list[int]) -> None:
     async def scenario() -> None:
-        server = _Server(buffer_bytes=2048)
+        server = _Server(buffer=ReadBuffer(2048))
         stream = b"".join(map(_framed, payloads))
         position = 0
         for cut in cuts:
@@ -120,6 +121,28 @@ def test_a_length_that_is_negative_or_over_the_limit_closes_the_connection(lengt
         assert f"a frame of {length} bytes is not allowed" in await server.until_closed()
         assert server.frames == []
         server.end()
+
+    asyncio.run(scenario())
+
+
+def test_thousands_of_lengths_alone_allocate_next_to_nothing_and_frames_still_arrive() -> None:
+    async def scenario() -> None:
+        buffer = ReadBuffer(4096)
+        many = [_Server(buffer=buffer) for _ in range(300)]
+        for server in many:
+            await server.say(struct.pack(">i", 900_000) + b"x" * 10)
+        async with asyncio.timeout(10):
+            while not all(server.connection._filled == 14 for server in many):
+                await asyncio.sleep(0)
+        assert buffer.lent_bytes <= UNFINISHED_REQUESTS_BYTES + 300 * 1024
+        assert buffer.lent_bytes == sum(len(server.connection._own or b"") for server in many)
+        last = many[-1]
+        await last.say(b"x" * 899_990)
+        await last.until(1)
+        assert last.frames == [b"x" * 900_000]
+        for server in many:
+            server.end()
+        assert buffer.lent_bytes == 0
 
     asyncio.run(scenario())
 
@@ -328,7 +351,7 @@ def test_closing_lets_go_of_what_has_not_been_sent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [5, 70_000, 200_000])
 def test_a_frame_over_a_megabyte_arrives_whole_however_much_the_first_read_brings(first: int) -> None:
     async def scenario() -> None:
-        server = _Server(buffer_bytes=256 * 1024)
+        server = _Server(buffer=ReadBuffer(256 * 1024))
         payload = os.urandom(3_000_000)
         stream = _framed(payload)
         await server.say(stream[:first])

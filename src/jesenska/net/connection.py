@@ -1,8 +1,8 @@
 """A connection's frames: four bytes of length (INT32, big-endian), then that many bytes; the same in both directions.
 
 Reading goes into one buffer that all connections of a loop share. Frames that lie in it whole are handed out as views and parsed where they are;
-one that does not fit gets a buffer of its own, which grows as bytes arrive, so that a length alone allocates nothing. A view is valid until the
-handler returns: whoever keeps it calls `keep()` first.
+one that does not fit gets a buffer of its own, which grows as bytes arrive: a length alone, or thousands of them, allocate next to nothing. A view is
+valid until the handler returns: whoever keeps it calls `keep()` first.
 
     open --- handler says "wait" ---> paused --- resume() ---> open
       \\--- end of stream, bad length, failed socket ---> closed
@@ -21,33 +21,48 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 
-from jesenska.base.limits import HELD_ANSWER_BYTES, KEPT_REQUEST_BUFFERS, READ_BUFFER_BYTES, REQUEST_BUFFER_FIRST_BYTES
+from jesenska.base.limits import HELD_ANSWER_BYTES, KEPT_REQUEST_BUFFERS, READ_BUFFER_BYTES, REQUEST_BUFFER_FIRST_BYTES, UNFINISHED_REQUESTS_BYTES
 from jesenska.net.transport import Piece, PlainTransport
 
 _LENGTH = struct.Struct(">i")
 #: Frames up to this size get their buffer in one piece; longer ones start with REQUEST_BUFFER_FIRST_BYTES and double.
 _ONE_PIECE_BYTES = 1024 * 1024
+#: What any frame gets to begin with when many arrive at once.
+_FRUGAL_FIRST_BYTES = 1024
 
 
 class ReadBuffer:
-    """The buffer that all connections of one loop read into, and a few for frames that do not fit it, which are used again: a new one costs the
-    kernel's zeros for each of its pages."""
+    """The buffer that all connections of one loop read into, and those for frames that have not arrived whole.
 
-    __slots__ = ("_kept", "view")
+    A few of the latter are used again: a new one costs the kernel's zeros for each of its pages. Frames get room before their bytes come only while
+    all such buffers together are small; beyond that a buffer is never more than twice what has arrived, so that thousands of lengths with nothing
+    behind them take no memory."""
+
+    __slots__ = ("_kept", "lent_bytes", "view")
 
     def __init__(self, size_bytes: int = READ_BUFFER_BYTES) -> None:
         self.view = memoryview(bytearray(size_bytes))
         self._kept: list[memoryview] = []
+        #: In the buffers that frames are arriving in.
+        self.lent_bytes = 0
 
-    def take(self, size_bytes: int) -> memoryview:
-        """A buffer of at least this size."""
-        if REQUEST_BUFFER_FIRST_BYTES < size_bytes <= _ONE_PIECE_BYTES:
-            return self._kept.pop() if self._kept else memoryview(bytearray(_ONE_PIECE_BYTES))
-        return memoryview(bytearray(size_bytes))
+    def take(self, wanted_bytes: int, arrived_bytes: int) -> memoryview:
+        """A buffer for a frame of which so much has arrived, larger than that, at most as large as it needs (or a kept one)."""
+        if self.lent_bytes + min(wanted_bytes, _ONE_PIECE_BYTES) > UNFINISHED_REQUESTS_BYTES:
+            buffer = memoryview(bytearray(min(wanted_bytes, max(2 * arrived_bytes, _FRUGAL_FIRST_BYTES))))
+        else:
+            size = wanted_bytes if wanted_bytes <= _ONE_PIECE_BYTES else min(wanted_bytes, max(2 * arrived_bytes, REQUEST_BUFFER_FIRST_BYTES))
+            if REQUEST_BUFFER_FIRST_BYTES < size <= _ONE_PIECE_BYTES:
+                buffer = self._kept.pop() if self._kept else memoryview(bytearray(_ONE_PIECE_BYTES))
+            else:
+                buffer = memoryview(bytearray(size))
+        self.lent_bytes += len(buffer)
+        return buffer
 
-    def give_back(self, buffer: memoryview) -> None:
-        """The caller, and whoever it gave views to, is done with it."""
-        if len(buffer) == _ONE_PIECE_BYTES and len(self._kept) < KEPT_REQUEST_BUFFERS:
+    def give_back(self, buffer: memoryview, *, is_free: bool = True) -> None:
+        """No frame arrives in it any more; `is_free` unless somebody keeps views of it."""
+        self.lent_bytes -= len(buffer)
+        if is_free and len(buffer) == _ONE_PIECE_BYTES and len(self._kept) < KEPT_REQUEST_BUFFERS:
             self._kept.append(buffer)
 
 
@@ -121,9 +136,8 @@ class FramedConnection:
             self._own, self._filled, self._wanted = None, 0, 0
             self._keepable = own
             proceed = self._on_frame(own[4:size])
-            if self._keepable is not None:
-                self._keepable = None
-                self._buffers.give_back(own)
+            self._buffers.give_back(own, is_free=self._keepable is not None)
+            self._keepable = None
             if not proceed:
                 self._pause()
         elif self._filled == len(own):
@@ -139,8 +153,7 @@ class FramedConnection:
         return True
 
     def _larger(self, own: memoryview, filled: int) -> memoryview:
-        size = self._wanted if self._wanted <= _ONE_PIECE_BYTES else min(self._wanted, max(2 * len(own), REQUEST_BUFFER_FIRST_BYTES))
-        larger = self._buffers.take(size)
+        larger = self._buffers.take(self._wanted, filled)
         larger[:filled] = own[:filled]
         self._buffers.give_back(own)
         return larger
@@ -184,11 +197,10 @@ class FramedConnection:
         filled = len(rest)
         if filled >= 4:
             self._wanted = int.from_bytes(rest[:4], "big", signed=True) + 4
-            # Longer than what is there, or the next read would have no room and look like the end of the stream.
-            size = self._wanted if self._wanted <= _ONE_PIECE_BYTES else min(self._wanted, max(2 * filled, REQUEST_BUFFER_FIRST_BYTES))
         else:
-            self._wanted, size = 0, 4
-        own = self._buffers.take(size)
+            self._wanted = 0
+        # Longer than what is there, or the next read would have no room and look like the end of the stream.
+        own = self._buffers.take(self._wanted or 4, filled)
         own[:filled] = rest
         self._own, self._filled = own, filled
 
@@ -255,5 +267,7 @@ class FramedConnection:
             # Answers to the requests before the one that is the reason.
             self._let_go()
         self.transport.close()
+        if self._own is not None:
+            self._buffers.give_back(self._own)
         self._own = self._waiting = None
         self._on_closed(reason)
