@@ -6,6 +6,7 @@ import random
 import re
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from jesenska.wire.language import Message
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from jesenska.wire.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
+from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsRequest,
@@ -346,6 +350,17 @@ def test_partitions_without_number_are_refused(connection: RawConnection) -> Non
     wanted = CreateTopicsRequestTopic(name="endless", num_partitions=_INT32_MAX, replication_factor=1)
     created = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)
     assert created.topics[0].error_code != ErrorCode.NONE
+
+
+def test_an_offset_committed_to_be_kept_beyond_the_end_of_time_is_kept(connection: RawConnection) -> None:
+    deadline = time.monotonic() + 20
+    while connection.ask(FindCoordinatorRequest(key="for ever"), 0, FindCoordinatorResponse).error_code != ErrorCode.NONE:
+        assert time.monotonic() < deadline, "no coordinator"
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    request = OffsetCommitRequest(group_id="for ever", retention_time_ms=2**63 - 1, topics=[OffsetCommitRequestTopic(name=_KEPT, partitions=[part])])
+    assert connection.ask(request, 4, OffsetCommitResponse).topics[0].partitions[0].error_code == ErrorCode.NONE
+    wanted = OffsetFetchRequest(group_id="for ever", topics=[OffsetFetchRequestTopic(name=_KEPT, partition_indexes=[0])])
+    assert connection.ask(wanted, 5, OffsetFetchResponse).topics[0].partitions[0].committed_offset == 5
 
 
 @pytest.mark.parametrize("offset", [11, -2, 2**62])

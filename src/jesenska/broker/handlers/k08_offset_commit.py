@@ -33,6 +33,7 @@ from jesenska.wire.messages.k08_offset_commit import (
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
+_INT64_MAX = 2**63 - 1
 _FIRST_WITH_IDS = 10
 
 
@@ -52,7 +53,8 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
             key = places[at, number] = TopicPartition(known.name, item.partition_index)
             # Version 1 may bring a time of its own; -1 stands for now.
             stamp = item.commit_timestamp if version == 1 and item.commit_timestamp >= 0 else now_ms
-            expires = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+            # A retention beyond the end of time is for ever.
+            expires = min(now_ms + request.retention_time_ms, _INT64_MAX) if request.retention_time_ms >= 0 else -1
             value = CommittedOffset(item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", stamp, expires)
             offsets.append((key, value))
 
