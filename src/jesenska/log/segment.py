@@ -178,17 +178,6 @@ class LogSegment:
         self.first_timestamp, self.max_timestamp, self.max_timestamp_offset = first_timestamp, max_timestamp, max_timestamp_offset
         self.bytes_since_index_entry = bytes_since_entry
 
-    def note_entries(self, entries: list[tuple[int, int, int, int]]) -> None:
-        """Index entries of batches that were counted elsewhere (recovery): last offset, position, largest timestamp so far and its offset."""
-        for last_offset, position, max_timestamp, max_timestamp_offset in entries:
-            self.offset_index.append(last_offset, position)
-            self.time_index.append(max_timestamp, max_timestamp_offset)
-
-    def note_scanned(self, first_timestamp: int, max_timestamp: int, max_timestamp_offset: int, bytes_since_entry: int) -> None:
-        """What is known of all batches together once they were counted elsewhere."""
-        self.first_timestamp, self.max_timestamp, self.max_timestamp_offset = first_timestamp, max_timestamp, max_timestamp_offset
-        self.bytes_since_index_entry = bytes_since_entry
-
     def should_roll(self, write_position: int, more_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
         """True if the next append belongs into a new segment: this one would get too large, is too old by its records' times (or by the clock,
         if they have none), an index is full, or the offset is too far from the base offset."""
