@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jesenska.base.identifiers import TopicPartition, uuid_from_text
@@ -153,6 +153,9 @@ DECODERS = [
 ]  # fmt: skip
 
 
+@example(b'{"timestamp":[null],"brokerid":0}')
+@example(b'{"leader":1,"leader_epoch":0,"isr":[null],"controller_epoch":1}')
+@example(b'{"version":5,"endpoints":["PLAINTEXT://h:\xc2\xb2"],"timestamp":"1"}')
 @given(st.one_of(st.binary(), JSON.map(lambda value: json.dumps(value).encode()), st.dictionaries(KEYS, JSON).map(lambda value: json.dumps(value).encode())))
 def test_bytes_that_are_not_of_the_format_are_named_so_and_nothing_else(data: bytes) -> None:
     for decode in DECODERS:

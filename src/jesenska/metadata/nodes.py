@@ -78,7 +78,7 @@ class BrokerNode:
         else:
             protocols = value.get("listener_security_protocol_map")
             endpoints = [_endpoint(str(text), protocols if isinstance(protocols, dict) else {}) for text in _list(value, "endpoints")]
-        return BrokerNode(tuple(endpoints), int(value.get("timestamp") or -1), str(rack) if rack is not None else None, int(value.get("jmx_port") or -1))
+        return BrokerNode(tuple(endpoints), _int_or(value, "timestamp", -1), str(rack) if rack is not None else None, _int_or(value, "jmx_port", -1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,7 @@ class PartitionStateNode:
     @staticmethod
     def decode(data: bytes) -> PartitionStateNode:
         value = _load(data)
-        return PartitionStateNode(
-            _int(value, "leader"), _int(value, "leader_epoch"), tuple(int(item) for item in _list(value, "isr")), _int(value, "controller_epoch")
-        )
+        return PartitionStateNode(_int(value, "leader"), _int(value, "leader_epoch"), _numbers(value, "isr"), _int(value, "controller_epoch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +156,7 @@ class ControllerNode:
     @staticmethod
     def decode(data: bytes) -> ControllerNode:
         value = _load(data)
-        return ControllerNode(_int(value, "brokerid"), int(value.get("timestamp") or -1))
+        return ControllerNode(_int(value, "brokerid"), _int_or(value, "timestamp", -1))
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -212,7 +210,7 @@ def encode_reassignment(assignments: Mapping[TopicPartition, Sequence[int]]) -> 
 
 
 def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    return {_partition_of(item): tuple(int(broker) for broker in _list(item, "replicas")) for item in _partition_items(data)}
+    return {_partition_of(item): _numbers(item, "replicas") for item in _partition_items(data)}
 
 
 def encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
@@ -273,7 +271,21 @@ def _load(data: bytes) -> dict[str, Any]:
 
 
 def _int(value: Mapping[str, Any], key: str) -> int:
+    return _number(value.get(key), key)
+
+
+def _int_or(value: Mapping[str, Any], key: str, missing: int) -> int:
+    """For fields that older brokers leave out, or write as an empty text or null."""
     found = value.get(key)
+    return missing if found is None or found == "" else _number(found, key)
+
+
+def _numbers(value: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    return tuple(_number(item, key) for item in _list(value, key))
+
+
+def _number(found: object, key: str) -> int:
+    """Brokers write numbers as numbers and as texts."""
     if isinstance(found, bool) or not isinstance(found, int | str):
         raise NodeFormatError(f"{key} is missing or no number")
     try:
@@ -306,9 +318,9 @@ def _dict(value: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _endpoint(text: str, protocols: Mapping[str, Any]) -> Listener:
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.lstrip("-").isdigit():
+    if not separator or not colon:
         raise NodeFormatError(f"the endpoint {text!r} is none")
-    return Listener(name, str(protocols.get(name, name)), host.removeprefix("[").removesuffix("]"), int(port))
+    return Listener(name, str(protocols.get(name, name)), host.removeprefix("[").removesuffix("]"), _number(port, "an endpoint's port"))
 
 
 def _replicas_out(replicas: Replicas) -> dict[str, list[int]]:
@@ -318,7 +330,7 @@ def _replicas_out(replicas: Replicas) -> dict[str, list[int]]:
 def _replicas_in(value: object) -> dict[int, tuple[int, ...]]:
     try:
         assert isinstance(value, dict)
-        return {int(partition): tuple(int(broker) for broker in brokers) for partition, brokers in value.items()}
+        return {int(partition): tuple(_number(broker, "a replica") for broker in brokers) for partition, brokers in value.items()}
     except (AssertionError, TypeError, ValueError) as error:
         raise NodeFormatError("the replicas are not lists of brokers by partition") from error
 
