@@ -20,6 +20,7 @@ What it leaves out: validation beyond the form (a handler's work), and JSON.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from jesenska.base.identifiers import NO_UUID
@@ -168,6 +169,16 @@ def _constructor(name: str, fields: list[Field]) -> object:
     return scope["__init__"]
 
 
+def _equality(kind: type[Struct]) -> Callable[[object, object], bool]:
+    """Equality written out, field by field: encoders compare structs with their defaults in every answer."""
+    same = " and ".join(f"self.{item.name} == other.{item.name}" for item in kind.fields) or "True"
+    scope: dict[str, Any] = {}
+    source = f"def __eq__(self, other):\n    return {same} if type(self) is type(other) else NotImplemented\n"
+    exec(compile(source, f"<{kind.__name__}.__eq__>", "exec"), scope)  # noqa: S102 - source made from our own declarations
+    equality: Callable[[object, object], bool] = scope["__eq__"]
+    return equality
+
+
 class Struct(metaclass=_StructType):
     """A value with declared fields; two are equal if all their fields are."""
 
@@ -179,9 +190,10 @@ class Struct(metaclass=_StructType):
             raise TypeError(f"{type(self).__name__} has no field {next(iter(fields))}")
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
-            return NotImplemented
-        return all(getattr(self, item.name) == getattr(other, item.name) for item in self.fields)
+        kind = type(self)
+        equality = _equality(kind)
+        setattr(kind, "__eq__", equality)  # noqa: B010 - this class's own from now on
+        return equality(self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
