@@ -78,11 +78,11 @@ def _differences(ours: Struct, theirs: dict[str, Any], version: int, path: str =
     return found
 
 
-def _random_value(item: Field, kind: Any, version: int, source: random.Random, depth: int) -> Any:
+def random_value(item: Field, kind: Any, version: int, source: random.Random, depth: int) -> Any:
     if isinstance(kind, Array):
-        return [_random_value(item, kind.element, version, source, depth + 1) for _ in range(source.randrange(4 if depth < 4 else 2))]
+        return [random_value(item, kind.element, version, source, depth + 1) for _ in range(source.randrange(4 if depth < 4 else 2))]
     if isinstance(kind, type):
-        return _random_struct(kind, version, source, depth + 1)
+        return random_struct(kind, version, source, depth + 1)
     assert isinstance(kind, Type)
     if kind in _BITS:
         return source.randrange(-(2 ** (_BITS[kind] - 1)), 2 ** (_BITS[kind] - 1))
@@ -99,7 +99,7 @@ def _random_value(item: Field, kind: Any, version: int, source: random.Random, d
     return source.random() < 0.5
 
 
-def _random_struct(kind: type[Struct], version: int, source: random.Random, depth: int = 0) -> Any:
+def random_struct(kind: type[Struct], version: int, source: random.Random, depth: int = 0) -> Any:
     values: dict[str, Any] = {}
     for item in kind.fields:
         if not item.present(version) or (item.tag is not None and source.random() < 0.5):
@@ -107,7 +107,7 @@ def _random_struct(kind: type[Struct], version: int, source: random.Random, dept
         if item.null_allowed(version) and source.random() < 0.25:
             values[item.name] = None
         else:
-            values[item.name] = _random_value(item, item.type, version, source, depth)
+            values[item.name] = random_value(item, item.type, version, source, depth)
     return kind(**values)
 
 
@@ -135,7 +135,7 @@ def test_our_messages_are_read_and_written_byte_for_byte_by_kafka(judge: Judge, 
     for version in range(max(low, api.min_version), min(high, api.max_version) + 1):
         for kind, message in _pairs(api):
             for seed in range(CASES):
-                ours = _random_struct(message, version, random.Random(f"{seed}-{version}"))
+                ours = random_struct(message, version, random.Random(f"{seed}-{version}"))
                 data = encode(ours, version)
                 assert judge.again(kind, api.key, version, data) == data, f"{message.__name__} {version} seed {seed}"
                 assert _differences(ours, judge.as_json(kind, api.key, version, data), version) == []
