@@ -38,6 +38,7 @@ from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import read_header
+from jesenska.records.record import Record
 from jesenska.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Bytes of the log that are read at once while a partition's groups are loaded.
-_LOAD_BYTES = 1024 * 1024
-#: Records taken in between two turns of the loop.
+_LOAD_BYTES = 4 * 1024 * 1024
+#: Between two turns of the loop: records whose keys are looked at, and records taken in.
+_LOAD_KEYS = 2000
 _LOAD_RECORDS = 200
 
 #: A token of an event: called with the coordinator's answer.
@@ -158,7 +160,7 @@ class Groups:
     async def _load(self, loaded: _Loaded) -> None:
         log = loaded.partition.log
         assert log is not None
-        begun, count = self._broker.clock.monotonic(), 0
+        begun, count, unread = self._broker.clock.monotonic(), 0, 0
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
             region = log.read(offset, _LOAD_BYTES, end).region
@@ -169,27 +171,40 @@ class Groups:
             finally:
                 region.release()
             moved = offset
+            newest: dict[bytes | None, Record] = {}
             for position, header in iter_headers(data):
                 moved = header.next_offset
                 if header.is_control or header.last_offset < offset:
                     continue
-                for record in decode_batch(data, position, header=header):
-                    try:
-                        found = read_record(record.key, record.value)
-                    except (CorruptMessageError, InvalidRecordError) as error:
-                        logger.error("%s at offset %d: %s; the record is passed over", loaded.partition.topic_partition, record.offset, error)
-                        continue
-                    if found is not None:
-                        loaded.coordinator.replay(found, self._broker.clock.now_ms())
-                    count += 1
-                    if count % _LOAD_RECORDS == 0:
-                        await asyncio.sleep(0)
+                records = decode_batch(data, position, header=header)
+                for record in records:
+                    newest.pop(record.key, None)
+                    newest[record.key] = record
+                count += len(records)
+                unread += len(records)
+                if unread >= _LOAD_KEYS:
+                    unread = 0
+                    await asyncio.sleep(0)
+            # Only the newest record of a key counts, and most keys come again and again.
+            for number, record in enumerate(newest.values()):
+                self._replay(loaded, record)
+                if number % _LOAD_RECORDS == 0:
+                    await asyncio.sleep(0)
             if moved == offset:
                 break
             offset = moved
         self._finish_loading(loaded)
         seconds = self._broker.clock.monotonic() - begun
         logger.info("%s: groups loaded from %d records in %.2f s", loaded.partition.topic_partition, count, seconds)
+
+    def _replay(self, loaded: _Loaded, record: Record) -> None:
+        try:
+            found = read_record(record.key, record.value)
+        except (CorruptMessageError, InvalidRecordError) as error:
+            logger.error("%s at offset %d: %s; the record is passed over", loaded.partition.topic_partition, record.offset, error)
+            return
+        if found is not None:
+            loaded.coordinator.replay(found, self._broker.clock.now_ms())
 
     def _finish_loading(self, loaded: _Loaded) -> None:
         loaded.coordinator.finish_replay(self._broker.clock.now_ms())
