@@ -67,8 +67,8 @@ class WantedPartition:
         self.current_leader_epoch = current_leader_epoch
         self.max_bytes = max_bytes
         self.partition: Partition | None = None
-        #: Why there is no partition.
-        self.error: KafkaError | None = None
+        #: Why there is no partition. A class and not an error: what was raised holds on to the frames of the fetch that it was raised in.
+        self.error: type[KafkaError] | None = None
 
 
 class SessionPartition(WantedPartition):

@@ -163,9 +163,9 @@ class _FullFetch(_Fetch):
             for part in asked.partitions:
                 wanted = make(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes)
                 if topic is None:
-                    wanted.error = UnknownTopicIdError() if by_id else UnknownTopicOrPartitionError()
+                    wanted.error = UnknownTopicIdError if by_id else UnknownTopicOrPartitionError
                 elif not 0 <= part.partition < len(topic.partitions):
-                    wanted.error = UnknownTopicOrPartitionError()
+                    wanted.error = UnknownTopicOrPartitionError
                 else:
                     wanted.partition = topic.partitions[part.partition]
                 items.append(wanted)
@@ -319,14 +319,14 @@ def _resolve(view: ClusterView, wanted: SessionPartition, by_id: bool) -> None:
     if by_id and not wanted.topic:
         found = view.by_id.get(wanted.topic_id)
         if found is None:
-            wanted.error = UnknownTopicIdError()
+            wanted.error = UnknownTopicIdError
             return
         wanted.topic = found.name
     topic = view.topics.get(wanted.topic)
     if topic is None or not 0 <= wanted.index < len(topic.partitions):
-        wanted.error = UnknownTopicOrPartitionError()
+        wanted.error = UnknownTopicOrPartitionError
     elif by_id and wanted.topic_id != topic.topic_id:
-        wanted.error = InconsistentTopicIdError()
+        wanted.error = InconsistentTopicIdError
     else:
         wanted.partition = topic.partitions[wanted.index]
 
