@@ -15,6 +15,8 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
 from jesenska.cli.configuration import broker_config
 from jesenska.config.layers import BrokerConfig
+from jesenska.log.checkpoints import RECOVERY_POINTS, OffsetCheckpoint
+from jesenska.log.files import FileLayer
 from jesenska.log.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
@@ -112,11 +114,12 @@ class Facts:
 
 async def judge(root: Path, facts: Facts, told: Told, *, again: bool) -> None:
     """AssertionError, or what the broker raises, where something is missing. `again`: what recovery has made starts a second time."""
+    known = OffsetCheckpoint(root / RECOVERY_POINTS, FileLayer()).read()
     for turn in range(1 + again):
         broker = Broker(_config(root))
         try:
             await broker.start()
-            await _compare(broker, facts, told, write=turn == 0)
+            await _compare(broker, facts, told, known, write=turn == 0)
         finally:
             await broker.stop()
 
@@ -131,7 +134,7 @@ def _config(root: Path) -> BrokerConfig:
     return broker_config(defaults=defaults, overrides=[f"{name}={value}" for name, value in SETTINGS.items()], environment={})
 
 
-async def _compare(broker: Broker, facts: Facts, told: Told, *, write: bool) -> None:
+async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPartition, int], *, write: bool) -> None:
     topics = broker.view.topics
     missing = facts.made - told.doomed - topics.keys()
     assert not missing, f"topics are lost: {sorted(missing)}"
@@ -148,7 +151,7 @@ async def _compare(broker: Broker, facts: Facts, told: Told, *, write: bool) -> 
     for name in (KEPT, OLD, TRIMMED):
         for partition in topics[name].partitions if name in topics else ():
             assert partition.log is not None
-            newest.update(_compare_log(partition.log, facts, told))
+            newest.update(_compare_log(partition.log, facts, told, holes=not known.get(partition.topic_partition)))
     await _compare_groups(broker, facts)
     for (key, producer_id), item in facts.last_batches.items():
         # A producers' snapshot has Kafka's format, which keeps the newest batch of each: an older one may be forgotten.
@@ -170,8 +173,8 @@ async def _compare(broker: Broker, facts: Facts, told: Told, *, write: bool) -> 
         assert log.append(memoryview(batch), [read_header(batch)], topics[KEPT].partitions[0].leader_epoch, broker.clock.now_ms()).base_offset == end
 
 
-def _compare_log(log: PartitionLog, facts: Facts, told: Told) -> dict[tuple[TopicPartition, int], int]:
-    """Also gives where the newest batch of each producer begins."""
+def _compare_log(log: PartitionLog, facts: Facts, told: Told, *, holes: bool) -> dict[tuple[TopicPartition, int], int]:
+    """Gives where the newest batch of each producer begins. `holes`: without a recovery point records may be missing before others that nobody was told of."""
     newest: dict[tuple[TopicPartition, int], int] = {}
     key = log.topic_partition
     start = facts.starts.get(key, 0)
@@ -186,7 +189,7 @@ def _compare_log(log: PartitionLog, facts: Facts, told: Told) -> dict[tuple[Topi
         finally:
             region.release()
         for position, header in iter_headers(data):
-            assert offset <= start or header.base_offset <= offset, f"{key}: there is a hole from {offset} to {header.base_offset}"
+            assert holes or offset <= start or header.base_offset <= offset, f"{key}: there is a hole from {offset} to {header.base_offset}"
             for record in decode_batch(data, position, header=header):
                 found[record.offset] = bytes(record.value or b"")
             newest[key, header.producer_id] = header.base_offset

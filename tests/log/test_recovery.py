@@ -102,6 +102,22 @@ def test_empty_segment_behind_a_hole_stays_where_the_hole_may_be_meant(tmp_path:
             assert harness.open(clean=False).log_end_offset == end
 
 
+def test_segments_behind_batches_that_are_lost_go_unless_nobody_knows_what_was_synced(tmp_path: Path) -> None:
+    for name, recovery_point, kept in (("known-0", 1, False), ("unknown-0", 0, True)):
+        with LogHarness(tmp_path / name, SMALL) as harness:
+            filled(harness)
+            whole = harness.log.active_segment.file.path.read_bytes()
+            end = harness.log.log_end_offset
+            lost = lose_the_batches_before_the_last_segment(harness, whole)
+            log = harness.open(clean=False, recovery_point=recovery_point)
+            assert log.log_end_offset == (end if kept else lost)
+            assert (f"lost from {lost} on" in " ".join(harness.notes)) is not kept
+            # What is missing can be sent again, and so can what was behind it.
+            if not kept:
+                for sequence in range(lost, end):
+                    assert harness.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=sequence)).base_offset == sequence
+
+
 def lose_the_batches_before_the_last_segment(harness: LogHarness, left_of_it: bytes) -> int:
     """Kills it, cuts the last batch off the last segment but one and leaves some bytes of the last; gives the first lost offset."""
     before, last = harness.log.segments[-2:]

@@ -11,8 +11,10 @@ Both kinds of corruption end at the same place: bytes that are missing (the batc
 blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is kept; nothing after it is, even if it looks whole, since
 a hole in the offsets would be a lie.
 
-A file may also have been cut by the crash exactly between two batches, which shows only in the name of the next segment. If that one is empty it goes,
-so that the log ends where its records do: behind a hole at the end readers would wait for records that never come. If it holds records they are kept.
+A file may also have been cut by the crash exactly between two batches, which shows only in the name of the next segment. Above a recovery point that is
+known, segments behind such a hole go, too: nobody was told that they are synced, and an idempotent producer could not send again what is missing
+before them. Where the hole may be meant (compaction, retention, records that were synced) they stay; but not an empty one at the end, behind
+which readers would wait for records that never come.
 
 A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of interrupted work are
 settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction) takes its place.
@@ -347,22 +349,23 @@ class LogLoader:
             result = rebuild_segment(segment, self._files, epochs, self._progress)
             segment.file.close()
             ends.append(result.next_offset)
-            follows = index + 1 == len(segments) or result.next_offset <= segments[index + 1].base_offset
+            following = segments[index + 1].base_offset if index + 1 < len(segments) else result.next_offset
             if result.fault is not None:
                 self._notes.append(f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}")
-            if result.fault is not None or not follows:
+            is_hole = following > result.next_offset and 0 < self._recovery_point <= result.next_offset and self._is_loss(result.next_offset)
+            if result.fault is not None or following < result.next_offset or is_hole:
                 for later in segments[index + 1 :]:
-                    self._drop(later, "since an earlier segment was cut")
+                    self._drop(later, f"since the records before it are lost from {result.next_offset} on")
                 segments = segments[: index + 1]
                 break
-        while len(ends) > 1 and self._is_behind_a_hole(segments[-1], ends[-2]):
+        while len(ends) > 1 and not segments[-1].size_bytes and segments[-1].base_offset > ends[-2] and self._is_loss(ends[-2]):
             self._drop(segments.pop(), f"since the records before it are lost from {ends[-2]} on")
             ends.pop()
         return segments
 
-    def _is_behind_a_hole(self, segment: LogSegment, end: int) -> bool:
-        """An empty segment that begins later than the one before it ends. Where retention or compaction may have made the hole, it stays."""
-        return segment.size_bytes == 0 and segment.base_offset > end and end not in self._deleted and not self._config.compact
+    def _is_loss(self, end: int) -> bool:
+        """False where retention or compaction may have made the hole that begins at an offset."""
+        return end not in self._deleted and not self._config.compact
 
     def _check_indexes(self, segments: list[LogSegment]) -> None:
         """Builds anew what is missing or makes no sense on sight; the content of an index is looked at when it is first needed."""
