@@ -12,6 +12,7 @@ from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import AppendResult, PartitionLog
 from jesenska.log.recovery import LogLoader
 from jesenska.log.segment_file import OpenFiles
+from jesenska.log.time_lookup import TimestampOffset
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batches
 from jesenska.records.encode import encode_batch
@@ -97,6 +98,22 @@ class LogHarness:
             return self.files.pread(result.region.file.fileno(), result.region.size_bytes, result.region.position)
         finally:
             result.region.release()
+
+    def first_at_or_after(self, timestamp_ms: int) -> TimestampOffset | None:
+        lookup = self.log.time_lookup()
+        try:
+            return lookup.first_at_or_after(timestamp_ms)
+        finally:
+            lookup.close()
+            lookup.done()
+
+    def first_of_largest(self) -> TimestampOffset | None:
+        lookup = self.log.time_lookup()
+        try:
+            return lookup.first_of_largest()
+        finally:
+            lookup.close()
+            lookup.done()
 
     def offsets(self) -> list[int]:
         return [record.offset for record in self.records()]

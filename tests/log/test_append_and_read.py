@@ -39,7 +39,7 @@ def test_append_time_replaces_record_times(tmp_path: Path) -> None:
         result = harness.append(make_batch(2, timestamp=5), now_ms=NOW_MS + 77)
         assert result.log_append_time_ms == NOW_MS + 77
         assert [record.timestamp_ms for record in decode_batches(harness.read(0))] == [NOW_MS + 77] * 2
-        found = harness.log.offset_for_timestamp(NOW_MS + 77)
+        found = harness.first_at_or_after(NOW_MS + 77)
         assert found is not None
         assert (found.offset, found.timestamp_ms) == (0, NOW_MS + 77)
 

@@ -210,10 +210,10 @@ def test_first_record_at_or_after_a_time_equals_a_scan(
         if reopen:
             harness.reopen()
         for wanted in range(52):
-            found = harness.log.offset_for_timestamp(wanted)
+            found = harness.first_at_or_after(wanted)
             expected = next(((time, offset) for offset, time in enumerate(flat) if time >= wanted and offset >= start), None)
             assert (None if found is None else (found.timestamp_ms, found.offset)) == expected
-        newest = harness.log.offset_of_max_timestamp()
+        newest = harness.first_of_largest()
         assert newest is not None
         assert newest.timestamp_ms == max(flat)
         assert flat[newest.offset] == max(flat)

@@ -34,6 +34,7 @@ from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effec
 from jesenska.groups.records import OFFSETS_TOPIC, partition_of, read_record
 from jesenska.groups.settings import GroupSettings
 from jesenska.log.partition_log import AppendResult
+from jesenska.log.segment import ColdError
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
@@ -163,7 +164,13 @@ class Groups:
         begun, count, unread = self._broker.clock.monotonic(), 0, 0
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
-            region = log.read(offset, _LOAD_BYTES, end).region
+            try:
+                region = log.read(offset, _LOAD_BYTES, end, wait=False).region
+            except ColdError:
+                warm_up = log.warm_up(offset)
+                await self._loop.run_in_executor(self._broker.pool.executor, warm_up.run)
+                warm_up.done()
+                region = log.read(offset, _LOAD_BYTES, end).region
             if region is None:
                 break
             try:

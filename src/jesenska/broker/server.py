@@ -40,7 +40,7 @@ from jesenska.config.listeners import Listener as ConfiguredListener
 from jesenska.config.listeners import listeners_of
 from jesenska.controller.view import view_of
 from jesenska.log.background import DirectoryWriter, ThreadBackground
-from jesenska.log.files import raise_open_file_limit
+from jesenska.log.files import FileLayer, raise_open_file_limit
 from jesenska.log.log_directories import Known, LoadProgress, LogDirectories
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE, JournalError
@@ -65,9 +65,10 @@ handlers.load()
 class Broker:
     """One broker on the running event loop: `start`, then `stop`. Handlers use its public attributes."""
 
-    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None) -> None:
+    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, files: FileLayer | None = None) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
+        self._files = files
         self.random = system_random()
         self.broker_id = config.integer("broker.id")
         self._loop = asyncio.get_running_loop()
@@ -112,6 +113,7 @@ class Broker:
         paths = [Path(item) for item in self._log_dirs()]
         self.directories = LogDirectories(
             paths,
+            files=self._files,
             settings=directory_settings_of(self.config),
             background=ThreadBackground(self._background, self._loop.call_soon_threadsafe),
             writer_for=self._writer_for,

@@ -50,6 +50,22 @@ class FileLayer:
     def pread(self, descriptor: int, size_bytes: int, position: int) -> bytes:
         return os.pread(descriptor, size_bytes, position)
 
+    def pread_warm(self, descriptor: int, size_bytes: int, position: int) -> bytes | None:
+        """As `pread`, but None where that would wait for the disk: perhaps less than asked for, never nothing before the end of the file. Where the
+        system or the file system cannot tell, it waits."""
+        if not _NOWAIT:
+            return self.pread(descriptor, size_bytes, position)
+        buffer = bytearray(size_bytes)
+        try:
+            count = os.preadv(descriptor, [buffer], position, _NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            return self.pread(descriptor, size_bytes, position)
+        return bytes(buffer[:count]) if count < size_bytes else bytes(buffer)
+
     def pread_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
         """Bytes read into `buffer`; 0 at the end of the file."""
         return os.preadv(descriptor, [buffer], position)

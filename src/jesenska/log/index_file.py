@@ -16,6 +16,7 @@ import sys
 from array import array
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from jesenska.log.files import FileLayer
 
@@ -124,11 +125,20 @@ class IndexFile:
         """The index of a new segment, whose file somebody else makes: loaded, without entries."""
         self._loaded = True
 
+    def take(self, other: IndexFile) -> None:
+        """Becomes what the other one is, which describes the same file; entries are shared, since neither ever changes those of a sealed segment."""
+        self._share(other)
+        self._written, self._longer = other._written, other._longer
+        # Last, and the reverse of `unload`: if the other one is unloaded meanwhile, by its owner, this one is, too.
+        self._loaded = other._loaded
+        if not self._loaded:
+            self._clear()
+
     def unload(self) -> None:
         """Frees the memory of an index whose entries are on disk."""
         if self._loaded and self._written == self._count():
-            self._clear()
             self._loaded = False
+            self._clear()
 
     def reset(self) -> None:
         """Empty, on disk too, ready to be built anew."""
@@ -206,6 +216,13 @@ class IndexFile:
             self._files.close(descriptor)
 
     def _clear(self) -> None:
+        raise NotImplementedError
+
+    def _share(self, other: Any) -> None:
+        raise NotImplementedError
+
+    def keep(self) -> None:
+        """Its own entries, as they are now: for a copy of an active segment's index."""
         raise NotImplementedError
 
     def _count(self) -> int:

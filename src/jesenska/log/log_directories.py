@@ -349,18 +349,43 @@ class LogDirectories:
         return due_ms is not None
 
     def delete_old_segments(self, now_ms: int, only: Collection[TopicPartition] | None = None) -> None:
-        """Retention, for all partitions or some; a log whose disk fails does not keep the others from theirs. One that is busy has its turn at the next
-        tick."""
-        wanted = self.logs.items() if only is None else [(key, self.logs[key]) for key in only if key in self.logs]
+        """Retention, for all partitions or some. Times of segments that nobody has asked about since the start are read in the background first."""
+        logs = [log for log in self.logs.values() if only is None or log.topic_partition in only]
         self._retention_waits = set()
-        for topic_partition, log in wanted:
+        unknown = [segment for log in logs for segment in log.segments_of_unknown_time()]
+        if not unknown:
+            self._delete_old_segments(logs, now_ms)
+            return
+        copies = [segment.copy() for segment in unknown]
+
+        def read() -> None:
+            for copy in copies:
+                try:
+                    copy.largest_timestamp()
+                except OSError as error:
+                    logger.warning("%s: its largest timestamp could not be read: %s", copy.file.path, error)
+                finally:
+                    copy.close()
+
+        def known(outcome: BaseException | None) -> None:
+            _log_failure(outcome)
+            for segment, copy in zip(unknown, copies, strict=True):
+                with suppress(OSError):
+                    segment.learn(copy)
+            self._delete_old_segments([log for log in logs if self.logs.get(log.topic_partition) is log], now_ms)
+
+        self._background.submit(read, known)
+
+    def _delete_old_segments(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
+        """A log whose disk fails does not keep the others from theirs; one that is busy has its turn at the next tick."""
+        for log in logs:
             try:
                 renamed = log.delete_old_segments(now_ms)
             except OSError as error:
-                logger.error("%s: retention could not delete segments: %s", topic_partition, error)
+                logger.error("%s: retention could not delete segments: %s", log.topic_partition, error)
                 continue
             if log.has_queued_appends:
-                self._retention_waits.add(topic_partition)
+                self._retention_waits.add(log.topic_partition)
             self._doomed.extend((now_ms + log.config.file_delete_delay_ms, path) for path in renamed)
 
     def remove_doomed(self, now_ms: int) -> None:

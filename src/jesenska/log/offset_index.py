@@ -83,6 +83,12 @@ class OffsetIndex(IndexFile):
         self._offsets = array("I")
         self._positions = array("I")
 
+    def _share(self, other: OffsetIndex) -> None:
+        self._offsets, self._positions = other._offsets, other._positions
+
+    def keep(self) -> None:
+        self._offsets, self._positions = self._offsets[:], self._positions[:]
+
     def _count(self) -> int:
         return len(self._offsets)
 
@@ -107,4 +113,5 @@ class OffsetIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        del self._offsets[count:], self._positions[count:]
+        # New arrays: another thread may be looking into these.
+        self._offsets, self._positions = self._offsets[:count], self._positions[:count]

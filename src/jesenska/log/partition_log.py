@@ -49,6 +49,7 @@ from jesenska.log import leader_epochs as epochs_file
 from jesenska.log import partition_metadata
 from jesenska.log.append_queue import AppendQueue, PendingAppend, PendingRoll
 from jesenska.log.background import DirectoryWriter
+from jesenska.log.cold_reads import WarmUp
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import IndexWrite
 from jesenska.log.log_config import UNLIMITED, LogConfig
@@ -59,7 +60,7 @@ from jesenska.log.retention import SegmentFacts, count_deletable
 from jesenska.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFiles
 from jesenska.log.tail import LogTail, PublishedBatch
-from jesenska.log.time_lookup import TimestampOffset, first_at_or_after, first_of_largest
+from jesenska.log.time_lookup import TimeLookup
 from jesenska.records.batch import stamp_offsets
 from jesenska.records.codec import set_max_timestamp
 from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
@@ -68,6 +69,8 @@ logger = logging.getLogger(__name__)
 
 DELETE_DIRECTORY_SUFFIX = "-delete"
 _DIRECTORY_NAME_MAX = 255
+#: An offset is found in its segment, or where compaction left a gap in one of the next; farther than this a read waits for the disk.
+_WARMED_SEGMENTS_MAX = 4
 
 
 class AppendResult(NamedTuple):
@@ -449,11 +452,12 @@ class PartitionLog:
 
     # -- read -------------------------------------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, max_offset: int | None = None, minimum_one_batch: bool = True) -> ReadResult:
+    def read(self, offset: int, max_bytes: int, max_offset: int | None = None, minimum_one_batch: bool = True, wait: bool = True) -> ReadResult:
         """The region of the file from the batch that holds `offset` on: at most `max_bytes`, nothing of `max_offset` (default: the log end
         offset) or later. With `minimum_one_batch` a first batch that is larger than `max_bytes` is given whole, without it cut.
 
-        OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset."""
+        OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset. Without `wait`, ColdError where finding the region could wait for
+        the disk: then `warm_up` gets what it takes (the region's own pages are the receiver's to look after)."""
         end = self.log_end_offset
         if offset >= end or offset < self.log_start_offset:
             if offset == end:
@@ -466,7 +470,7 @@ class PartitionLog:
             position, base_offset, first_end = tail.find(offset)
         else:
             try:
-                found = self._find(offset)
+                found = self._find(offset, wait)
             except OSError as error:
                 raise self._read_error(error) from error
             if found is None:
@@ -476,7 +480,7 @@ class PartitionLog:
         if bound < end:
             if base_offset >= bound:
                 return ReadResult(None, base_offset, segment.base_offset, position, self.log_start_offset, end)
-            limit = self._bound_position(segment, bound, position)
+            limit = self._bound_position(segment, bound, position, wait)
         size_bytes = limit - position
         if size_bytes > max_bytes:
             size_bytes = max(max_bytes, first_end - position) if minimum_one_batch else max_bytes
@@ -492,47 +496,38 @@ class PartitionLog:
         """Which segment an offset belongs to."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
-    def _find(self, offset: int) -> tuple[LogSegment, int, int, int] | None:
+    def _find(self, offset: int, wait: bool = True) -> tuple[LogSegment, int, int, int] | None:
         """Segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
         segments = self.segments
         for index in range(self._segment_index(offset), len(segments)):
-            place = segments[index].find(offset)
+            place = segments[index].find(offset) if wait else segments[index].find_warm(offset)
             if place is not None:
                 return segments[index], place.position, place.base_offset, place.position + place.size_bytes
         return None
 
-    def _bound_position(self, segment: LogSegment, bound: int, position: int) -> int:
+    def warm_up(self, offset: int) -> WarmUp:
+        """What brings into memory what finding an offset takes, in another thread."""
+        index = self._segment_index(offset)
+        return WarmUp(self.segments[index : index + _WARMED_SEGMENTS_MAX], offset)
+
+    def _bound_position(self, segment: LogSegment, bound: int, position: int, wait: bool) -> int:
         """The end of what lies below `bound` in a segment."""
         if segment is self._tail.segment and bound > self._tail.first_offset:
             return self._tail.position_of(bound)
-        found = segment.find(bound)
+        found = segment.find(bound) if wait else segment.find_warm(bound)
         return segment.size_bytes if found is None else max(found.position, position)
 
     # -- time -------------------------------------------------------------------------------------------------------------------------------
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record whose timestamp is at least `timestamp_ms`; None if there is none. Looks into one batch."""
-        return first_at_or_after(self.segments, self.log_start_offset, timestamp_ms)
+    def time_lookup(self) -> TimeLookup:
+        """For questions about times, asked in another thread."""
+        return TimeLookup(self.segments, self.log_start_offset, self._files)
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the largest timestamp of the log; None if no record has one."""
-        return first_of_largest(self.segments)
-
-    def segment_starts_before(self, timestamp_ms: int, limit: int, end_offset: int) -> list[int]:
-        """Old style, as ListOffsets 0 asks: first offsets of the segments whose files were last written at or before a time, newest first, at
-        most `limit`; -1 for all of them and the end, -2 for the first one only."""
-        starts = [max(segment.base_offset, self.log_start_offset) for segment in self.segments]
-        times: list[float] = [self._files.modified_ms(segment.file.path) for segment in self.segments]
-        if self._active.size_bytes:
-            starts.append(end_offset)
-            times.append(float("inf"))
-        if timestamp_ms == -1:
-            count = len(starts)
-        elif timestamp_ms == -2:
-            count = 1
-        else:
-            count = sum(1 for written_ms in times if written_ms <= timestamp_ms)
-        return starts[:count][::-1][: max(limit, 0)]
+    def segments_of_unknown_time(self) -> list[LogSegment]:
+        """Sealed segments whose largest timestamp is needed (for retention) and would have to be read."""
+        if not self.config.delete or self.config.retention_ms < 0:
+            return []
+        return [segment for segment in self.segments[:-1] if not segment.knows_its_time]
 
     # -- leader epochs ----------------------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
+from threading import Lock
 from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError
@@ -48,6 +49,10 @@ _HEADER_CHUNK_BYTES = 64 * 1024
 _PLACE = Struct(f">qi{LAST_OFFSET_DELTA_OFFSET - LENGTH_OVERHEAD}xi")
 
 
+class ColdError(Exception):
+    """What has to be read for an answer may not be in memory, so reading it could wait for the disk."""
+
+
 class BatchPlace(NamedTuple):
     """Where a batch stands in its segment."""
 
@@ -63,7 +68,9 @@ def file_name(offset: int, suffix: str) -> str:
 
 class LogSegment:
     __slots__ = (
+        "_config",
         "_files",
+        "_guard",
         "_timestamps_known",
         "base_offset",
         "bytes_since_index_entry",
@@ -93,7 +100,10 @@ class LogSegment:
         size_bytes: int = 0,
     ) -> None:
         self._files = files
+        self._config = config
         self.base_offset = base_offset
+        #: Held by another thread that reads or mends the index files of this segment, through a copy of it.
+        self._guard: Lock | None = None
         self.file = SegmentFile(directory / file_name(base_offset, LOG_SUFFIX), files, open_files, self.unload_indexes)
         self.offset_index = OffsetIndex(directory / file_name(base_offset, INDEX_SUFFIX), base_offset, config.segment_index_bytes, files)
         self.time_index = TimeIndex(directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes, files)
@@ -225,6 +235,54 @@ class LogSegment:
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
         return self._files.pread(self.file.handle().fileno(), size_bytes, position)
 
+    def find_warm(self, offset: int) -> BatchPlace | None:
+        """As `find`, with what is in memory; ColdError if that may not be enough."""
+        if not self.size_bytes:
+            return None
+        if not (self.file.is_open and self.offset_index.is_loaded):
+            raise ColdError
+        return self._scan(self.offset_index.lookup(offset), offset, warm=True)
+
+    def copy(self) -> LogSegment:
+        """The segment for another thread to read while this one goes on: with a file of its own, and the entries that are known now. A copy of the active
+        segment is made by the owner, one of a sealed segment by anybody; its owner closes it."""
+        copy = LogSegment(
+            self.file.path.parent,
+            self.base_offset,
+            self._config,
+            self._files,
+            OpenFiles(self._files, 1),
+            created_ms=self.created_ms,
+            size_bytes=self.size_bytes,
+        )
+        copy.file.path = self.file.path
+        copy._guard = self.offset_index.lock
+        if self.offset_index.is_loaded and self.time_index.is_loaded:
+            copy.offset_index.take(self.offset_index)
+            copy.time_index.take(self.time_index)
+            if not self.is_sealed:
+                copy.offset_index.keep()
+                copy.time_index.keep()
+        copy.is_sealed = self.is_sealed
+        copy._take_timestamps(self)
+        return copy
+
+    def learn(self, copy: LogSegment) -> None:
+        """Takes over what a copy of a sealed segment has read."""
+        if not self.is_sealed or copy.size_bytes != self.size_bytes:
+            return
+        if not self._timestamps_known:
+            self._take_timestamps(copy)
+        if copy.offset_index.is_loaded and copy.time_index.is_loaded and not self.offset_index.is_loaded:
+            # The file's place in the cache decides how long the entries stay.
+            self.file.handle()
+            self.offset_index.take(copy.offset_index)
+            self.time_index.take(copy.time_index)
+
+    def _take_timestamps(self, other: LogSegment) -> None:
+        self._timestamps_known = other._timestamps_known
+        self.first_timestamp, self.max_timestamp, self.max_timestamp_offset = other.first_timestamp, other.max_timestamp, other.max_timestamp_offset
+
     def place_at(self, position: int) -> BatchPlace | None:
         """The batch that begins at a position; None at the end."""
         return self._scan(position, -1)
@@ -262,6 +320,12 @@ class LogSegment:
 
     def check_indexes(self) -> bool:
         """Loads the indexes; where they make no sense for this file they are built anew from the headers, and the answer is False."""
+        if self._guard is None:
+            return self._check_indexes()
+        with self._guard:
+            return self._check_indexes()
+
+    def _check_indexes(self) -> bool:
         try:
             last_offset, last_time = self.offset_index.last(), self.time_index.last()
             if (last_offset is None or last_offset[1] < self.size_bytes) and (last_time is None or last_time[1] >= self.base_offset):
@@ -283,14 +347,17 @@ class LogSegment:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
             self.trim()
 
-    def _scan(self, position: int, offset: int) -> BatchPlace | None:
+    def _scan(self, position: int, offset: int, warm: bool = False) -> BatchPlace | None:
         end = self.size_bytes
         if position >= end:
             return None
         descriptor = self.file.handle().fileno()
         unpack = _PLACE.unpack_from
+        read = self._files.pread_warm if warm else self._files.pread
         while position < end:
-            chunk = self._files.pread(descriptor, min(_SCAN_BYTES, end - position), position)
+            chunk = read(descriptor, min(_SCAN_BYTES, end - position), position)
+            if chunk is None or (warm and len(chunk) < _PLACE.size <= end - position):
+                raise ColdError
             limit = len(chunk) - _PLACE.size
             if limit < 0:
                 raise CorruptMessageError(f"{self.file.path} ends in a part of a batch at position {position}.")
@@ -324,10 +391,20 @@ class LogSegment:
 
     # -- time -------------------------------------------------------------------------------------------------------------------------------
 
+    @property
+    def knows_its_time(self) -> bool:
+        """True if `largest_timestamp` needs no file."""
+        return self._timestamps_known
+
     def largest_timestamp(self) -> int:
         """Largest timestamp of the segment's records, -1 if they have none; read from the time index the first time."""
         if not self._timestamps_known:
-            self.load_timestamps()
+            newest = self.time_index.peek_last() if self.is_sealed and self.time_index.exists() else None
+            if newest is not None:
+                self.max_timestamp, self.max_timestamp_offset = newest
+                self._timestamps_known = True
+            else:
+                self.load_timestamps()
         return self.max_timestamp
 
     def retention_timestamp(self) -> int:

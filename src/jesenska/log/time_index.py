@@ -13,12 +13,15 @@ Writing in bunches, and what a crash leaves: as in offset_index.
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_left, bisect_right
+from struct import Struct
 
 from jesenska.log.index_file import CorruptIndexError, IndexFile, big_endian, goes_up
 
 ENTRY_BYTES = 12
+_ENTRY = Struct(">qi")
 
 
 class TimeIndex(IndexFile):
@@ -56,6 +59,20 @@ class TimeIndex(IndexFile):
         index = bisect_right(self._timestamps, timestamp)
         return self.base_offset + self._offsets[index - 1] if index else self.base_offset
 
+    def peek_last(self) -> tuple[int, int] | None:
+        """The newest entry as it stands at the end of the file of a sealed segment, without the others; None if there is none that makes sense."""
+        if self.is_loaded:
+            return self.last()
+        descriptor = self._files.open(self.path, os.O_RDONLY)
+        try:
+            size_bytes = self._files.size(descriptor)
+            if size_bytes < ENTRY_BYTES or size_bytes % ENTRY_BYTES:
+                return None
+            timestamp, relative = _ENTRY.unpack(self._files.pread(descriptor, ENTRY_BYTES, size_bytes - ENTRY_BYTES))
+        finally:
+            self._files.close(descriptor)
+        return (timestamp, self.base_offset + relative) if timestamp > 0 and relative >= 0 else None
+
     def last(self) -> tuple[int, int] | None:
         """The newest entry (timestamp, offset)."""
         if not self.is_loaded:
@@ -76,6 +93,12 @@ class TimeIndex(IndexFile):
     def _clear(self) -> None:
         self._timestamps = array("q")
         self._offsets = array("I")
+
+    def _share(self, other: TimeIndex) -> None:
+        self._timestamps, self._offsets = other._timestamps, other._offsets
+
+    def keep(self) -> None:
+        self._timestamps, self._offsets = self._timestamps[:], self._offsets[:]
 
     def _count(self) -> int:
         return len(self._timestamps)
@@ -105,4 +128,5 @@ class TimeIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        del self._timestamps[count:], self._offsets[count:]
+        # New arrays: another thread may be looking into these.
+        self._timestamps, self._offsets = self._timestamps[:count], self._offsets[:count]

@@ -135,6 +135,7 @@ class Partition:
             for watcher in watchers:
                 watcher.changed()
 
-    def read(self, offset: int, max_bytes: int, current_leader_epoch: int, minimum_one_batch: bool) -> ReadResult:
-        """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log."""
-        return self.leader_log(current_leader_epoch).read(offset, max_bytes, self.high_watermark, minimum_one_batch)
+    def read(self, offset: int, max_bytes: int, current_leader_epoch: int, minimum_one_batch: bool, wait: bool = True) -> ReadResult:
+        """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log, ColdError where that could wait for the disk and
+        is not to."""
+        return self.leader_log(current_leader_epoch).read(offset, max_bytes, self.high_watermark, minimum_one_batch, wait)

@@ -19,6 +19,9 @@ those are read that have something new, in the session's order.
 A topic that is not known: by name UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. A session remembers the name of an id; if that name belongs to another
 topic now, INCONSISTENT_TOPIC_ID.
 
+Nothing here waits for the disk: where finding an offset could (its index is not loaded, pages are not in memory) the pool gets what it takes, and the fetch is
+tried again; the pages of the records themselves are looked after when the answer is known.
+
 Left out: versions 0-3 (message sets), followers, preferred read replicas.
 """
 
@@ -28,12 +31,21 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, InconsistentTopicIdError, KafkaError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from jesenska.base.errors import (
+    ErrorCode,
+    InconsistentTopicIdError,
+    KafkaError,
+    RequestTimedOutError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
 from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, SessionPartition, WantedPartition
 from jesenska.log.files import probe_cold, read_ahead
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.segment import ColdError
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
     FetchRequestTopic,
@@ -53,12 +65,14 @@ _FIRST_WITH_LEADERS = 12
 _FIRST_WITH_IDS = 13
 _FIRST_WITH_ENDPOINTS = 16
 _MAX_WAIT_MS = 2**31 - 1
+#: How often the pool may bring into memory what one fetch needs before the fetch waits for the disk.
+_WARM_UPS_MAX = 3
 
 
 class _Fetch:
     """A fetch in work: reads what there is, or waits for more (a `waiting.Waiter`). Subclasses know which partitions, and what the answer looks like."""
 
-    __slots__ = ("_broker", "_context", "_moved", "_regions", "max_bytes", "min_bytes")
+    __slots__ = ("_broker", "_cold", "_context", "_max_wait_ms", "_moved", "_regions", "_until", "_waits", "_warmed", "max_bytes", "min_bytes")
 
     def __init__(self, broker: Broker, request: FetchRequest, context: Context) -> None:
         self._broker = broker
@@ -67,9 +81,19 @@ class _Fetch:
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._moved = False
         self._regions: list[FileRegion] = []
+        #: What the last read could not find without perhaps waiting for the disk.
+        self._cold: list[tuple[PartitionLog, int]] = []
+        self._warmed = 0
+        self._waits = False
+        self._max_wait_ms = request.max_wait_ms
+        self._until: float | None = None
 
     def read(self) -> tuple[int, bool]:
         """Reads what there is now: its bytes of records, and whether it must be answered whatever else comes."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Waits for more than there is, in the waiting room."""
         raise NotImplementedError
 
     def response(self) -> FetchResponse:
@@ -118,13 +142,87 @@ class _Fetch:
             for region in cold:
                 read_ahead(region)
 
-        self._broker.pool.submit(read_all, finish)
+        try:
+            self._broker.pool.submit(read_all, finish)
+        except RequestTimedOutError:
+            return False  # too much waits for the pool already: this answer waits for the disk itself
         return True
+
+    def cold(self, wanted: WantedPartition) -> None:
+        """The read of a partition could wait for the disk."""
+        assert wanted.partition is not None
+        assert wanted.partition.log is not None
+        self._cold.append((wanted.partition.log, wanted.fetch_offset))
+
+    def begin(self) -> Outcome:
+        """Answers, or sees to it that there is an answer later."""
+        total, ends = self.read()
+        if self._cold:
+            self._warm_up()
+            return LATER
+        if total >= self.min_bytes or ends or self._max_wait_ms <= 0 or not self.can_wait():
+            response = self.response()
+            if total and self.warm(response, self._context.answer):
+                return LATER
+            return response
+        self.release()
+        self.wait()
+        return LATER
+
+    def can_wait(self) -> bool:
+        """True if there is anything to wait for."""
+        return True
+
+    def _warm_up(self) -> None:
+        """Has what the last read needs brought into memory, then reads again. After a few rounds, or if the pool is overloaded, it waits for the disk."""
+        self.release()
+        cold, self._cold = self._cold, []
+        self._warmed += 1
+        self._waits = self._warmed >= _WARM_UPS_MAX
+        if self._until is None:
+            self._until = self._broker.clock.monotonic() + min(self._max_wait_ms, _MAX_WAIT_MS) / 1000
+        warm_ups = [log.warm_up(offset) for log, offset in cold]
+
+        def run() -> None:
+            for warm_up in warm_ups:
+                warm_up.run()
+
+        def finish() -> None:
+            for warm_up in warm_ups:
+                warm_up.done()
+            if not self._context.gone:
+                self._again()
+
+        try:
+            self._broker.pool.submit(run, finish)
+        except RequestTimedOutError:
+            self._waits = True
+            self._again()
+
+    def _again(self) -> None:
+        total, ends = self.read()
+        if self._cold:
+            self._warm_up()
+        elif total >= self.min_bytes or ends or self.seconds_left() <= 0 or not self.can_wait():
+            self._answer()
+        else:
+            self._waits, self._warmed = False, 0
+            self.release()
+            self.wait()
+
+    def seconds_left(self) -> float:
+        """How much longer it may wait."""
+        if self._until is None:
+            return min(self._max_wait_ms, _MAX_WAIT_MS) / 1000
+        return self._until - self._broker.clock.monotonic()
 
     # --- waiting ------------------------------------------------------------------------------------------------------------------------
 
     def try_complete(self) -> bool:
         total, ends = self.read()
+        if self._cold:
+            self._warm_up()
+            return True
         if total < self.min_bytes and not ends:
             self.release()
             return False
@@ -132,8 +230,12 @@ class _Fetch:
         return True
 
     def expire(self) -> None:
+        self._until = 0.0
         self.read()
-        self._answer()
+        if self._cold:
+            self._warm_up()
+        else:
+            self._answer()
 
     def _answer(self) -> None:
         if self._context.gone:
@@ -186,9 +288,12 @@ class _FullFetch(_Fetch):
                     if partition is None:
                         assert wanted.error is not None
                         raise wanted.error
-                    result = partition.read(wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0)
+                    result = partition.read(wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0, self._waits)
                 except KafkaError as error:
                     ends = self.refused(wanted, answer, error) or ends
+                    continue
+                except ColdError:
+                    self.cold(wanted)
                     continue
                 answer.high_watermark = partition.high_watermark
                 answer.last_stable_offset = partition.last_stable_offset
@@ -210,8 +315,14 @@ class _FullFetch(_Fetch):
             response.session_id = self._begins(self)
         return response
 
-    def watched(self) -> list[TopicPartition]:
+    def _watched(self) -> list[TopicPartition]:
         return [wanted.partition.topic_partition for _, items in self._plan for wanted in items if wanted.partition is not None]
+
+    def can_wait(self) -> bool:
+        return any(wanted.partition is not None for _, items in self._plan for wanted in items)
+
+    def wait(self) -> None:
+        self._context.connection.on_abandoned = self._broker.waiting.add(self, self._watched(), self.seconds_left())
 
     def begin_session(self, is_privileged: bool) -> int:
         """Remembers what was asked and what is answered; the session's id, 0 if there is no room for one."""
@@ -260,12 +371,15 @@ class _SessionFetch(_Fetch):
                         assert wanted.error is not None
                         raise wanted.error
                 self._found.append((wanted, answer))
-                result = partition.read(wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0)
+                result = partition.read(wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0, self._waits)
             except KafkaError as error:
                 if self.refused(wanted, answer, error):
                     ends = True
                 else:
                     unknown.append((wanted, answer))
+                continue
+            except ColdError:
+                self.cold(wanted)
                 continue
             answer.high_watermark = partition.high_watermark
             answer.last_stable_offset = partition.last_stable_offset
@@ -299,7 +413,11 @@ class _SessionFetch(_Fetch):
             last.partitions.append(answer)
         return self.completed(FetchResponse(session_id=session.session_id, responses=responses))
 
-    def watch(self) -> None:
+    def wait(self) -> None:
+        self._watch()
+        self._context.connection.on_abandoned = self._broker.waiting.add(self, (self._session,), self.seconds_left())
+
+    def _watch(self) -> None:
         """What is ready, and has less than was asked for, wakes this fetch when there is more of it."""
         for wanted in self._session.ready():
             if wanted.partition is not None:
@@ -308,7 +426,7 @@ class _SessionFetch(_Fetch):
     def try_complete(self) -> bool:
         if super().try_complete():
             return True
-        self.watch()
+        self._watch()
         return False
 
 
@@ -339,45 +457,18 @@ def _now_ms(broker: Broker) -> int:
 def handle(broker: Broker, request: FetchRequest, context: Context) -> Outcome:
     epoch, session_id = request.session_epoch, request.session_id
     if epoch == FINAL_EPOCH and session_id == NO_SESSION:
-        return _fetch_fully(broker, request, context, None)
+        return _FullFetch(broker, request, context, None).begin()
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         broker.fetch_sessions.end(session_id)
         if epoch == FINAL_EPOCH:
-            return _fetch_fully(broker, request, context, None)
+            return _FullFetch(broker, request, context, None).begin()
         is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
-        return _fetch_fully(broker, request, context, lambda fetch: fetch.begin_session(is_follower))
+        return _FullFetch(broker, request, context, lambda fetch: fetch.begin_session(is_follower)).begin()
     session = broker.fetch_sessions.proceed(
         session_id, epoch, context.version >= _FIRST_WITH_IDS, request.topics, request.forgotten_topics_data, _now_ms(broker)
     )
     if isinstance(session, ErrorCode):
         return FetchResponse(error_code=session)
     if session.closed:
-        return _fetch_fully(broker, request, context, None)
-    in_session = _SessionFetch(broker, request, context, session)
-    total, ends = in_session.read()
-    if total >= in_session.min_bytes or ends or request.max_wait_ms <= 0:
-        return _answer_now(in_session, total, context)
-    in_session.release()
-    in_session.watch()
-    context.connection.on_abandoned = broker.waiting.add(in_session, (session,), min(request.max_wait_ms, _MAX_WAIT_MS) / 1000)
-    return LATER
-
-
-def _fetch_fully(broker: Broker, request: FetchRequest, context: Context, begins: Callable[[_FullFetch], int] | None) -> Outcome:
-    fetch = _FullFetch(broker, request, context, begins)
-    total, ends = fetch.read()
-    if total >= fetch.min_bytes or ends or request.max_wait_ms <= 0:
-        return _answer_now(fetch, total, context)
-    watched = fetch.watched()
-    if not watched:
-        return fetch.response()
-    fetch.release()
-    context.connection.on_abandoned = broker.waiting.add(fetch, watched, min(request.max_wait_ms, _MAX_WAIT_MS) / 1000)
-    return LATER
-
-
-def _answer_now(fetch: _Fetch, total: int, context: Context) -> Outcome:
-    response = fetch.response()
-    if total and fetch.warm(response, context.answer):
-        return LATER
-    return response
+        return _FullFetch(broker, request, context, None).begin()
+    return _SessionFetch(broker, request, context, session).begin()

@@ -16,10 +16,12 @@ index and then in the batch, which may have to be decompressed: in the pool.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, KafkaError, UnknownServerError, UnknownTopicOrPartitionError, UnsupportedVersionError
+from jesenska.base.errors import ErrorCode, KafkaError, KafkaStorageError, UnknownServerError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.log.time_lookup import TimeLookup
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k02_list_offsets import (
     ListOffsetsRequest,
@@ -31,6 +33,8 @@ from jesenska.wire.messages.k02_list_offsets import (
 
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
+
+logger = logging.getLogger(__name__)
 
 _FIRST_WITH_EPOCHS = 4
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -54,7 +58,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Out
                 partition = known.partitions[asked.partition_index]
                 partition.leader_log(asked.current_leader_epoch)
                 if not _answer_at_once(partition, asked, answer, request.isolation_level, context.version):
-                    in_pool.append((partition, asked, answer))
+                    in_pool.append((partition, partition.leader_log().time_lookup(), asked, answer))
             except KafkaError as error:
                 answer.error_code = error.code
         response.topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=answers))
@@ -62,16 +66,26 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Out
         return response
 
     def look_up() -> None:
-        for partition, asked, answer in in_pool:
+        for partition, lookup, asked, answer in in_pool:
             try:
-                _look_up(partition, asked, answer, context.version)
+                _look_up(partition, lookup, asked, answer, context.version)
             except KafkaError as error:
                 answer.error_code = error.code
+            except OSError as error:
+                logger.error("%s cannot be read: %s", partition.topic_partition, error)
+                answer.error_code = KafkaStorageError.code
             except Exception:
                 answer.error_code = UnknownServerError.code
                 raise
+            finally:
+                lookup.close()
 
-    broker.pool.submit(look_up, lambda: context.answer(response))
+    def finish() -> None:
+        for _, lookup, _, _ in in_pool:
+            lookup.done()
+        context.answer(response)
+
+    broker.pool.submit(look_up, finish)
     return LATER
 
 
@@ -104,13 +118,12 @@ def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, an
     return True
 
 
-def _look_up(partition: Partition, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, version: int) -> None:
+def _look_up(partition: Partition, lookup: TimeLookup, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, version: int) -> None:
     """Runs in the pool."""
-    log = partition.leader_log()
     if version == 0:
-        answer.old_style_offsets = log.segment_starts_before(asked.timestamp, asked.max_num_offsets, partition.high_watermark)
+        answer.old_style_offsets = lookup.starts_before(asked.timestamp, asked.max_num_offsets, partition.high_watermark)
         return
-    found = log.offset_of_max_timestamp() if asked.timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(asked.timestamp)
+    found = lookup.first_of_largest() if asked.timestamp == MAX_TIMESTAMP else lookup.first_at_or_after(asked.timestamp)
     if found is not None and found.offset < partition.high_watermark:
         answer.timestamp, answer.offset = found.timestamp_ms, found.offset
         if version >= _FIRST_WITH_EPOCHS:

@@ -1,0 +1,46 @@
+"""Reads that would wait for the disk: what they need is brought into memory by another thread, and then they are tried again.
+
+    owner's thread     read -> ColdError -> warm_up ------------> done -> read, which finds its index loaded and its pages in memory
+    another thread                              run
+
+Another thread never touches the log's own segments: it reads through copies of them (`LogSegment.copy`), and the owner takes over what they have learned.
+The pages that a look-up reads stay in the page cache; if they have been dropped again the next read is cold again, and whoever asks waits for the disk
+after a few rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jesenska.base.errors import CorruptMessageError
+from jesenska.log.segment import LogSegment
+
+
+class WarmUp:
+    """Brings what it takes to find an offset into memory: `run` in any thread, then `done` on the owner's."""
+
+    __slots__ = ("_copies", "_offset", "_segments")
+
+    def __init__(self, segments: Sequence[LogSegment], offset: int) -> None:
+        self._segments = segments
+        self._offset = offset
+        self._copies = [segment.copy() for segment in segments]
+
+    def run(self) -> None:
+        """Reads; what cannot be read is left to the next read to complain of."""
+        try:
+            for copy in self._copies:
+                if copy.find(self._offset) is not None:
+                    break
+        except (OSError, CorruptMessageError):
+            pass
+        finally:
+            for copy in self._copies:
+                copy.close()
+
+    def done(self) -> None:
+        for segment, copy in zip(self._segments, self._copies, strict=True):
+            try:
+                segment.learn(copy)
+            except OSError:
+                continue  # the segment was deleted meanwhile
