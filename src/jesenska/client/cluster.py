@@ -121,10 +121,18 @@ class Cluster:
                 open_channel(host, port, self.client_id, self._buffer, software_version=__version__, timeout_seconds=self._connect_timeout_seconds)
             )
             self._opening[address] = opening
-            opening.add_done_callback(lambda _: self._opening.pop(address, None))
-        channel = await asyncio.shield(opening)
-        self._channels[address] = channel
-        return channel
+            opening.add_done_callback(lambda opened: self._opened(address, opened))
+        return await asyncio.shield(opening)
+
+    def _opened(self, address: tuple[str, int, str], opening: asyncio.Task[Channel]) -> None:
+        """Keeps the connection even if whoever asked for it has given up meanwhile."""
+        self._opening.pop(address, None)
+        if opening.cancelled() or opening.exception() is not None:
+            return
+        if self._closed:
+            opening.result().close()
+        else:
+            self._channels[address] = opening.result()
 
     async def any_channel(self) -> Channel:
         """A connection to whichever broker answers first in the order: those known, then the bootstrap list."""
@@ -264,8 +272,11 @@ class Cluster:
 
     async def close(self) -> None:
         self._closed = True
-        for opening in list(self._opening.values()):
+        openings = list(self._opening.values())
+        for opening in openings:
             opening.cancel()
+        if openings:
+            await asyncio.wait(openings)
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
