@@ -58,7 +58,7 @@ class Ledger:
             assert self.failures == []
 
 
-async def produce(bootstrap: str, ledger: Ledger, name: str, idempotent: bool, codec: Codec, pause_seconds: float = 0.0) -> None:
+async def produce(bootstrap: str, ledger: Ledger, name: str, idempotent: bool, codec: Codec, pause_seconds: float = 0.0, partitions: int = PARTITIONS) -> None:
     """Our own client: numbers from 0 up, spread over the partitions, until told to stop; then everything is delivered. Rests after each hundred."""
     cluster = Cluster(bootstrap)
     slots = asyncio.Semaphore(_WINDOW)
@@ -77,7 +77,7 @@ async def produce(bootstrap: str, ledger: Ledger, name: str, idempotent: bool, c
             number = 0
             while not ledger.stopping.is_set():
                 await slots.acquire()
-                future = await producer.send(TOPIC, f"{name}:{number}:".encode() + bytes(number % 200), partition=number % PARTITIONS)
+                future = await producer.send(TOPIC, f"{name}:{number}:".encode() + bytes(number % 200), partition=number % partitions)
                 future.add_done_callback(lambda future, number=number: done(number, future))  # type: ignore[misc]
                 number += 1
                 if number % 100 == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
@@ -98,6 +98,26 @@ class WatchedMember(GroupConsumer):
         return found
 
 
+async def keep_reading(member: GroupConsumer, ledger: GroupLedger, stopping: Callable[[], bool]) -> None:
+    """Polls, notes, commits. Errors of rebalances and of a broker that is gone pass."""
+    group, owed = member.group_id, False
+    while not stopping():
+        try:
+            found = await member.poll(0.2, 2000)
+            for key, records in found.items():
+                ledger.has_read(group, key, [record.offset for record in records])
+            owed = owed or bool(found)
+            positions = {key: member.position(key) for key in member.assignment()}
+            if owed and positions:
+                await member.commit(positions)
+                ledger.has_committed(group, positions)
+                owed = False
+        except KafkaError as error:
+            if not error.retriable and error.code not in _REBALANCED:
+                raise
+            await asyncio.sleep(0.02)
+
+
 async def read_in_group(bootstrap: str, ledger: GroupLedger, group: str, topic: str, assignors: tuple[str, ...] = ("range",)) -> None:
     """Our own client: polls, notes, commits, until told to stop."""
     cluster = Cluster(bootstrap)
@@ -114,22 +134,7 @@ async def read_in_group(bootstrap: str, ledger: GroupLedger, group: str, topic: 
         )
         member.ledger = ledger
         async with member:
-            owed = False
-            while not ledger.stopping.is_set():
-                try:
-                    found = await member.poll(0.2, 2000)
-                    for key, records in found.items():
-                        ledger.has_read(group, key, [record.offset for record in records])
-                    owed = owed or bool(found)
-                    positions = {key: member.position(key) for key in member.assignment()}
-                    if owed and positions:
-                        await member.commit(positions)
-                        ledger.has_committed(group, positions)
-                        owed = False
-                except KafkaError as error:
-                    if not error.retriable and error.code not in _REBALANCED:
-                        raise
-                    await asyncio.sleep(0.02)
+            await keep_reading(member, ledger, ledger.stopping.is_set)
     except Exception as error:
         ledger.fail(f"{group}: {error!r}")
     finally:
