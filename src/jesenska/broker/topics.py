@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import InvalidRequestError, JesenskaError, KafkaError, KafkaStorageError, UnknownServerError
@@ -60,6 +60,8 @@ TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _INT64_MAX = 2**63 - 1
 #: Operations of one change of the tree when many partitions are touched, so that none grows without bound.
 _OPERATIONS_AT_ONCE = 1000
+#: How long the logs of many partitions are made or taken away before others have the loop.
+_SLICE_SECONDS = 0.005
 
 
 class Topics:
@@ -131,8 +133,34 @@ class Topics:
 
     # --- the view -----------------------------------------------------------------------------------------------------------------------
 
-    def _show(self, name: str) -> Topic:
-        """Puts the topic as the facts have it into the view; logs that are missing are made."""
+    async def _new_logs(self, name: str) -> dict[int, PartitionLog | None]:
+        """Makes the logs that a topic lacks, by number of the partition. Ten thousand take seconds: others are served in between."""
+        facts, config = self.facts.topics[name], self._topic_config(name)
+        shown = self._broker.view.topics.get(name)
+        first = len(shown.partitions) if shown is not None else 0
+        made: dict[int, PartitionLog | None] = {}
+        slices = self._slices()
+        for number, replicas in facts.node.replicas.items():
+            if number >= first and self._broker.broker_id in replicas:
+                made[number] = self._log(TopicPartition(name, number), facts.topic_id, config)
+                await slices()
+        return made
+
+    def _slices(self) -> Callable[[], Awaitable[None]]:
+        """To be awaited between two steps of something long: now and then it lets others have the loop."""
+        monotonic = self._broker.clock.monotonic
+        ends = monotonic() + _SLICE_SECONDS
+
+        async def between() -> None:
+            nonlocal ends
+            if monotonic() >= ends:
+                await asyncio.sleep(0)
+                ends = monotonic() + _SLICE_SECONDS
+
+        return between
+
+    def _show(self, name: str, made: Mapping[int, PartitionLog | None] | None = None) -> Topic:
+        """Puts the topic as the facts have it into the view; logs that are missing, and not among those that were `made` for it, are made."""
         facts = self.facts.topics[name]
         config = self._topic_config(name)
         before = self._broker.view.topics.get(name)
@@ -143,7 +171,10 @@ class Topics:
                 continue
             topic_partition, replicas = TopicPartition(name, number), facts.node.replicas[number]
             state = facts.partitions[number].state
-            log = self._log(topic_partition, facts.topic_id, config) if self._broker.broker_id in replicas else None
+            if made is not None and number in made:
+                log = made[number]
+            else:
+                log = self._log(topic_partition, facts.topic_id, config) if self._broker.broker_id in replicas else None
             partitions.append(
                 Partition(
                     topic_partition,
@@ -199,7 +230,7 @@ class Topics:
             plan.apply(self.facts)
             for setting in plan.config.unused():
                 logger.warning("topic %s: %s is stored, but has no effect yet: %s", request.name, setting.name, setting.reason)
-            return plan, self._show(request.name)
+            return plan, self._show(request.name, await self._new_logs(request.name))
 
     async def create_automatically(self, name: str) -> None:
         """Creates a topic that a client asked for, with the broker's defaults."""
@@ -212,7 +243,7 @@ class Topics:
             if not validate_only:
                 await self._do(plan.operations)
                 plan.apply(self.facts)
-                self._show(name)
+                self._show(name, await self._new_logs(name))
 
     async def delete(self, name: str) -> None:
         """Deletes a topic: gone from the view at once, its files after file.delete.delay.ms. KafkaError where that is refused."""
@@ -230,7 +261,9 @@ class Topics:
             # Requests that wait on it are told to look for its leader elsewhere, and find that there is none.
             partition.leader, partition.log = -1, None
             partition.changed()
+        slices = self._slices()
         for number in self.facts.topics[name].node.replicas:
+            await slices()
             topic_partition = TopicPartition(name, number)
             try:
                 self._broker.directories.delete(topic_partition, self._broker.clock.now_ms())
