@@ -6,6 +6,7 @@ the kernel); a profiled run's figures are not comparable with anything.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -40,6 +41,9 @@ class Broker(Protocol):
     def profiled(self, row: str) -> AbstractContextManager[None]:
         """Around a row."""
 
+    def loop_lag_p99_ms(self) -> tuple[float, float] | None:
+        """How late the broker's event loop was, since the last call and since the start; None for a broker that has none."""
+
 
 class Jesenska:
     """`profile` is "", "cprofile" or "perf"; profiles are written as text into the directory `profiles`, one for each row."""
@@ -66,11 +70,19 @@ class Jesenska:
     def stop(self) -> None:
         self._process.stop()
 
+    def loop_lag_p99_ms(self) -> tuple[float, float] | None:
+        told = self._process.log.count("\nfigures {")
+        os.kill(self.pid, signal.SIGUSR1)
+        while self._process.log.count("\nfigures {") == told:
+            time.sleep(0.005)
+        figures = json.loads(self._process.log.rpartition("\nfigures ")[2].partition("\n")[0])
+        return figures["loop_lag_ms"]["p99"], figures["loop_lag_ms_since_start"]["p99"]
+
     @contextmanager
     def profiled(self, row: str) -> Iterator[None]:
         target = self._profiles / (re.sub(r"[^\w.=]+", "-", row) + ".txt")
         if self._profile == "cprofile":
-            os.kill(self.pid, signal.SIGUSR1)
+            os.kill(self.pid, signal.SIGUSR2)
             yield
             self._raw.unlink(missing_ok=True)
             os.kill(self.pid, signal.SIGUSR2)
@@ -109,6 +121,9 @@ class Apache:
 
     def stop(self) -> None:
         self._peer.stop()
+
+    def loop_lag_p99_ms(self) -> tuple[float, float] | None:
+        return None
 
     @contextmanager
     def profiled(self, row: str) -> Iterator[None]:

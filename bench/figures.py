@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 #: Units that stand in the JSON only: the table would be twice as long.
-DETAILS = ("broker user s", "broker system s")
+DETAILS = ("broker user s", "broker system s", "loop lag p99 ms")
 #: Differences of figures that need no ratio, or that are too near to nothing to have one.
 _NO_RATIO_BELOW = 0.005
 

@@ -1,4 +1,4 @@
-"""`jesenska` with cProfile at hand: SIGUSR1 starts a profile of the event loop's thread, SIGUSR2 ends it and writes it as text to $JESENSKA_PROFILE."""
+"""`jesenska` with cProfile at hand: SIGUSR2 starts a profile of the event loop's thread, the next one ends it and writes it as text to $JESENSKA_PROFILE."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from jesenska.cli.jesenska import main
 _current: list[cProfile.Profile] = []
 
 
-def _start(number: int, frame: FrameType | None) -> None:
-    _current.append(cProfile.Profile())
-    _current[-1].enable()
-
-
-def _end(number: int, frame: FrameType | None) -> None:
+def _turn(number: int, frame: FrameType | None) -> None:
+    if not _current:
+        _current.append(cProfile.Profile())
+        _current[0].enable()
+        return
     profile = _current.pop()
     profile.disable()
     out = io.StringIO()
@@ -35,6 +34,5 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, _start)
-    signal.signal(signal.SIGUSR2, _end)
+    signal.signal(signal.SIGUSR2, _turn)
     sys.exit(main())

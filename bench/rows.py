@@ -42,6 +42,7 @@ class Run:
     def measured(self, row: str, requests: int = 0) -> Iterator[None]:
         """Broker CPU seconds of what happens inside; microseconds a request if their number is given."""
         with self.broker.profiled(row):
+            self.broker.loop_lag_p99_ms()
             before = cpu(self.broker.pid)
             yield
             after = cpu(self.broker.pid)
@@ -49,6 +50,9 @@ class Run:
         self.figures.add(row, "broker CPU s", used.total)
         self.figures.add(row, "broker user s", used.user)
         self.figures.add(row, "broker system s", used.system)
+        lag = self.broker.loop_lag_p99_ms()
+        if lag is not None:
+            self.figures.add(row, "loop lag p99 ms", lag[0])
         if requests:
             self.figures.add(row, "broker CPU us a request", used.total / requests * 1e6)
 

@@ -57,6 +57,9 @@ def _kafka_end_to_end(run: Run, row: str, *, acks: str) -> None:
 
 def _after_load(run: Run, row: str) -> None:
     run.figures.add(row, "resident MB", resident_mb(run.broker.pid))
+    lag = run.broker.loop_lag_p99_ms()
+    if lag is not None:
+        run.figures.add(row, "event loop late, p99 ms since the start", lag[1])
 
 
 def _idle(run: Run, row: str, *, connections: int) -> None:
