@@ -121,7 +121,7 @@ def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
     """Deletes the topics and groups that hostile frames have made; how many there were."""
 
     async def delete() -> tuple[int, int]:
-        cluster = Cluster(bootstrap)
+        cluster = Cluster(bootstrap, request_timeout_seconds=300.0)
         try:
             admin, of_groups = Admin(cluster), GroupAdmin(cluster)
             topics = [name for name in await admin.topics() if name not in (_KEPT, recorded) and not name.startswith("__")]
