@@ -5,11 +5,14 @@ The file layer holds every call that may wait for the disk until the test lets i
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.server import Broker
@@ -28,7 +31,7 @@ from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from tests.raw_connection import RawConnection
+from tests.raw_connection import ClosedByBrokerError, RawConnection
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -220,6 +223,26 @@ def test_a_produce_that_rolls_waits_for_the_disk_and_nobody_else_does(tmp_path: 
         assert len(log.segments) == segments + 1
 
     with_segments(tmp_path, work)
+
+
+def test_a_broker_that_stops_while_a_log_rolls_stops_in_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(broker: Broker, files: SlowFiles, one: Client, other: Client) -> None:
+        files.hold()
+        while True:
+            asking: asyncio.Task[object] = asyncio.create_task(one.produce())
+            done, _ = await asyncio.wait({asking}, timeout=0.5)
+            if not done:
+                break
+        stopping = asyncio.create_task(broker.stop())
+        with pytest.raises(ClosedByBrokerError):
+            await asking
+        files.let_go()
+        await stopping
+        assert broker.directories.directories[0].marker.exists()
+
+    with caplog.at_level(logging.WARNING):
+        with_segments(tmp_path, work)
+    assert caplog.messages == []
 
 
 def test_a_connection_that_is_closed_while_its_fetch_waits_for_the_disk_leaves_nothing_behind(tmp_path: Path) -> None:

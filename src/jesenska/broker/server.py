@@ -77,6 +77,7 @@ class Broker:
         self._tree: EmbeddedTree | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._writers: list[ThreadPoolExecutor] = []
+        self._flushers: list[ThreadPoolExecutor] = []
         self._locked = False
         self._background = ThreadPoolExecutor(1, thread_name_prefix="jesenska-background")
         self._stopped = False
@@ -175,10 +176,11 @@ class Broker:
         return found
 
     def _writer_for(self, path: Path) -> DirectoryWriter:
-        executors = [ThreadPoolExecutor(1, thread_name_prefix=f"jesenska-{work}") for work in ("writer", "flusher")]
-        self._writers += executors
-        writer, flusher = (ThreadBackground(executor, self._loop.call_soon_threadsafe) for executor in executors)
-        return DirectoryWriter(writer, flusher)
+        writer, flusher = (ThreadPoolExecutor(1, thread_name_prefix=f"jesenska-{work}") for work in ("writer", "flusher"))
+        self._writers.append(writer)
+        self._flushers.append(flusher)
+        give_back = self._loop.call_soon_threadsafe
+        return DirectoryWriter(ThreadBackground(writer, give_back), ThreadBackground(flusher, give_back))
 
     async def _load_logs(self, known: Known, on_progress: Callable[[str], None] | None) -> None:
         latest: list[LoadProgress] = []
@@ -266,17 +268,16 @@ class Broker:
         if self._ticking is not None:
             await self.groups.close()
         await self.dispatcher.close(_STOP_GRACE_SECONDS)
-        await self._loop.run_in_executor(None, self._finish_threads)
-        await asyncio.sleep(0)  # what the threads handed back
+        # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed by a flush).
+        await self._loop.run_in_executor(None, self.pool.close)
+        for executors in (self._writers, self._flushers, [self._background]):
+            for executor in executors:
+                await self._loop.run_in_executor(None, executor.shutdown)
+            await asyncio.sleep(0)
         if self._tree is not None:
             await self._tree.close()
         if self._locked:
             await self._loop.run_in_executor(None, self._close_directories)
-
-    def _finish_threads(self) -> None:
-        self.pool.close()
-        for executor in [*self._writers, self._background]:
-            executor.shutdown(wait=True)
 
     def _close_directories(self) -> None:
         self.directories.close(clean=self._ticking is not None)
