@@ -531,3 +531,61 @@ def test_log_whose_sync_failed_is_recovered_at_the_next_start(tmp_path: Path) ->
     again = start(tmp_path, names=("t-0",))
     assert again.logs[TopicPartition("t", 0)].log_end_offset == 2
     again.close()
+
+
+class CountedSyncs(FileLayer):
+    """Counts what is synced, by any thread; names ending in `refused` cannot be."""
+
+    __slots__ = ("refused", "synced")
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+        self.refused = "none"
+
+    def fsync(self, descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if self.refused in path:
+            raise OSError(5, "Input/output error", path)
+        self.synced.append(path)
+        super().fsync(descriptor)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of descriptors are Linux's")
+def test_an_orderly_stop_syncs_what_was_written_and_nothing_twice(tmp_path: Path) -> None:
+    files = CountedSyncs()
+    directories = LogDirectories([tmp_path / "data"], files=files)
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    directories.load(known(LogConfig()), NOW_MS)
+    for number in range(300):
+        append(directories.create(TopicPartition("many", number), TOPIC_ID, LogConfig(), NOW_MS))
+    directories.close()
+    assert {path for path in files.synced if path.endswith("0.log")} == {str(tmp_path / "data" / f"many-{number}" / f"{0:020d}.log") for number in range(300)}
+    files.synced.clear()
+    again = LogDirectories([tmp_path / "data"], files=files)
+    again.lock()
+    again.claim(CLUSTER, 0)
+    again.load(known(LogConfig(), *(f"many-{number}" for number in range(300))), NOW_MS)
+    log = again.get(TopicPartition("many", 7))
+    assert log is not None
+    append(log)
+    again.close()
+    assert {Path(path).parent.name for path in files.synced if "many" in path} == {"many-7"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of descriptors are Linux's")
+def test_a_stop_that_cannot_sync_one_log_leaves_no_marker_and_closes_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = CountedSyncs()
+    directories = LogDirectories([tmp_path / "data"], files=files)
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    directories.load(known(LogConfig()), NOW_MS)
+    for number in range(3):
+        append(directories.create(TopicPartition("some", number), TOPIC_ID, LogConfig(), NOW_MS))
+    files.refused = "some-1/00000000000000000000.log"
+    with caplog.at_level(logging.ERROR):
+        directories.close()
+    assert ["some-1" in record.message for record in caplog.records] == [True]
+    assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    checkpoint = OffsetCheckpoint(tmp_path / "data" / "recovery-point-offset-checkpoint", FileLayer()).read()
+    assert checkpoint == {TopicPartition("some", 0): 1, TopicPartition("some", 1): 0, TopicPartition("some", 2): 1}

@@ -147,16 +147,17 @@ class LogFlush:
 
         self._writer.flush(partial(sync, self._files, work), flushed)
 
-    def flush_now(self, offset: int) -> None:
-        """Syncs everything below an offset before it returns; OSError if that fails."""
-        work = self._collect(offset)
-        try:
-            reached = sync(self._files, work)
-        finally:
-            for item in work.segments:
-                item.opened.release()
-        self._reached(work, reached)
-        self._synced_truncations = self._truncations
+    def collect_now(self, offset: int) -> FlushWork:
+        """The work of a flush that the caller does itself, with `sync`, and ends with `flushed_now`."""
+        return self._collect(offset)
+
+    def flushed_now(self, work: FlushWork, reached: int | None) -> None:
+        """The caller has done a flush's work; None if it failed."""
+        for item in work.segments:
+            item.opened.release()
+        if reached is not None:
+            self._reached(work, reached)
+            self._synced_truncations = self._truncations
 
     def _reached(self, work: FlushWork, offset: int) -> None:
         """A flush has brought everything below an offset to the disk."""

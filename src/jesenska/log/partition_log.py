@@ -53,7 +53,7 @@ from jesenska.log.cold_reads import WarmUp
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import IndexWrite
 from jesenska.log.log_config import UNLIMITED, LogConfig
-from jesenska.log.log_flush import FlushWork, LogFlush, SegmentWork
+from jesenska.log.log_flush import FlushWork, LogFlush, SegmentWork, sync
 from jesenska.log.producer_state import RememberedBatch, Undo, encode_snapshot
 from jesenska.log.recovery import LoadedLog, marker_coordinator_epoch, replay_producers, snapshot_offsets
 from jesenska.log.retention import SegmentFacts, count_deletable
@@ -139,7 +139,7 @@ class PartitionLog:
         self._closed = False
         self._epochs_dirty = False
         self._epochs_unwritten = False
-        self._is_new = True
+        self._is_new = not loaded.is_synced
         for segment in self.segments:
             segment.file.move_to(open_files)
         self._active = self.segments[-1]
@@ -765,28 +765,55 @@ class PartitionLog:
     def close(self, *, clean: bool = True) -> None:
         """Ends the log. Clean: everything is synced, a producer snapshot is taken, files are trimmed; blocks on the disk. Otherwise files are
         only closed, as if the process had died."""
+        try:
+            work = self.prepare_close(clean=clean)
+        except OSError as error:
+            self.finish_close(None, error)
+            raise
+        outcome: int | OSError = 0
+        if work is not None:
+            try:
+                outcome = sync(self._files, work)
+            except OSError as error:
+                outcome = error
+        self.finish_close(work, outcome)
+
+    def prepare_close(self, *, clean: bool) -> FlushWork | None:
+        """The first part of `close`: no more appends; what is to be synced (any thread may do that), None if everything is."""
         if self._closed:
-            return
+            return None
         self._closed = self._flush.is_closed = True
-        if clean and self._flush.failure is None:
-            assert not self._queue.waiting, "queued appends must end before the log is closed"
-            active = self._active
-            if self.log_end_offset > self.segments[0].base_offset:
-                self._files.replace_file(self._snapshot_path(self.log_end_offset), encode_snapshot(self.producers.entries()), sync=False)
-            if active.max_timestamp >= 0:
-                active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
-            for segment in self.segments:
-                if segment is active or segment.has_unwritten:
-                    segment.trim()
-            if self._epochs_unwritten:
-                self._write_epochs()
-            if self._epochs_dirty or self._is_new or not self._flush.is_synced(self.log_end_offset):
-                self._flush.flush_now(self.log_end_offset)
+        if not clean or self._flush.failure is not None:
+            return None
+        assert not self._queue.waiting, "queued appends must end before the log is closed"
+        active = self._active
+        snapshot = self._snapshot_path(self.log_end_offset)
+        if self.log_end_offset > self.segments[0].base_offset and not snapshot.exists():
+            self._files.replace_file(snapshot, encode_snapshot(self.producers.entries()), sync=False)
+        if active.max_timestamp >= 0:
+            active.time_index.append(active.max_timestamp, active.max_timestamp_offset, sealing=True)
+        for segment in self.segments:
+            if segment is active or segment.has_unwritten:
+                segment.trim()
+        if self._epochs_unwritten:
+            self._write_epochs()
+        if self._epochs_dirty or self._is_new or not self._flush.is_synced(self.log_end_offset):
+            return self._flush.collect_now(self.log_end_offset)
+        return None
+
+    def finish_close(self, work: FlushWork | None, outcome: int | OSError) -> None:
+        """The last part: the files are closed. OSError if they could not be synced."""
+        try:
+            if work is not None:
+                self._flush.flushed_now(work, None if isinstance(outcome, OSError) else outcome)
+                if isinstance(outcome, OSError):
+                    raise outcome
                 if self.recovery_point < self.log_end_offset:
                     raise OSError(errno.EIO, "its index entries could not be written")
-            self._drop_stray_snapshots()
-        for segment in self.segments:
-            segment.close()
+                self._drop_stray_snapshots()
+        finally:
+            for segment in self.segments:
+                segment.close()
 
     def _drop_stray_snapshots(self) -> None:
         wanted = {segment.base_offset for segment in self.segments} | {self.log_end_offset}

@@ -84,6 +84,8 @@ class LoadedLog:
     log_start_offset: int
     next_offset: int
     recovery_point: int
+    #: An orderly stop left it, every file synced, and nothing had to be mended since.
+    is_synced: bool
     #: What an operator should know: cut tails, dropped segments, rebuilt files.
     notes: list[str] = field(default_factory=list)
 
@@ -255,10 +257,12 @@ class LogLoader:
         else:
             self._check_indexes(segments)
         next_offset = self._end_of(segments)
+        created = False
         log_start_offset = max(self._log_start_offset, segments[0].base_offset if segments else 0)
         if not segments or next_offset < log_start_offset:
             for segment in segments:
                 self._drop(segment, f"it ends at {next_offset}, before the log's start {log_start_offset}")
+            created = True
             first = self._new_segment(log_start_offset)
             first.create(self._config)
             segments, next_offset = [first], log_start_offset
@@ -280,7 +284,8 @@ class LogLoader:
             if segment is not last:
                 segment.unload_indexes()
         recovery_point = next_offset if self._clean else min(self._recovery_point, next_offset)
-        return LoadedLog(self._directory, segments, self._producers, epochs, log_start_offset, next_offset, max(recovery_point, 0), self._notes)
+        is_synced = self._clean and not created and not self._notes
+        return LoadedLog(self._directory, segments, self._producers, epochs, log_start_offset, next_offset, max(recovery_point, 0), is_synced, self._notes)
 
     # -- files ------------------------------------------------------------------------------------------------------------------------------
 
