@@ -2,7 +2,7 @@
 
     python -m bench.broker_bench                                   every row, 3 rounds; about an hour
     python -m bench.broker_bench --list                            the names of the rows
-    python -m bench.broker_bench --rows '6 partitions,*lz4*'       rows whose name has one of these words or patterns
+    python -m bench.broker_bench --rows '6 partitions,*lz4*'       rows of that name, or with these words or patterns in it
     python -m bench.broker_bench --rounds 1 --scale 0.01           a look
     python -m bench.broker_bench --sides jesenska --rows '32 conn' --profile cprofile
 
@@ -48,9 +48,14 @@ ROWS = [
 
 
 def chosen(words: str) -> list[Row]:
-    """Rows whose name has one of the words, separated by commas, or matches it as a pattern; all for nothing."""
+    """Rows that are named by one of the words, separated by commas, or else have it in their name or match it as a pattern; all for nothing."""
+    names = {row.name for row in ROWS}
     wanted = [word.strip() for word in words.split(";" if ";" in words else ",") if word.strip()]
-    return [row for row in ROWS if not wanted or any(word in row.name or fnmatch.fnmatch(row.name, word) for word in wanted)]
+
+    def is_meant(name: str, word: str) -> bool:
+        return name == word if word in names else word in name or fnmatch.fnmatch(name, word)
+
+    return [row for row in ROWS if not wanted or any(is_meant(row.name, word) for word in wanted)]
 
 
 def _stage(broker: Broker, rows: list[Row], figures: Figures, scale: float) -> None:

@@ -73,9 +73,9 @@ def _idle(run: Run, row: str, *, connections: int) -> None:
             idle.append(connect(run.broker.bootstrap))
             ask(idle[-1], ApiVersionsRequest(client_software_name="bench", client_software_version="1"), 3, ApiVersionsResponse)
         run.figures.add(row, "KB each", (resident_mb(run.broker.pid) - before) * 1024 / connections)
-        used = cpu(run.broker.pid).total
-        time.sleep(_IDLE_SECONDS)
-        run.figures.add(row, "CPU % while idle", (cpu(run.broker.pid).total - used) / _IDLE_SECONDS * 100)
+        used, seconds = cpu(run.broker.pid).total, max(0.5, _IDLE_SECONDS * min(1.0, run.scale))
+        time.sleep(seconds)
+        run.figures.add(row, "CPU % while idle", (cpu(run.broker.pid).total - used) / seconds * 100)
         latencies = produce_latencies(run.broker.bootstrap, topic, 1, run.scaled(10_000))
         run.figures.add(row, "p50 ms of another client's produce", percentile(latencies, 0.5))
         run.figures.add(row, "p99 ms of another client's produce", percentile(latencies, 0.99))
@@ -92,7 +92,10 @@ def _slow(run: Run, row: str, *, connections: int) -> None:
     before = resident_mb(run.broker.pid)
     slow: list[socket.socket] = []
     try:
-        slow.extend(connect(run.broker.bootstrap) for _ in range(connections))
+        for number in range(connections):
+            slow.append(connect(run.broker.bootstrap))
+            if number % 25 == 0:
+                time.sleep(0.01)  # else the queue of connections to be accepted overflows, and the system tries again a second later
         for connection in slow[1::3]:
             connection.send(b"\0\1\0\0")
         asking = fetch_frame(topic, 0, 0)

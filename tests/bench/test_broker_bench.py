@@ -1,0 +1,43 @@
+"""The benchmarks run: a thousandth of their work, on jesenska alone. Nothing is said of speed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[2]
+_ROWS = (
+    "start to ready;idle after start;32 connections, one-record requests, 1 partition, acks=1;one record at a time, acks=all;one record at a time to a waiting fetch, acks=1;after the load;"
+    "1,000 idle connections;1,000 partitions"
+)
+
+
+def bench(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "bench.broker_bench", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_rows_without_java_run_and_give_their_figures_as_json(tmp_path: Path) -> None:
+    said = json.loads(bench("--sides", "jesenska", "--rows", _ROWS, "--rounds", "1", "--scale", "0.001", "--output", "json", "--dir", str(tmp_path)))
+    found: dict[tuple[str, str], Any] = {(row["row"], row["unit"]): row["medians"]["jesenska"] for row in said["rows"]}
+    for row, unit in (
+        ("start to ready", "seconds"),
+        ("idle after start", "resident MB"),
+        ("32 connections, one-record requests, 1 partition, acks=1", "requests/s"),
+        ("one record at a time, acks=all", "p99 ms"),
+        ("one record at a time to a waiting fetch, acks=1", "p50 ms"),
+        ("after the load", "event loop late, p99 ms since the start"),
+        ("1,000 partitions: start after it", "seconds to ready"),
+    ):
+        assert found[row, unit] > 0, (row, unit)
+    assert ("1,000 idle connections", "KB each") in found
+
+
+def test_rows_are_chosen_by_words_or_patterns() -> None:
+    assert bench("--list", "--rows", "kcat*queue*,*queue*").splitlines() == ["consume 5 M x 100 B, 1 partition, kcat with a queue that never fills"]
+    every = bench("--list").splitlines()
+    assert len(every) == len(set(every)) > 30
