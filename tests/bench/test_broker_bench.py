@@ -10,8 +10,8 @@ from typing import Any
 
 _ROOT = Path(__file__).parents[2]
 _ROWS = (
-    "start to ready;idle after start;32 connections, one-record requests, 1 partition, acks=1;one record at a time, acks=all;one record at a time to a waiting fetch, acks=1;after the load;"
-    "1,000 idle connections;1,000 partitions"
+    "start to ready;idle after start;32 connections, one-record requests, 1 partition, acks=1;one record at a time, acks=all;"
+    "one record at a time to a waiting fetch, acks=1;after the load;1,000 idle connections;1,000 partitions"
 )
 
 
