@@ -49,6 +49,9 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Broker], None], on_prog
 
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     loop.add_signal_handler(signal.SIGINT, interrupted)
+    # What a start makes stays: the collector would walk over it again and again, half a second of it with ten thousand partitions.
+    gc.collect()
+    gc.disable()
     broker = Broker(config, clock=SystemClock())
     is_up = False
 
@@ -71,8 +74,8 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Broker], None], on_prog
         stopped.cancel()
         await broker.stop()
         raise
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(_YOUNG_OBJECTS, 20, 100)
     is_up = True
     on_ready(broker)

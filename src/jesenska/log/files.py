@@ -121,7 +121,8 @@ class FileLayer:
 
     def names(self, path: Path) -> list[str]:
         """Names in a directory, sorted."""
-        return sorted(entry.name for entry in path.iterdir())
+        # Not Path.iterdir: a path made for each name takes a third of a start with ten thousand partitions.
+        return sorted(os.listdir(path))  # noqa: PTH208
 
     def read_file(self, path: Path) -> bytes:
         """The whole of a small file; FileNotFoundError where there is none."""

@@ -293,13 +293,15 @@ class LogLoader:
         names = self._files.names(self._directory)
         deleted = (name.removesuffix(LOG_SUFFIX + DELETED_SUFFIX) for name in names if name.endswith(LOG_SUFFIX + DELETED_SUFFIX))
         self._deleted.update(int(stem) for stem in deleted if stem.isdigit())
+        settled = False
         for name in names:
             if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
                 self._files.unlink(self._directory / name)
+                settled = True
         swaps = sorted(name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
         for name in swaps:
             self._finish_swap(name)
-        return self._files.names(self._directory)
+        return self._files.names(self._directory) if settled or swaps else names
 
     def _finish_swap(self, name: str) -> None:
         """A compaction's result replaces the segments whose offsets it covers."""
