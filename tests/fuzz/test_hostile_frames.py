@@ -18,19 +18,24 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jesenska.base.errors import ErrorCode
+from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.client.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
+from jesenska.wire.codec import MalformedMessageError, decoder
+from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest
+from jesenska.wire.registry import APIS
 from tests.fuzz.mutate import hostile
 from tests.fuzz.recorded import record
 from tests.fuzz.sender import send_all
@@ -38,12 +43,14 @@ from tests.fuzz.well_formed import WellFormed
 from tests.raw_connection import RawConnection
 from tests.sensible_requests import Served
 
-FRAMES = int(os.environ.get("JESENSKA_FUZZ_FRAMES", "15000"))
+FRAMES = int(os.environ.get("JESENSKA_FUZZ_FRAMES", "40000"))
 SEED = int(os.environ.get("JESENSKA_FUZZ_SEED", "1"))
 _CHUNK = 10_000
-_WARM_UP = max(5_000, min(50_000, FRAMES // 10))
+_WARM_UP = max(20_000, min(50_000, FRAMES // 10))
 _GROWTH_MAX_MB = 20.0
 _NOW_MS = 1_700_000_000_000
+#: Thousands of partitions in one request are legal, slow and large: tests/broker/test_many_partitions has them. Here they would hide what grows.
+_PARTITIONS_MAX = 500
 _KEPT = "written-by-a-bystander"
 
 pytestmark = pytest.mark.timeout(120 + FRAMES // 100)
@@ -147,10 +154,33 @@ class Frames:
 
     def frame(self, number: int) -> bytes:
         source = random.Random(f"{SEED}-{number}")
+        made = self._frame(source)
+        while partitions_wanted(made) > _PARTITIONS_MAX:
+            made = self._frame(source)
+        return made
+
+    def _frame(self, source: random.Random) -> bytes:
         if source.random() < 0.65:
             return hostile(self.recorded, source)
         frame = self._well_formed.frame(source)
         return hostile([frame], source) if source.random() < 0.2 else struct.pack(">i", len(frame)) + frame
+
+
+def partitions_wanted(frame: bytes) -> int:
+    """How many partitions a frame makes the broker create, if it can be read."""
+    view = memoryview(frame)[4:]
+    try:
+        key, version, _ = FIXED.unpack_from(view)
+        if key not in (CreateTopicsRequest.api_key, CreatePartitionsRequest.api_key):
+            return 0
+        _, position = read_client_id(view, FIXED.size, len(view))
+        api = APIS[key]
+        if api.flexible is not None and version >= api.flexible:
+            position = skip_header_tags(view, position, len(view))
+        asked: Any = decoder(api.request, version)(view, position, len(view))[0]
+    except (KafkaError, MalformedMessageError, struct.error, ValueError):
+        return 0
+    return sum(topic.num_partitions if key == CreateTopicsRequest.api_key else topic.count for topic in asked.topics)
 
 
 @pytest.mark.crash
