@@ -318,6 +318,27 @@ def test_tick_writes_checkpoints_at_their_intervals(tmp_path: Path) -> None:
     directories.close()
 
 
+def test_tick_goes_on_in_steps_while_partitions_come_and_go(tmp_path: Path) -> None:
+    directories = LogDirectories([tmp_path], settings=DirectorySettings(high_watermark_checkpoint_interval_ms=100, retention_check_interval_ms=100))
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    directories.load(known(LogConfig()), NOW_MS)
+    keys = [TopicPartition("t", number) for number in range(70)]
+    for key in keys:
+        append(directories.create(key, None, LogConfig(segment_bytes=200, retention_ms=1000, index_interval_bytes=0), NOW_MS), timestamp=NOW_MS)
+    directories.tick(NOW_MS)
+    steps = 0
+    for _ in directories.tick_in_steps(NOW_MS + 5000):
+        if steps < len(keys) - 1:
+            directories.delete(keys[steps], NOW_MS)
+        directories.create(TopicPartition("u", steps), None, LogConfig(), NOW_MS)
+        steps += 1
+    assert steps > 5
+    assert set(directories.logs) == {*keys[steps:], *(TopicPartition("u", number) for number in range(steps))}
+    assert all(log.log_start_offset == 1 for key, log in directories.logs.items() if key.topic == "t" and key.partition < 40)
+    directories.close()
+
+
 def test_tick_brings_the_index_entries_of_active_segments_to_their_files_off_the_owners_thread(tmp_path: Path) -> None:
     background = ManualBackground()
     directories = LogDirectories([tmp_path], background=background)

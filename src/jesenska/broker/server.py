@@ -248,7 +248,8 @@ class Broker:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             try:
-                self.directories.tick(self.clock.now_ms())
+                for _ in self.directories.tick_in_steps(self.clock.now_ms()):
+                    await asyncio.sleep(0)
                 self.dispatcher.close_idle()
             except Exception:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)

@@ -62,6 +62,9 @@ logger = logging.getLogger(__name__)
 _PARTITION = re.compile(r"(.+)-(\d{1,10})\Z")
 _LEFT_ALONE = re.compile(r".+-(future|stray)\Z")
 _IGNORED = {"lost+found"}
+#: Logs that a step of the housekeeping looks at: a millisecond's work.
+_LOGS_AT_ONCE = 500
+_LOGS_RETAINED_AT_ONCE = 20
 #: An orderly stop: threads that sync, and logs whose files are open for that at once.
 _SYNC_THREADS = 16
 _CLOSED_AT_ONCE = 256
@@ -326,24 +329,50 @@ class LogDirectories:
 
     def tick(self, now_ms: int) -> None:
         """Whatever is due: flushes by time, checkpoints, retention, forgetting of producers, removal of files."""
+        for _ in self.tick_in_steps(now_ms):
+            pass
+
+    def tick_in_steps(self, now_ms: int) -> Iterator[None]:
+        """As `tick`, a piece at each step: with thousands of partitions the owner has other things to do in between."""
         settings = self._settings
-        for log in self.logs.values():
-            log.flush_if_due(now_ms)
+        for logs in self._pieces(_LOGS_AT_ONCE):
+            for log in logs:
+                log.flush_if_due(now_ms)
+            yield
         if self._is_due("high watermarks", settings.high_watermark_checkpoint_interval_ms, now_ms):
             self.checkpoint_high_watermarks()
-            self.write_index_entries()
+            yield
+            writes: list[IndexWrite] = []
+            for logs in self._pieces(_LOGS_AT_ONCE):
+                for log in logs:
+                    if log.has_unwritten_index_entries:
+                        writes.extend(log.unwritten_index_entries())
+                yield
+            self._write_index_entries(writes)
         if self._is_due("recovery points", settings.flush_offset_checkpoint_interval_ms, now_ms):
             self.checkpoint_recovery_points()
+            yield
         if self._is_due("log starts", settings.flush_start_offset_checkpoint_interval_ms, now_ms):
             self.checkpoint_log_start_offsets()
-        if self._is_due("retention", settings.retention_check_interval_ms, now_ms):
-            self.delete_old_segments(now_ms)
-        elif self._retention_waits:
-            self.delete_old_segments(now_ms, self._retention_waits)
+            yield
+        waited, self._retention_waits = self._retention_waits, set()
+        every = self._is_due("retention", settings.retention_check_interval_ms, now_ms)
+        if every or waited:
+            for logs in self._pieces(_LOGS_RETAINED_AT_ONCE, None if every else waited):
+                self._retain(logs, now_ms)
+                yield
         if self._is_due("producers", settings.producer_id_expiration_check_interval_ms, now_ms):
-            for log in self.logs.values():
-                log.producers.expire(now_ms)
+            for logs in self._pieces(_LOGS_AT_ONCE):
+                for log in logs:
+                    log.producers.expire(now_ms)
+                yield
         self.remove_doomed(now_ms)
+
+    def _pieces(self, size: int, only: Collection[TopicPartition] | None = None) -> Iterator[list[PartitionLog]]:
+        """The logs, so many at once; those that are deleted meanwhile are left out."""
+        every = list(self.logs if only is None else only)
+        for start in range(0, len(every), size):
+            yield [self.logs[key] for key in every[start : start + size] if key in self.logs]
 
     def _is_due(self, job: str, interval_ms: int, now_ms: int) -> bool:
         due_ms = self._due.get(job)
@@ -352,10 +381,12 @@ class LogDirectories:
         self._due[job] = now_ms + interval_ms
         return due_ms is not None
 
-    def delete_old_segments(self, now_ms: int, only: Collection[TopicPartition] | None = None) -> None:
-        """Retention, for all partitions or some. Times of segments that nobody has asked about since the start are read in the background first."""
-        logs = [log for log in self.logs.values() if only is None or log.topic_partition in only]
-        self._retention_waits = set()
+    def delete_old_segments(self, now_ms: int) -> None:
+        """Retention, for all partitions."""
+        self._retain(list(self.logs.values()), now_ms)
+
+    def _retain(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
+        """Retention. Times of segments that nobody has asked about since the start are read in the background first."""
         unknown = [segment for log in logs for segment in log.segments_of_unknown_time()]
         if not unknown:
             self._delete_old_segments(logs, now_ms)
@@ -409,12 +440,9 @@ class LogDirectories:
             else:
                 self._files.unlink(path)
 
-    def write_index_entries(self) -> None:
+    def _write_index_entries(self, writes: Sequence[IndexWrite]) -> None:
         """Puts the index entries of active segments into their files, so that tools that look at them find what is in the log."""
-        if self._writing_entries:
-            return
-        writes = [write for log in self.logs.values() if log.has_unwritten_index_entries for write in log.unwritten_index_entries()]
-        if not writes:
+        if not writes or self._writing_entries:
             return
         self._writing_entries = True
 
