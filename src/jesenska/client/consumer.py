@@ -1,9 +1,10 @@
 """The consumer by assignment: partitions are named, positions are kept here, records are fetched ahead from each leader.
 
 One fetch per broker is in flight at a time, over all partitions of that broker whose fetched records have been taken. `poll` gives records,
-`poll_raw` the batches as they came (for Arrow columns, for copying): what is fetched is only decoded if somebody asks for it.
+`poll_raw` the batches as they came (for Arrow columns, for copying): what is fetched is only decoded if somebody asks for it. With each broker a fetch
+session is kept (client.fetch_session), if the broker has one to give.
 
-Left out: groups (with the group coordinator), fetch sessions, read_committed beyond passing it on; the public API comes later.
+Left out: groups (with the group coordinator), read_committed beyond passing it on; the public API comes later.
 """
 
 from __future__ import annotations
@@ -18,13 +19,21 @@ from typing import Any
 from jesenska.base.errors import CorruptMessageError, ErrorCode, InvalidRequestError, KafkaError, OffsetOutOfRangeError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
+from jesenska.client.fetch_session import FetchSession
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batches
 from jesenska.records.record import Record
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestForgottenTopicsData,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+)
 
 _NAMES_NOT_IDS = 12
+_SESSION_ERRORS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,7 @@ class Consumer:
         self._paused: set[TopicPartition] = set()
         self._fetching: dict[int, asyncio.Task[None]] = {}
         self._in_flight: set[TopicPartition] = set()
+        self._sessions: dict[int, FetchSession] = {}
         self._failure: BaseException | None = None
         self._arrived = asyncio.Event()
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -171,7 +181,8 @@ class Consumer:
                 return []
             self._arrived.clear()
             try:
-                await asyncio.wait_for(self._arrived.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
             except TimeoutError:
                 return []
 
@@ -219,22 +230,47 @@ class Consumer:
             self._arrived.set()
 
     async def _fetch_once(self, leader: int, positions: dict[TopicPartition, int]) -> None:
+        session = self._sessions.setdefault(leader, FetchSession())
+        try:
+            answer = await self._ask(leader, session, positions)
+            if answer.error_code in _SESSION_ERRORS:
+                # The broker has given it up, or was started again: from the beginning.
+                session.failed()
+                answer = await self._ask(leader, session, positions)
+            if answer.error_code != ErrorCode.NONE:
+                raise KafkaError.of(answer.error_code, "The broker refuses a fetch.")
+            session.answered(answer.session_id)
+            await self._take_in(answer, positions)
+        except BaseException:
+            session.failed()
+            raise
+
+    async def _ask(self, leader: int, session: FetchSession, positions: dict[TopicPartition, int]) -> FetchResponse:
+        plan = session.plan(positions)
         topics: dict[str, FetchRequestTopic] = {}
-        for key, offset in positions.items():
+        for key, offset in plan.wanted.items():
             topic = topics.setdefault(key.topic, FetchRequestTopic(topic=key.topic))
             topic.partitions.append(FetchRequestPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=self.max_partition_bytes))
+        forgotten: dict[str, FetchRequestForgottenTopicsData] = {}
+        for key in plan.forgotten:
+            forgotten.setdefault(key.topic, FetchRequestForgottenTopicsData(topic=key.topic)).partitions.append(key.partition)
         request = FetchRequest(
             max_wait_ms=int(self.max_wait_seconds * 1000),
             min_bytes=self.min_bytes,
             max_bytes=self.max_bytes,
             isolation_level=self.isolation_level,
+            session_id=plan.session_id,
+            session_epoch=plan.epoch,
             topics=list(topics.values()),
+            forgotten_topics_data=list(forgotten.values()),
         )
         channel = await self.cluster.channel_of(leader, self._purpose)
         version = channel.version_for(FetchRequest, _NAMES_NOT_IDS)
-        answer: FetchResponse = await asyncio.wait_for(channel.send(request, version), self.max_wait_seconds + self.cluster.request_timeout_seconds)
-        if answer.error_code != ErrorCode.NONE:
-            raise KafkaError.of(answer.error_code, "The broker refuses a fetch.")
+        async with asyncio.timeout(self.max_wait_seconds + self.cluster.request_timeout_seconds):
+            answer: FetchResponse = await channel.send(request, version)
+        return answer
+
+    async def _take_in(self, answer: FetchResponse, positions: dict[TopicPartition, int]) -> None:
         for answered in answer.responses:
             for item in answered.partitions:
                 key = TopicPartition(answered.topic, item.partition_index)

@@ -375,7 +375,8 @@ class Producer:
                     self._succeed(queue, -1, -1)
                 return
             try:
-                answer: ProduceResponse = await asyncio.wait_for(channel.send(request, version), self.cluster.request_timeout_seconds)
+                async with asyncio.timeout(self.cluster.request_timeout_seconds):
+                    answer: ProduceResponse = await channel.send(request, version)
             except TimeoutError:
                 channel.close("a produce request was not answered in time")
                 raise RequestTimedOutError("The broker did not answer a produce request in time.") from None

@@ -99,7 +99,9 @@ class Channel:
         """Sends at the highest common version and gives the response; RequestTimedOutError closes the channel (its answers could no longer be matched)."""
         version = self.version_for(type(request), at_most)
         try:
-            answer = await asyncio.wait_for(self.send(request, version), timeout_seconds)
+            # Not wait_for: that may swallow a cancellation (Python 3.11), and a task that is told to end would go on.
+            async with asyncio.timeout(timeout_seconds):
+                answer = await self.send(request, version)
         except TimeoutError:
             self.close("a request was not answered in time")
             raise RequestTimedOutError(f"The broker at {self.host}:{self.port} did not answer within {timeout_seconds:g} s.") from None

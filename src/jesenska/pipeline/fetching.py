@@ -158,7 +158,8 @@ async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: in
     channel = await cluster.channel_of(leader)
     version = channel.version_for(FetchRequest, _NAMES_NOT_IDS)
     try:
-        answer: FetchResponse = await asyncio.wait_for(channel.send(request, version), options.fetch_max_wait_ms / 1000 + cluster.request_timeout_seconds)
+        async with asyncio.timeout(options.fetch_max_wait_ms / 1000 + cluster.request_timeout_seconds):
+            answer: FetchResponse = await channel.send(request, version)
     except TimeoutError:
         channel.close("a fetch was not answered in time")
         raise RequestTimedOutError(f"{key}: the broker did not answer a fetch at offset {offset} in time.") from None
