@@ -19,6 +19,7 @@ from jesenska.client.group import GroupConsumer
 from jesenska.client.group_admin import GroupAdmin
 
 _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
+_SESSION_SECONDS = 10
 #: How often a member of ours shows that it lives.
 _HEARTBEAT_SECONDS = 0.3
 
@@ -127,6 +128,7 @@ async def read_in_group(bootstrap: str, ledger: GroupLedger, group: str, topic: 
             group,
             [topic],
             assignors=assignors,
+            session_timeout_seconds=_SESSION_SECONDS,
             heartbeat_seconds=_HEARTBEAT_SECONDS,
             auto_commit_seconds=None,
             auto_offset_reset="earliest",
@@ -151,6 +153,7 @@ def read_with_librdkafka(bootstrap: str, ledger: GroupLedger, group: str, topic:
             "group.id": group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            "session.timeout.ms": _SESSION_SECONDS * 1000,
             "heartbeat.interval.ms": 300,
             "fetch.wait.max.ms": 100,
             "reconnect.backoff.max.ms": 300,

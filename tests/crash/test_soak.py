@@ -31,7 +31,7 @@ from tests.crash.soak_members import LibrdkafkaMember, OurMember, SoakMember
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 
-SECONDS = float(os.environ.get("JESENSKA_SOAK_SECONDS", "10"))
+SECONDS = float(os.environ.get("JESENSKA_SOAK_SECONDS", "5"))
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
 _HAS_LIBRDKAFKA = importlib.util.find_spec("confluent_kafka") is not None
 _MEMBERS = 10
