@@ -44,7 +44,7 @@ pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C compiler to build the tracer with"),
 ]
 
-CRASHES = int(os.environ.get("JESENSKA_DISK_CRASHES", "150"))
+CRASHES = int(os.environ.get("JESENSKA_DISK_CRASHES", "120"))
 ROUNDS = int(os.environ.get("JESENSKA_DISK_ROUNDS", "1"))
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
 WORKERS = int(os.environ.get("JESENSKA_DISK_WORKERS", "2"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from jesenska.testing import BrokerProcess
 from tests.raw_connection import ClosedByBrokerError, RawConnection
 
-_ATTEMPTS_MAX = 4000
+_ATTEMPTS_MAX = 1500
 
 
 def log_bytes(directory: Path) -> int:
