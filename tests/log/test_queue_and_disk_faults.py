@@ -481,6 +481,7 @@ def test_failed_fsync_stops_appends_but_not_reads(tmp_path: Path) -> None:
     room=st.integers(0, 300),
 )
 @example(steps=["full", "append", "room", "append"], room=0)
+@example(steps=["flush", "full", "append", "room"], room=0)
 def test_whatever_happens_the_log_holds_what_was_answered_and_nothing_twice(tmp_path_factory: pytest.TempPathFactory, steps: list[str], room: int) -> None:
     queued = Queued(tmp_path_factory.mktemp("log") / "t-0", LogConfig(segment_bytes=500, index_interval_bytes=100))
     sent = 0

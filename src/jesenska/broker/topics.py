@@ -271,6 +271,11 @@ class Topics:
                 logger.error("%s could not be renamed for deletion: %s; it is tried again at the next start", topic_partition, error)
                 raise KafkaStorageError(f"{topic_partition} could not be deleted: {error.strerror}") from error
             self._broker.waiting.notify(topic_partition)
+        try:
+            # Before the tree forgets the topic: else a crash of the machine could leave directories that nobody knows.
+            await asyncio.get_running_loop().run_in_executor(self._broker.pool.executor, self._broker.directories.sync_names)
+        except OSError as error:
+            logger.error("the names of deleted partitions could not be synced: %s", error)
         await self._do(plan_deletion_end(self.facts, name))
         forget_topic(self.facts, name)
 

@@ -313,7 +313,8 @@ class LogDirectories:
                 directory.recovery_points.write({tp: each.recovery_point for tp, each in directory.logs.items()})
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`."""
+        """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`. `sync_names` makes the name survive a crash
+        of the machine."""
         log = self.logs.pop(topic_partition, None)
         if log is None:
             return
@@ -324,6 +325,11 @@ class LogDirectories:
         except OSError as error:
             raise KafkaStorageError(f"{log.directory} cannot be renamed for deletion: {error.strerror}; the next start finds it unknown.") from error
         self._doomed.append((now_ms + log.config.file_delete_delay_ms, path))
+
+    def sync_names(self) -> None:
+        """Syncs the names of the partitions' directories; blocks, so it belongs into another thread."""
+        for directory in self.directories:
+            self._files.fsync_directory(directory.path)
 
     # -- running ----------------------------------------------------------------------------------------------------------------------------
 

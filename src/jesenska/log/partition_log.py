@@ -383,6 +383,8 @@ class PartitionLog:
     def _published(self, pending: PendingAppend) -> None:
         """A queued write is in its file."""
         self._publish(pending.segment, pending.write_position, pending.batches)
+        if self._epochs_unwritten:
+            self._write_epochs()
         for finish in pending.finish:
             finish(None)
 
@@ -823,13 +825,12 @@ class PartitionLog:
 
     def mark_deleted(self) -> Path:
         """The topic is gone: the directory gets a name that the next start removes. Readers that hold a region go on. The new path; its
-        files are removed after `file.delete.delay.ms`."""
+        files are removed after `file.delete.delay.ms`. The name is not synced: many partitions go together (`LogDirectories.sync_names`)."""
         self._closed = self._flush.is_closed = True
         unique = uuid.uuid4().hex
         stem = str(self.topic_partition)[: _DIRECTORY_NAME_MAX - len(unique) - len(DELETE_DIRECTORY_SUFFIX) - 1]
         target = self.directory.with_name(f"{stem}.{unique}{DELETE_DIRECTORY_SUFFIX}")
         self._files.rename(self.directory, target)
-        self._files.fsync_directory(target.parent)
         self.directory = target
         for segment in self.segments:
             segment.close()
