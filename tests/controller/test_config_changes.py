@@ -9,9 +9,11 @@ import pytest
 from jesenska.base.errors import InvalidConfigError, InvalidRequestError, InvalidTopicException, KafkaError, UnknownTopicOrPartitionError
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.config_changes import (
+    TOLD_FOR_MS,
     ConfigOp,
     ConfigPlan,
     OpType,
+    ToldChanges,
     plan_broker_config,
     plan_broker_config_replaced,
     plan_topic_config,
@@ -20,7 +22,7 @@ from jesenska.controller.config_changes import (
 from jesenska.controller.view import ClusterView, ConfigView, TopicView
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import TopicNode
-from jesenska.metadata.transactions import Create
+from jesenska.metadata.transactions import Create, Delete
 from jesenska.metadata.tree import Multi, OpenSession, Tree
 
 CONFIG = BrokerConfig({"broker.id": "0"})
@@ -216,3 +218,13 @@ def test_what_kafka_lets_a_broker_change_is_changed(resource: str, op: tuple[str
 def test_what_is_set_already_and_was_not_touched_does_not_stand_in_the_way() -> None:
     plan = broker(("log.retention.ms", "5", SET), of={"log.retention.hours": "1", "some.other": "x"})
     assert plan.settings["log.retention.ms"] == "5"
+
+
+def test_what_told_of_a_change_goes_after_a_quarter_of_an_hour() -> None:
+    told = ToldChanges()
+    told.add("/config/changes/config_change_0000000000", 1000)
+    told.add("/config/changes/config_change_0000000001", 2000)
+    assert told.due(1000 + TOLD_FOR_MS - 1) == ()
+    assert told.due(1000 + TOLD_FOR_MS) == (Delete("/config/changes/config_change_0000000000"),)
+    assert told.due(1000 + TOLD_FOR_MS) == ()
+    assert told.due(2**60) == (Delete("/config/changes/config_change_0000000001"),)

@@ -62,6 +62,7 @@ _SETTINGS = {
     "group.max.session.timeout.ms": "60000",
     "log.retention.ms": "-1",
     "num.partitions": "2",
+    "max.incremental.fetch.session.cache.slots": "50",  # full after the warm-up
 }
 
 

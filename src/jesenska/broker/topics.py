@@ -27,6 +27,7 @@ from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.config_changes import (
     ConfigOp,
     ConfigPlan,
+    ToldChanges,
     plan_broker_config,
     plan_broker_config_replaced,
     plan_topic_config,
@@ -47,7 +48,7 @@ from jesenska.log.log_directories import Known
 from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import Create, Operation, Result, SetData, TreeError
+from jesenska.metadata.transactions import Create, MultiError, Operation, Result, SetData, TreeError
 from jesenska.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Topics:
         self._store = store
         self.facts = facts
         self._one_at_a_time = asyncio.Lock()
+        self._told = ToldChanges()
 
     # --- at the start -------------------------------------------------------------------------------------------------------------------
 
@@ -102,6 +104,8 @@ class Topics:
     async def take_over(self, *, clean: bool) -> None:
         """Leads every partition that this broker has a replica of; after a crash, or where another broker led, in a new leader epoch. Ends the
         deletions that were begun."""
+        for child in (await self._store.children(paths.CONFIG_CHANGES))[0]:
+            self._told.add(f"{paths.CONFIG_CHANGES}/{child}", self._broker.clock.now_ms())
         for name in [name for name, topic in self.facts.topics.items() if topic.deleting]:
             await self._end_deletion(name)
         broker_id, epoch = self._broker.broker_id, self.facts.controller_epoch
@@ -323,8 +327,16 @@ class Topics:
         return config.with_dynamic(dynamic_default=self.facts.broker_settings(None), dynamic_broker=self.facts.broker_settings(self._broker.broker_id))
 
     async def _done(self, plan: ConfigPlan) -> None:
-        await self._do(plan.operations)
+        results = await self._do(plan.operations)
         plan.apply(self.facts)
+        now_ms = self._broker.clock.now_ms()
+        self._told.add(results[-1].path, now_ms)
+        old = self._told.due(now_ms)
+        for start in range(0, len(old), _OPERATIONS_AT_ONCE):
+            try:
+                await self._store.multi(old[start : start + _OPERATIONS_AT_ONCE])
+            except (MultiError, TreeError) as error:
+                logger.warning("old nodes under %s could not be deleted: %s; they do no harm", paths.CONFIG_CHANGES, error)
 
 
 def as_kafka_error(error: Exception) -> KafkaError:

@@ -10,6 +10,7 @@ brokers and refused for topics, as Kafka does."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,7 +25,27 @@ from jesenska.controller.topics import topic_name_problem
 from jesenska.controller.view import ClusterView, ConfigView
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import encode_config, encode_config_change
-from jesenska.metadata.transactions import Create, Operation, SetData
+from jesenska.metadata.transactions import Create, Delete, Operation, SetData
+
+#: How long a node under /config/changes stays, for brokers that read it late. Kafka's own figure.
+TOLD_FOR_MS = 15 * 60 * 1000
+
+
+class ToldChanges:
+    """The nodes under /config/changes, oldest first. Each change of settings leaves one; they go when they are old, with a later change."""
+
+    def __init__(self) -> None:
+        self._nodes: deque[tuple[int, str]] = deque()
+
+    def add(self, path: str, now_ms: int) -> None:
+        self._nodes.append((now_ms, path))
+
+    def due(self, now_ms: int) -> tuple[Operation, ...]:
+        """What takes the old ones away; they are forgotten here."""
+        found: list[Operation] = []
+        while self._nodes and self._nodes[0][0] <= now_ms - TOLD_FOR_MS:
+            found.append(Delete(self._nodes.popleft()[1]))
+        return tuple(found)
 
 
 class OpType(IntEnum):
