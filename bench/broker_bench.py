@@ -50,7 +50,8 @@ ROWS = [
 def chosen(words: str) -> list[Row]:
     """Rows that are named by one of the words, separated by commas, or else have it in their name or match it as a pattern; all for nothing."""
     names = {row.name for row in ROWS}
-    wanted = [word.strip() for word in words.split(";" if ";" in words else ",") if word.strip()]
+    separator = ";" if ";" in words or words in names else ","
+    wanted = [word.strip() for word in words.split(separator) if word.strip()]
 
     def is_meant(name: str, word: str) -> bool:
         return name == word if word in names else word in name or fnmatch.fnmatch(name, word)
