@@ -281,7 +281,7 @@ class _FullFetch(_Fetch):
         for asked, items in self._plan:
             partitions = []
             for wanted in items:
-                answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None)
+                answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None, records=b"")
                 partitions.append(answer)
                 partition = wanted.partition
                 try:
@@ -361,7 +361,7 @@ class _SessionFetch(_Fetch):
         self._found = []
         unknown = []
         for wanted in session.ready():
-            answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None)
+            answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None, records=b"")
             partition = wanted.partition
             try:
                 if partition is None or partition.log is None:
