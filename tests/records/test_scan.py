@@ -158,3 +158,6 @@ def test_a_window_outside_the_buffer_is_refused(twin: str) -> None:
                 codec.BatchScan(0, 0, 0).feed(bytes(100), start, end, 0)
             with pytest.raises(ValueError, match="buffer"):
                 codec.producer_batches(bytes(100), start, end, 1, 5)
+        for remembered in (0, 17):
+            with pytest.raises(ValueError, match="remembered"):
+                codec.producer_batches(bytes(100), 0, 100, 1, remembered)

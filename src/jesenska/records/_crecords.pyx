@@ -1500,6 +1500,7 @@ def partitions_of_keys(Source keys not None, int32_t partition_count, int32_t un
 cdef enum:
     SCAN_ENTRIES = 2048
     SCAN_EPOCHS = 64
+    REMEMBERED_MAX = 16
 
 
 cdef class BatchScan:
@@ -1603,10 +1604,15 @@ def producer_batches(buffer, Py_ssize_t start, Py_ssize_t end, int64_t end_offse
     cdef const uint8_t *data
     cdef Py_ssize_t at = start
     cdef Header header
-    cdef int64_t size, last_producer = -1
+    cdef int64_t size, producer = -1
     cdef bint ended = False
-    cdef list found = [], newest = None
+    # The batches of one producer that stand together: the newest of them, as a ring.
+    cdef Py_ssize_t newest[REMEMBERED_MAX]
+    cdef Py_ssize_t run = 0
+    cdef list found = []
     cdef dict by_producer = {}
+    if not 0 < remembered <= REMEMBERED_MAX:
+        raise ValueError("so many batches are not remembered")
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if start < 0 or end > view.len:
@@ -1624,18 +1630,31 @@ def producer_batches(buffer, Py_ssize_t start, Py_ssize_t end, int64_t end_offse
                 if header.attributes & 0x30:
                     found.append(at)
                 else:
-                    if header.producer_id != last_producer:
-                        last_producer = header.producer_id
-                        newest = by_producer.get(last_producer)
-                        if newest is None:
-                            newest = by_producer[last_producer] = []
-                    newest.append(at)
-                    if len(newest) > remembered:
-                        del newest[0]
+                    if header.producer_id != producer:
+                        put_run(by_producer, producer, newest, run, remembered)
+                        producer, run = header.producer_id, 0
+                    newest[run % remembered] = at
+                    run += 1
             at += size
     finally:
         PyBuffer_Release(&view)
-    for newest in by_producer.values():
-        found.extend(newest)
+    put_run(by_producer, producer, newest, run, remembered)
+    for positions in by_producer.values():
+        found.extend(positions)
     found.sort()
     return found, at, ended
+
+
+cdef int put_run(dict by_producer, int64_t producer, Py_ssize_t *newest, Py_ssize_t run, int remembered) except -1:
+    cdef Py_ssize_t index
+    cdef list positions
+    if not run:
+        return 0
+    positions = by_producer.get(producer)
+    if positions is None:
+        positions = by_producer[producer] = []
+    for index in range(run - remembered if run > remembered else 0, run):
+        positions.append(newest[index % remembered])
+    if len(positions) > remembered:
+        del positions[: len(positions) - remembered]
+    return 0

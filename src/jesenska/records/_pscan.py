@@ -10,6 +10,7 @@ _RELATIVE_OFFSET_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _ENTRIES_MAX = 2048
 _EPOCHS_MAX = 64
+_REMEMBERED_MAX = 16
 _TRANSACTIONAL_OR_CONTROL = 0x30
 
 
@@ -96,6 +97,8 @@ def producer_batches(buffer: Buffer, start: int, end: int, end_offset: int, reme
     """Where in buffer[start:end] batches begin that a producers' state must be told of: of each producer the newest `remembered`, and all that
     belong to transactions. Then where the next header begins that is not whole there (which may be far beyond `end`) or has no sense, and
     whether a batch from `end_offset` on was met."""
+    if not 0 < remembered <= _REMEMBERED_MAX:
+        raise ValueError("so many batches are not remembered")
     if start < 0 or end > len(buffer):
         raise ValueError("the batches are not in the buffer")
     found: list[int] = []
