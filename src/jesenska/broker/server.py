@@ -62,6 +62,10 @@ _PROGRESS_SECONDS = 2.0
 handlers.load()
 
 
+def _nothing() -> None:
+    """Comes after what a thread has to do already."""
+
+
 class Broker:
     """One broker on the running event loop: `start`, then `stop`. Handlers use its public attributes."""
 
@@ -269,8 +273,13 @@ class Broker:
         if self._ticking is not None:
             await self.groups.close()
         await self.dispatcher.close(_STOP_GRACE_SECONDS)
-        # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed by a flush).
+        # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed by a flush, a flush by the next one
+        # where records came meanwhile).
         await self._loop.run_in_executor(None, self.pool.close)
+        while self.directories.has_work_in_flight:
+            for executor in (*self._writers, *self._flushers):
+                await self._loop.run_in_executor(executor, _nothing)
+            await asyncio.sleep(0)
         for executors in (self._writers, self._flushers, [self._background]):
             for executor in executors:
                 await self._loop.run_in_executor(None, executor.shutdown)

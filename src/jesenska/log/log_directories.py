@@ -513,6 +513,11 @@ class LogDirectories:
                         directory.marker.write()
         self._unlock()
 
+    @property
+    def has_work_in_flight(self) -> bool:
+        """A thread writes or syncs for one of the logs, or will."""
+        return any(directory.writer.flushes_in_flight for directory in self.directories) or any(log.has_queued_appends for log in self.logs.values())
+
     def _close_logs(self, logs: Sequence[PartitionLog], clean: bool) -> bool:
         """True if all are synced. Many files are synced at once, since the file system commits them together: a thousand partitions take half
         a second then, and one after the other eleven."""
