@@ -15,7 +15,7 @@ READ_BUFFER_BYTES = 256 * 1024
 #: A request that does not fit the read buffer gets a buffer of its own, which grows by doubling from this size as its bytes arrive.
 REQUEST_BUFFER_FIRST_BYTES = 64 * 1024
 #: Buffers of a megabyte for such requests that are kept for the next ones.
-KEPT_REQUEST_BUFFERS = 8
+KEPT_REQUEST_BUFFERS = 2
 #: Bytes of the buffers of requests that have not arrived whole, over all connections, before new ones get room for no more than twice what has arrived.
 UNFINISHED_REQUESTS_BYTES = 32 * 1024 * 1024
 #: Bytes of answers to the requests of one read that leave in one write.

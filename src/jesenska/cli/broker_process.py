@@ -7,12 +7,14 @@ its figures (broker.figures) to stderr in one line.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from jesenska.base.clock import SystemClock
 from jesenska.broker.figures import figures_line
@@ -26,6 +28,20 @@ logger = logging.getLogger(__name__)
 _YOUNG_OBJECTS = 50_000
 
 
+#: mallopt's numbers for them (glibc's malloc.h), and what a broker wants: see `_give_memory_back`.
+_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES = -3, 1024 * 1024
+_M_ARENA_MAX, _ARENAS = -8, 2
+
+
+def _give_memory_back() -> None:
+    """glibc gives each thread an arena of its own, and after the first large block that is freed it keeps ever larger ones: memory grows with the largest
+    moment of each thread (27 MB over a million hostile frames, 16 MB with this). Elsewhere the system's allocator is left as it is."""
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_ARENA_MAX, _ARENAS)
+        mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+
+
 def configure_logging(level: str) -> None:
     """Log lines on stderr: time, level, what happened."""
     logging.basicConfig(stream=sys.stderr, level=getattr(logging, level.upper()), format="[%(asctime)s] %(levelname)s %(message)s")
@@ -35,6 +51,7 @@ def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_prog
     """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. JesenskaError if it cannot start."""
     if not codec.COMPILED:
         logger.warning("The compiled record codec is not there, so this broker is slower than it could be: install a C compiler, then install jesenska again.")
+    _give_memory_back()
     return asyncio.run(_run(config, on_ready, on_progress))
 
 
