@@ -276,7 +276,7 @@ class Broker:
         # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed by a flush, a flush by the next one
         # where records came meanwhile).
         await self._loop.run_in_executor(None, self.pool.close)
-        while self.directories.has_work_in_flight:
+        while self._locked and self.directories.has_work_in_flight:
             for executor in (*self._writers, *self._flushers):
                 await self._loop.run_in_executor(executor, _nothing)
             await asyncio.sleep(0)
