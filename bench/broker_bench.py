@@ -94,7 +94,7 @@ def main() -> int:
         options.profiles.mkdir(parents=True, exist_ok=True)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    settings = {"num.partitions": "1"}
+    settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
     names = {"jesenska": Jesenska.name, "kafka": Apache.name}
     sides = {names[side]: Figures() for side in options.sides.split(",")}
     for number in range(options.rounds):
