@@ -30,11 +30,12 @@ def test_rows_without_java_run_and_give_their_figures_as_json(tmp_path: Path) ->
         ("32 connections, one-record requests, 1 partition, acks=1", "requests/s"),
         ("one record at a time, acks=all", "p99 ms"),
         ("one record at a time to a waiting fetch, acks=1", "p50 ms"),
-        ("after the load", "event loop late, p99 ms since the start"),
         ("1,000 partitions: start after it", "seconds to ready"),
     ):
         assert found[row, unit] > 0, (row, unit)
     assert ("1,000 idle connections", "KB each") in found
+    # A loop with so little to do may never have been late by what the histogram can tell.
+    assert found["after the load", "event loop late, p99 ms since the start"] >= 0
 
 
 def test_rows_are_chosen_by_words_or_patterns() -> None:
