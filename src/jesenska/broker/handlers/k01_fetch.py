@@ -44,8 +44,9 @@ from jesenska.base.regions import FileRegion
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
 from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, SessionPartition, WantedPartition
 from jesenska.log.files import probe_cold, read_ahead
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition_log import PartitionLog, ReadResult
 from jesenska.log.segment import ColdError
+from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
     FetchRequestTopic,
@@ -110,6 +111,19 @@ class _Fetch:
             answer.current_leader = FetchResponseCurrentLeader(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
             self._moved = True
         return True
+
+    def found(self, partition: Partition, result: ReadResult, answer: FetchResponsePartition) -> int:
+        """Puts what was read into a partition's answer; its bytes of records."""
+        answer.high_watermark = partition.high_watermark
+        answer.last_stable_offset = partition.last_stable_offset
+        answer.log_start_offset = result.log_start_offset
+        region = result.region
+        if region is None:
+            answer.records = b""
+            return 0
+        answer.records = region
+        self._regions.append(region)
+        return region.size_bytes
 
     def completed(self, response: FetchResponse) -> FetchResponse:
         """The answer with where the leaders are that it names."""
@@ -276,7 +290,7 @@ class _FullFetch(_Fetch):
     def read(self) -> tuple[int, bool]:
         left, total, ends = self.max_bytes, 0, False
         self._moved = False
-        self._regions = regions = []
+        self._regions = []
         self._responses = responses = []
         for asked, items in self._plan:
             partitions = []
@@ -295,17 +309,9 @@ class _FullFetch(_Fetch):
                 except ColdError:
                     self.cold(wanted)
                     continue
-                answer.high_watermark = partition.high_watermark
-                answer.last_stable_offset = partition.last_stable_offset
-                answer.log_start_offset = result.log_start_offset
-                region = result.region
-                if region is not None:
-                    answer.records = region
-                    regions.append(region)
-                    total += region.size_bytes
-                    left -= region.size_bytes
-                else:
-                    answer.records = b""
+                size_bytes = self.found(partition, result, answer)
+                total += size_bytes
+                left -= size_bytes
             responses.append(FetchResponseTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
         return total, ends
 
@@ -381,17 +387,9 @@ class _SessionFetch(_Fetch):
             except ColdError:
                 self.cold(wanted)
                 continue
-            answer.high_watermark = partition.high_watermark
-            answer.last_stable_offset = partition.last_stable_offset
-            answer.log_start_offset = result.log_start_offset
-            region = result.region
-            if region is not None:
-                answer.records = region
-                self._regions.append(region)
-                total += region.size_bytes
-                left -= region.size_bytes
-            else:
-                answer.records = b""
+            size_bytes = self.found(partition, result, answer)
+            total += size_bytes
+            left -= size_bytes
         # As Kafka has it, the unknown ones come last, and end the wait only if there is nothing else to wait for.
         self._found += unknown
         return total, ends or len(unknown) == session.size
