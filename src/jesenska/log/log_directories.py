@@ -44,7 +44,7 @@ from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import IndexWrite
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_flush import FlushWork, sync
+from jesenska.log.log_flush import FlushWork, try_sync
 from jesenska.log.meta_properties import (
     MetaProperties,
     check_meta_properties,
@@ -524,7 +524,7 @@ class LogDirectories:
         whole = True
         with ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="closing") as pool:
             for start in range(0, len(logs), _CLOSED_AT_ONCE):
-                closing: list[tuple[PartitionLog, FlushWork | None, Future[int] | None]] = []
+                closing: list[tuple[PartitionLog, FlushWork | None, Future[int | OSError] | None]] = []
                 for log in logs[start : start + _CLOSED_AT_ONCE]:
                     try:
                         work = log.prepare_close(clean=clean)
@@ -532,16 +532,10 @@ class LogDirectories:
                         whole = _not_in_order(log, error)
                         log.finish_close(None, error)
                     else:
-                        closing.append((log, work, None if work is None else pool.submit(sync, self._files, work)))
+                        closing.append((log, work, None if work is None else pool.submit(try_sync, self._files, work)))
                 for log, work, future in closing:
-                    outcome: int | OSError = 0
                     try:
-                        if future is not None:
-                            try:
-                                outcome = future.result()
-                            except OSError as error:
-                                outcome = error
-                        log.finish_close(work, outcome)
+                        log.finish_close(work, 0 if future is None else future.result())
                     except OSError as error:
                         whole = _not_in_order(log, error)
                     whole = whole and not log.is_failed

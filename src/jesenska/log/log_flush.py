@@ -205,3 +205,11 @@ def sync(files: FileLayer, work: FlushWork) -> int:
         with suppress(FileNotFoundError):
             files.fsync_directory(directory)
     return reached
+
+
+def try_sync(files: FileLayer, work: FlushWork) -> int | OSError:
+    """As `sync`, for a thread that nobody waits for with an exception: the error is the outcome."""
+    try:
+        return sync(files, work)
+    except OSError as error:
+        return error

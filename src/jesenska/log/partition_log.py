@@ -53,7 +53,7 @@ from jesenska.log.cold_reads import WarmUp
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import IndexWrite
 from jesenska.log.log_config import UNLIMITED, LogConfig
-from jesenska.log.log_flush import FlushWork, LogFlush, SegmentWork, sync
+from jesenska.log.log_flush import FlushWork, LogFlush, SegmentWork, try_sync
 from jesenska.log.producer_state import RememberedBatch, Undo, encode_snapshot
 from jesenska.log.recovery import LoadedLog, marker_coordinator_epoch, replay_producers, snapshot_offsets
 from jesenska.log.retention import SegmentFacts, count_deletable
@@ -772,13 +772,7 @@ class PartitionLog:
         except OSError as error:
             self.finish_close(None, error)
             raise
-        outcome: int | OSError = 0
-        if work is not None:
-            try:
-                outcome = sync(self._files, work)
-            except OSError as error:
-                outcome = error
-        self.finish_close(work, outcome)
+        self.finish_close(work, 0 if work is None else try_sync(self._files, work))
 
     def prepare_close(self, *, clean: bool) -> FlushWork | None:
         """The first part of `close`: no more appends; what is to be synced (any thread may do that), None if everything is."""
