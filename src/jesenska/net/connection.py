@@ -112,7 +112,7 @@ class FramedConnection:
         own = self._own
         try:
             if own is not None:
-                received = self.transport.recv_into(own[self._filled : self._wanted or 4] if len(own) > self._wanted else own[self._filled :])
+                received = self.transport.recv_into(own[self._filled : self._wanted or 4])
             else:
                 received = self.transport.recv_into(self._shared)
         except (BlockingIOError, InterruptedError):
