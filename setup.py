@@ -1,19 +1,59 @@
-"""Builds the compiled record codec where a C compiler is there; without one the install goes on and the pure twin is used."""
+"""Builds what is compiled, where a C compiler is there: the record codec (Cython) and the modules that every request goes through (mypyc, from their own
+source). Without a compiler, or where one of the two cannot be built, the install goes on: the codec's pure twin and the modules' source run instead."""
 
+import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-SOURCE = Path("src/jesenska/records/_crecords.pyx")
-extensions = []
-if (Path(__file__).parent / SOURCE).exists():
-    extensions.append(
-        Extension(
-            "jesenska.records._crecords",
-            [str(SOURCE)],
-            depends=["src/jesenska/records/crc32c.h"],
-            extra_compile_args=["-O3"],
-            optional=True,
-        )
-    )
-setup(ext_modules=extensions)
+ROOT = Path(__file__).parent
+CODEC = "src/jesenska/records/_crecords.pyx"
+#: The shared library behind all modules that mypyc compiles; each module is a small extension that calls into it.
+LIBRARY = "jesenska._compiled"
+BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+
+
+def compiled_modules():
+    """Paths of the modules that mypyc compiles."""
+    listing = ROOT / "compiled-modules"
+    lines = listing.read_text().splitlines() if listing.exists() else []
+    return [f"src/jesenska/{line.strip()}" for line in lines if line.strip() and not line.startswith("#")]
+
+
+def translated(directory):
+    """The modules as extensions, in C below `directory`; none if they cannot be translated."""
+    # Types are judged by script/test; here packages without type hints may be missing, and everything else is taken as it is.
+    options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+    try:
+        from mypyc.build import mypycify
+
+        extensions = mypycify([*options, *compiled_modules()], opt_level="2", debug_level="0", group_name=LIBRARY, target_dir=directory)
+    except (Exception, SystemExit) as error:
+        sys.stderr.write(f"warning: the request path is not compiled: {error}\n")
+        return []
+    for extension in extensions:
+        extension.optional = True
+    return extensions
+
+
+class BuildExtensions(build_ext):
+    """Keeps all of mypyc's extensions or none: they are of use only together."""
+
+    def build_extensions(self):
+        super().build_extensions()
+        together = [Path(self.build_lib) / self.get_ext_filename(extension.name) for extension in request_path]
+        if not all(path.exists() for path in together):
+            for path in together:
+                path.unlink(missing_ok=True)
+
+
+codec = []
+if (ROOT / CODEC).exists():
+    header = "src/jesenska/records/crc32c.h"
+    codec.append(Extension("jesenska.records._crecords", [CODEC], depends=[header], extra_compile_args=["-O3"], optional=True))
+with tempfile.TemporaryDirectory() as directory:
+    # setup.py is loaded several times before anything is built.
+    request_path = translated(directory) if BUILDING & set(sys.argv) else []
+    setup(ext_modules=[*codec, *request_path], cmdclass={"build_ext": BuildExtensions}, options={"build_ext": {"parallel": True}})

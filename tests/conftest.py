@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,3 +16,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all tests that neither stop it nor change its settings; each uses topics of its own."""
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
         yield running
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests of a module that was changed after it was compiled would test what it was before."""
+    package = Path(__file__).parents[1] / "src" / "jesenska"
+    if os.environ.get("JESENSKA_PURE", "") not in ("", "0"):
+        return
+    for compiled in package.rglob("*.so"):
+        for suffix in (".py", ".pyx"):
+            source = compiled.with_name(compiled.name.split(".")[0] + suffix)
+            if source.exists() and source.stat().st_mtime > compiled.stat().st_mtime:
+                raise pytest.UsageError(f"{source} was changed after it was compiled: run script/setup test, or work on the source with JESENSKA_PURE=1.")

@@ -192,16 +192,24 @@ def test_a_name_that_no_topic_can_have_is_not_kept() -> None:
 # --- what a client learns -----------------------------------------------------------------------------------------------------------------------
 
 
-class _Partition(Partition):
+class _There:
     """A partition whose facts are set by hand."""
 
     def __init__(self, index: int) -> None:
-        super().__init__(TopicPartition(TOPIC, index), NO_UUID, (0,), 0, 0, (0,), None, 1)
+        self.partition = Partition(TopicPartition(TOPIC, index), NO_UUID, (0,), 0, 0, (0,), None, 1)
         self.log_start_offset = 0
         self.failure = ErrorCode.NONE
 
+    @property
+    def high_watermark(self) -> int:
+        return self.partition.high_watermark
+
+    def gets(self, records: int) -> None:
+        self.partition.high_watermark += records
+        self.partition.changed()
+
     def answer(self, offset: int, max_records: int) -> FetchResponsePartition:
-        answer = FetchResponsePartition(partition_index=self.topic_partition.partition, high_watermark=-1, log_start_offset=-1, records=b"")
+        answer = FetchResponsePartition(partition_index=self.partition.topic_partition.partition, high_watermark=-1, log_start_offset=-1, records=b"")
         if self.failure is not ErrorCode.NONE:
             answer.error_code = self.failure
         elif not self.log_start_offset <= offset <= self.high_watermark:
@@ -221,7 +229,7 @@ class _Client(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.there = [_Partition(index) for index in range(_COUNT)]
+        self.there = [_There(index) for index in range(_COUNT)]
         self.woken: list[FetchSession] = []
         self.sessions = FetchSessions(1, lambda: 1, self.woken.append)
         self.session: FetchSession | None = None
@@ -244,7 +252,7 @@ class _Client(RuleBasedStateMachine):
         left = limit
         for index, offset in self.positions.items():
             part = SessionPartition(index, offset, -1, 1000)
-            part.partition = self.there[index]
+            part.partition = self.there[index].partition
             answer = self.there[index].answer(offset, left)
             left -= len(answer.records or b"")
             made.append(part)
@@ -268,20 +276,19 @@ class _Client(RuleBasedStateMachine):
 
     @rule(index=_INDEXES, records=st.integers(1, 30))
     def records_come(self, index: int, records: int) -> None:
-        self.there[index].high_watermark += records
-        self.there[index].changed()
+        self.there[index].gets(records)
 
     @rule(index=_INDEXES)
     def the_log_start_moves(self, index: int) -> None:
         there = self.there[index]
         if there.log_start_offset < there.high_watermark:
             there.log_start_offset += 1
-            there.changed()
+            there.partition.changed()
 
     @rule(index=_INDEXES, failure=st.sampled_from([ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]))
     def it_fails_or_is_mended(self, index: int, failure: ErrorCode) -> None:
         self.there[index].failure = failure
-        self.there[index].changed()
+        self.there[index].partition.changed()
 
     @rule(index=_INDEXES, back=st.integers(0, 10))
     def the_client_seeks(self, index: int, back: int) -> None:
@@ -323,7 +330,7 @@ class _Client(RuleBasedStateMachine):
         told = []
         left = limit
         for part in session.ready():
-            part.partition = self.there[part.index]
+            part.partition = self.there[part.index].partition
             answer = self.there[part.index].answer(part.fetch_offset, left)
             left -= len(answer.records or b"")
             if session.must_tell(part, answer):
@@ -367,41 +374,40 @@ TestClient = _Client.TestCase
 TestClient.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
 
 
-def _all_answered(session: FetchSession, there: Sequence[_Partition]) -> None:
+def _all_answered(session: FetchSession, there: Sequence[_There]) -> None:
     for part in session.ready():
-        part.partition = there[part.index]
+        part.partition = there[part.index].partition
         session.must_tell(part, there[part.index].answer(part.fetch_offset, 10))
 
 
 def test_a_fetch_looks_only_at_what_has_something_new() -> None:
-    there = [_Partition(index) for index in range(1000)]
+    there = [_There(index) for index in range(1000)]
     session = created(cache(), 1000)
     assert len(session.ready()) == 1000
     _all_answered(session, there)
     assert session.ready() == []
-    there[17].high_watermark = 5
-    there[17].changed()
+    there[17].gets(5)
     assert [part.index for part in session.ready()] == [17]
 
 
 def test_a_session_that_ends_leaves_nothing_with_its_partitions() -> None:
-    there = [_Partition(index) for index in range(10)]
+    there = [_There(index) for index in range(10)]
     sessions = cache()
     session = created(sessions, 10)
     _all_answered(session, there)
     assert sessions.proceed(session.session_id, 1, False, [], forgotten(3), 0) is session
-    assert [bool(partition._watchers) for partition in there] == [index != 3 for index in range(10)]
+    assert [bool(item.partition._watchers) for item in there] == [index != 3 for index in range(10)]
     sessions.end(session.session_id)
-    assert not any(partition._watchers for partition in there)
+    assert not any(item.partition._watchers for item in there)
 
 
 def test_who_waits_in_a_session_is_woken_by_news_and_by_its_end() -> None:
     woken: list[FetchSession] = []
     sessions = FetchSessions(1, lambda: 1, woken.append)
-    there = [_Partition(0), _Partition(1)]
+    there = [_There(0), _There(1)]
     session = created(sessions, 2)
     _all_answered(session, there)
-    wake: Callable[[], None] = there[1].changed
+    wake: Callable[[], None] = there[1].partition.changed
     wake()
     assert woken == [session]
     wake()

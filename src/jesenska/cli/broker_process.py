@@ -17,9 +17,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from jesenska.base.clock import SystemClock
+from jesenska.base.source_only import request_path_is_compiled
 from jesenska.broker.figures import figures_line
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
+from jesenska.net.event_loop import broker_loop
 from jesenska.records import codec
 
 logger = logging.getLogger(__name__)
@@ -49,10 +51,12 @@ def configure_logging(level: str) -> None:
 
 def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None = None) -> int:
     """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. JesenskaError if it cannot start."""
-    if not codec.COMPILED:
-        logger.warning("The compiled record codec is not there, so this broker is slower than it could be: install a C compiler, then install jesenska again.")
+    if not (codec.COMPILED and request_path_is_compiled()):
+        missing = "request path" if codec.COMPILED else "record codec"
+        logger.warning("The compiled %s is not there, so this broker is slower than it could be: install a C compiler, then install jesenska again.", missing)
     _give_memory_back()
-    return asyncio.run(_run(config, on_ready, on_progress))
+    with asyncio.Runner(loop_factory=broker_loop) as runner:
+        return runner.run(_run(config, on_ready, on_progress))
 
 
 async def _run(config: BrokerConfig, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None) -> int:

@@ -1,0 +1,34 @@
+"""Which of the two runs: the modules of the request path as compiled code, or as source (no compiler was there, or JESENSKA_PURE=1, which is for tests
+that compare the two and for debuggers). The file `compiled-modules` in the project's root lists them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from types import ModuleType
+
+
+class _SourceFinder(MetaPathFinder):
+    """Finds the source of jesenska's modules before anybody finds what was compiled from it."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if not fullname.startswith("jesenska."):
+            return None
+        for directory in path or ():
+            spec = FileFinder(directory, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(fullname, target)
+            if spec is not None:
+                return spec
+        return None
+
+
+def use_source_only() -> None:
+    """From here on modules of jesenska are imported from source; those imported already stay what they are."""
+    sys.meta_path.insert(0, _SourceFinder())
+
+
+def request_path_is_compiled() -> bool:
+    """True if the modules of the request path run compiled: all of them do, or none."""
+    return not str(import_module("jesenska.base.clock").__file__).endswith(".py")
