@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -218,9 +219,9 @@ def test_a_line_on_a_pipe_is_sent_while_the_pipe_stays_open(broker: BrokerProces
         assert producer.stdin is not None
         producer.stdin.write(b"first\n")
         producer.stdin.flush()
-        deadline = 100
-        while not (found := read("console-pipe", 1, "--timeout-ms", "300")).lines and deadline:
-            deadline -= 1
+        deadline = time.monotonic() + 60  # the tool's own process has to start first
+        while not (found := read("console-pipe", 1, "--timeout-ms", "300")).lines and time.monotonic() < deadline:
+            assert producer.poll() is None
         assert found.lines == ["first"]
         producer.stdin.write(b"second\nthird")
         producer.stdin.close()
