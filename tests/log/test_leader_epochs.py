@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,17 +49,84 @@ def test_file_is_the_text_that_kafka_writes(tmp_path: Path) -> None:
     assert found.entries() == [(0, 0), (3, 1180)]
 
 
-def test_log_writes_an_epoch_when_its_first_batch_comes(tmp_path: Path) -> None:
+def test_an_epoch_begins_with_its_first_batch(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
         harness.append(make_batch(3), leader_epoch=2)
         harness.append(make_batch(3), leader_epoch=2)
         harness.append(make_batch(3), leader_epoch=4)
-        assert (harness.directory / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n2 0\n4 6\n"
         assert harness.log.end_offset_for_epoch(2) == (2, 6)
         assert harness.log.end_offset_for_epoch(3) == (2, 6)
         assert harness.log.end_offset_for_epoch(4) == (4, 9)
         harness.log.delete_records(7)
         assert harness.log.leader_epochs.entries() == [(4, 7)]
+
+
+def _on_disk(harness: LogHarness) -> bytes | None:
+    path = harness.directory / "leader-epoch-checkpoint"
+    return path.read_bytes() if path.exists() else None
+
+
+def test_an_append_does_not_wait_for_the_file_which_follows(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.append(make_batch(3), leader_epoch=2)
+        assert _on_disk(harness) is None
+        assert harness.log.has_unwritten
+        older = harness.log.unwritten()
+        harness.append(make_batch(3), leader_epoch=4)
+        for write in harness.log.unwritten():
+            write.run()
+            write.done()
+        assert _on_disk(harness) == b"0\n2\n2 0\n4 3\n"
+        assert harness.log.unwritten() == []
+        for write in older:
+            write.run()
+        assert _on_disk(harness) == b"0\n2\n2 0\n4 3\n", "an older table does not replace a newer one"
+
+
+def test_a_flush_and_an_orderly_stop_write_the_file(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.append(make_batch(3), leader_epoch=2)
+        harness.log.flush()
+        assert _on_disk(harness) == b"0\n1\n2 0\n"
+        harness.append(make_batch(3), leader_epoch=3)
+        harness.log.close()
+        assert _on_disk(harness) == b"0\n2\n2 0\n3 3\n"
+
+
+def test_what_a_crash_left_unwritten_stands_in_the_batches(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.append(make_batch(3), leader_epoch=2)
+        harness.crash()
+        assert harness.log.leader_epochs.entries() == [(2, 0)]
+        assert harness.notes == [], "nothing was lost"
+        assert _on_disk(harness) == b"0\n1\n2 0\n", "an orderly stop may follow without another append"
+        harness.append(make_batch(3), leader_epoch=4)
+        harness.reopen()
+        assert harness.log.leader_epochs.entries() == [(2, 0), (4, 3)]
+
+
+class _NoTableFits(FileLayer):
+    def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        if path.name == "leader-epoch-checkpoint":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().replace_file(path, data, sync=sync)
+
+
+def test_without_room_for_the_file_recovery_still_looks_at_the_batches(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0", files=_NoTableFits()) as harness:
+        harness.append(make_batch(3), leader_epoch=2)
+        harness.log.flush()
+        assert harness.log.recovery_point == 0
+
+
+def test_a_write_that_comes_after_the_topic_was_deleted_writes_nothing(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.append(make_batch(3), leader_epoch=2)
+        (late,) = harness.log.unwritten()
+        harness.log.mark_deleted()
+        harness.directory.mkdir()
+        late.run()
+        assert list(harness.directory.iterdir()) == []
 
 
 @given(

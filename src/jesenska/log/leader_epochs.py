@@ -6,8 +6,8 @@ with it how far its own log agrees with the leader's.
     0 0          epoch, first offset of that epoch
     3 1180
 
-Both columns go up. The file is replaced as a whole at every change, and synced with the next flush of the log; a machine that crashes before may lose
-the last line, which recovery writes again from the batches' own epochs. A file that cannot be read is rebuilt from the whole log the same way.
+Both columns go up. The file is replaced as a whole some time after a change (epochs_file), and synced with the next flush of the log; a crash before that may
+lose the last lines, which recovery writes again from the batches' own epochs. A file that cannot be read is rebuilt from the whole log the same way.
 """
 
 from __future__ import annotations

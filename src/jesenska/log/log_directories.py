@@ -42,9 +42,8 @@ from jesenska.log.background import Background, DirectoryWriter, InlineBackgroun
 from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.log.files import FileLayer
-from jesenska.log.index_file import IndexWrite
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_flush import FlushWork, try_sync
+from jesenska.log.log_flush import FileWrite, FlushWork, try_sync
 from jesenska.log.meta_properties import (
     MetaProperties,
     check_meta_properties,
@@ -138,7 +137,7 @@ class LogDirectories:
         self.directories = [LogDirectory(path, self._files, writer_for(path)) for path in paths]
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self._due: dict[str, int] = {}
-        self._writing_entries = False
+        self._writing_files = False
         #: Partitions that retention could not look at, since they were being written.
         self._retention_waits: set[TopicPartition] = set()
         #: Files and directories that wait for `file.delete.delay.ms`: (when, path).
@@ -348,13 +347,13 @@ class LogDirectories:
         if self._is_due("high watermarks", settings.high_watermark_checkpoint_interval_ms, now_ms):
             self.checkpoint_high_watermarks()
             yield
-            writes: list[IndexWrite] = []
+            writes: list[FileWrite] = []
             for logs in self._pieces(_LOGS_AT_ONCE):
                 for log in logs:
-                    if log.has_unwritten_index_entries:
-                        writes.extend(log.unwritten_index_entries())
+                    if log.has_unwritten:
+                        writes.extend(log.unwritten())
                 yield
-            self._write_index_entries(writes)
+            self._write_files(writes)
         if self._is_due("recovery points", settings.flush_offset_checkpoint_interval_ms, now_ms):
             self.checkpoint_recovery_points()
             yield
@@ -446,13 +445,14 @@ class LogDirectories:
             else:
                 self._files.unlink(path)
 
-    def _write_index_entries(self, writes: Sequence[IndexWrite]) -> None:
-        """Puts the index entries of active segments into their files, so that tools that look at them find what is in the log."""
-        if not writes or self._writing_entries:
+    def _write_files(self, writes: Sequence[FileWrite]) -> None:
+        """Brings the files beside the logs up to date (index entries of active segments, leader epochs), so that tools that look at them find what is in
+        the log."""
+        if not writes or self._writing_files:
             return
-        self._writing_entries = True
+        self._writing_files = True
 
-        def work() -> list[IndexWrite]:
+        def work() -> list[FileWrite]:
             done = []
             for write in writes:
                 with suppress(OSError):  # a full disk: the next flush, which needs them, says so
@@ -460,8 +460,8 @@ class LogDirectories:
                     done.append(write)
             return done
 
-        def written(outcome: list[IndexWrite] | BaseException) -> None:
-            self._writing_entries = False
+        def written(outcome: list[FileWrite] | BaseException) -> None:
+            self._writing_files = False
             if isinstance(outcome, list):
                 for write in outcome:
                     write.done()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.log.background import DirectoryWriter
@@ -27,6 +27,14 @@ from jesenska.log.segment_file import OpenFile
 logger = logging.getLogger(__name__)
 
 Flushed = Callable[[KafkaError | None], None]
+
+
+class FileWrite(Protocol):
+    """Something on its way to a file beside the log: `run` in any thread (OSError if the disk does not take it), then `done` on the owner's."""
+
+    def run(self) -> None: ...
+
+    def done(self) -> None: ...
 
 
 class SegmentWork(NamedTuple):
@@ -45,6 +53,8 @@ class FlushWork(NamedTuple):
     """What a flush writes and syncs; the log's own state is not touched until it has ended."""
 
     segments: list[SegmentWork]
+    #: The table of leader epochs, if its file does not hold it.
+    epochs: FileWrite | None
     #: Small files, by name.
     paths: list[Path]
     #: Directories whose names are to survive.
@@ -180,7 +190,7 @@ class LogFlush:
 def sync(files: FileLayer, work: FlushWork) -> int:
     """Writes index entries and syncs: segment files by their descriptors, the small files beside them by name (one that was renamed away meanwhile is no
     loss), then the names. How far it reached: no farther than to a segment whose index entries find no room, so that recovery
-    builds them anew."""
+    builds them anew, and nowhere if the leader epochs find none."""
     reached = work.reached
     for item in work.segments:
         try:
@@ -192,6 +202,13 @@ def sync(files: FileLayer, work: FlushWork) -> int:
             logger.warning("the files of segment %d could not be brought to their end: %s", item.base_offset, error)
             reached = min(reached, item.base_offset)
         files.fsync(item.opened.fileno())
+    if work.epochs is not None:
+        try:
+            work.epochs.run()
+        except OSError as error:
+            # Recovery takes them from the batches above the recovery point, so that stays where it is.
+            logger.warning("the leader epochs could not be written: %s", error)
+            reached = 0
     for path in work.paths:
         try:
             descriptor = files.open(path, os.O_RDONLY)

@@ -45,15 +45,15 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
-from jesenska.log import leader_epochs as epochs_file
 from jesenska.log import partition_metadata
 from jesenska.log.append_queue import AppendQueue, PendingAppend, PendingRoll
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.cold_reads import WarmUp
+from jesenska.log.epochs_file import EpochsFile, EpochsWrite
 from jesenska.log.files import FileLayer
-from jesenska.log.index_file import IndexWrite
+from jesenska.log.leader_epochs import FILE_NAME
 from jesenska.log.log_config import UNLIMITED, LogConfig
-from jesenska.log.log_flush import FlushWork, LogFlush, SegmentWork, try_sync
+from jesenska.log.log_flush import FileWrite, FlushWork, LogFlush, SegmentWork, try_sync
 from jesenska.log.producer_state import RememberedBatch, Undo, encode_snapshot
 from jesenska.log.recovery import LoadedLog, marker_coordinator_epoch, replay_producers, snapshot_offsets
 from jesenska.log.retention import SegmentFacts, count_deletable
@@ -137,8 +137,8 @@ class PartitionLog:
         self._flush.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
         self._torn_tail = False
         self._closed = False
-        self._epochs_dirty = False
-        self._epochs_unwritten = False
+        self._epochs_file = EpochsFile(loaded.directory, files)
+        self._epochs_file.is_unsynced = not loaded.is_synced
         self._is_new = not loaded.is_synced
         for segment in self.segments:
             segment.file.move_to(open_files)
@@ -297,8 +297,6 @@ class PartitionLog:
             raise
         if leader_epoch > self.leader_epochs.latest_epoch:
             self.assign_leader_epoch(leader_epoch, first_offset)
-        elif self._epochs_unwritten:
-            self._write_epochs()
         result = AppendResult(first_offset, offset - 1, append_time_ms, self.log_start_offset, False)
         if queues:
             assert done is not None
@@ -383,8 +381,6 @@ class PartitionLog:
     def _published(self, pending: PendingAppend) -> None:
         """A queued write is in its file."""
         self._publish(pending.segment, pending.write_position, pending.batches)
-        if self._epochs_unwritten:
-            self._write_epochs()
         for finish in pending.finish:
             finish(None)
 
@@ -422,7 +418,7 @@ class PartitionLog:
         self._write_position = self._active.size_bytes
         self._cut_torn_tail()
         if self.leader_epochs.truncate_from_end(self.log_end_offset):
-            self._write_epochs()
+            self._epochs_file.changed()
 
     def _cut_torn_tail(self) -> None:
         """The file goes back to its published size; if even that fails, the next append tries it again first."""
@@ -536,21 +532,11 @@ class PartitionLog:
     def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
         """A leader of this epoch writes from `start_offset` on."""
         if self.leader_epochs.assign(epoch, start_offset):
-            self._write_epochs()
+            self._epochs_file.changed()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the newest epoch not newer than `epoch`; (-1, -1) if `epoch` is unknown and newer than all."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
-
-    def _write_epochs(self) -> None:
-        self._epochs_dirty = True
-        try:
-            epochs_file.write_leader_epochs(self.directory, self.leader_epochs.entries(), self._files, sync=False)
-            self._epochs_unwritten = False
-        except OSError as error:
-            # The batches carry their epochs, so recovery can write it again; the next append and the stop try, too.
-            self._epochs_unwritten = True
-            logger.warning("%s: the leader epochs could not be written: %s", self.topic_partition, error)
 
     # -- roll, flush ------------------------------------------------------------------------------------------------------------------------
 
@@ -630,23 +616,41 @@ class PartitionLog:
                 cut_to = segment.size_bytes if segment.is_sealed else None
                 segments.append(SegmentWork(handle, cut_to, segment.unwritten(), segment.base_offset))
                 paths.extend(segment.paths()[1:])
-        if self._epochs_dirty:
-            paths.append(self.directory / epochs_file.FILE_NAME)
-            self._epochs_dirty = False
+        epochs = self._unwritten_epochs()
+        if self._epochs_file.is_unsynced or epochs is not None:
+            paths.append(self.directory / FILE_NAME)
+            self._epochs_file.is_unsynced = False
         if self._is_new:
             # The directory's own name, too, must survive a crash of the machine.
             paths.append(self.directory / partition_metadata.FILE_NAME)
             directories.append(self.directory.parent)
             self._is_new = False
-        return FlushWork(segments, paths, directories, offset)
+        return FlushWork(segments, epochs, paths, directories, offset)
 
     @property
-    def has_unwritten_index_entries(self) -> bool:
-        return self._active.has_unwritten
+    def has_unwritten(self) -> bool:
+        """True if files beside the log lack something that is in memory."""
+        return self._active.has_unwritten or self._epochs_file.is_unwritten
 
-    def unwritten_index_entries(self) -> list[IndexWrite]:
-        """Index entries of the active segment that are not in its files yet, for another thread to write."""
-        return [] if self._closed else self._active.unwritten()
+    def unwritten(self) -> list[FileWrite]:
+        """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to write."""
+        if self._closed:
+            return []
+        writes: list[FileWrite] = [*self._active.unwritten()]
+        if (epochs := self._unwritten_epochs()) is not None:
+            writes.append(epochs)
+        return writes
+
+    def _unwritten_epochs(self) -> EpochsWrite | None:
+        return self._epochs_file.unwritten(self.leader_epochs.entries()) if self._epochs_file.is_unwritten else None
+
+    def _write_epochs(self) -> None:
+        if (epochs := self._unwritten_epochs()) is not None:
+            try:
+                epochs.run()
+            except OSError as error:
+                # The batches carry their epochs, so the next start can write it again.
+                logger.warning("%s: the leader epochs could not be written: %s", self.topic_partition, error)
 
     def _describe_flush_failure(self, error: object) -> str:
         message = (
@@ -672,7 +676,7 @@ class PartitionLog:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             if self.leader_epochs.truncate_from_start(offset):
-                self._write_epochs()
+                self._epochs_file.changed()
             self.on_log_start_moved()
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
@@ -751,7 +755,7 @@ class PartitionLog:
         self._tail.clear()
         self._tail.segment = self._active
         if self.leader_epochs.truncate_from_end(offset):
-            self._write_epochs()
+            self._epochs_file.changed()
         replay_producers(self.producers, self.directory, self._files, list(self.segments), self.log_start_offset, offset, now_ms)
 
     def _remove_files(self, paths: Sequence[Path]) -> None:
@@ -791,9 +795,8 @@ class PartitionLog:
         for segment in self.segments:
             if segment is active or segment.has_unwritten:
                 segment.trim()
-        if self._epochs_unwritten:
-            self._write_epochs()
-        if self._epochs_dirty or self._is_new or not self._flush.is_synced(self.log_end_offset):
+        self._write_epochs()
+        if self._epochs_file.is_unsynced or self._is_new or not self._flush.is_synced(self.log_end_offset):
             return self._flush.collect_now(self.log_end_offset)
         return None
 
@@ -805,7 +808,7 @@ class PartitionLog:
                 if isinstance(outcome, OSError):
                     raise outcome
                 if self.recovery_point < self.log_end_offset:
-                    raise OSError(errno.EIO, "its index entries could not be written")
+                    raise OSError(errno.EIO, "the files beside it could not be written")
                 self._drop_stray_snapshots()
         finally:
             for segment in self.segments:
@@ -824,6 +827,7 @@ class PartitionLog:
         unique = uuid.uuid4().hex
         stem = str(self.topic_partition)[: _DIRECTORY_NAME_MAX - len(unique) - len(DELETE_DIRECTORY_SUFFIX) - 1]
         target = self.directory.with_name(f"{stem}.{unique}{DELETE_DIRECTORY_SUFFIX}")
+        self._epochs_file.leave()
         self._files.rename(self.directory, target)
         self.directory = target
         for segment in self.segments:

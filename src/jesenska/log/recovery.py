@@ -250,7 +250,10 @@ class LogLoader:
         segments = self._find_segments(names)
         epochs = epochs_file.read_leader_epochs(self._directory, self._files)
         has_data = any(segment.size_bytes for segment in segments)
-        rebuild_epochs = epochs is None and has_data
+        stored_epochs = None if epochs is None else epochs.entries()
+        # What a crash left without the file has its epochs in its batches: recovery finds them there as far as it goes.
+        scans_all = not self._clean and (len(segments) < 2 or segments[1].base_offset > self._recovery_point)
+        rebuild_epochs = epochs is None and has_data and not scans_all
         epochs = epochs if epochs is not None else LeaderEpochs()
         if not self._clean:
             segments = self._recover(segments, epochs)
@@ -268,11 +271,11 @@ class LogLoader:
             segments, next_offset = [first], log_start_offset
         if rebuild_epochs:
             self._rebuild_epochs(segments, epochs)
-        before = epochs.entries()
         epochs.truncate_from_end(next_offset)
         epochs.truncate_from_start(log_start_offset)
-        if epochs.entries() != before or rebuild_epochs:
-            epochs_file.write_leader_epochs(self._directory, epochs.entries(), self._files, sync=True)
+        if epochs.entries() != (stored_epochs or []):
+            # After a crash the log's next flush syncs it.
+            epochs_file.write_leader_epochs(self._directory, epochs.entries(), self._files, sync=self._clean)
         self.load_producers(segments, log_start_offset, next_offset)
         for segment in segments[:-1]:
             segment.is_sealed = True
