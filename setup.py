@@ -1,8 +1,8 @@
 """Builds what is compiled, where a C compiler is there: the record codec (Cython) and the modules that every request goes through (mypyc, from their own
 source). Without a compiler, or where one of the two cannot be built, the install goes on: the codec's pure twin and the modules' source run instead."""
 
+import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -12,6 +12,8 @@ ROOT = Path(__file__).parent
 CODEC = "src/jesenska/records/_crecords.pyx"
 #: The shared library behind all modules that mypyc compiles; each module is a small extension that calls into it.
 LIBRARY = "jesenska._compiled"
+#: Where their C code lies while it is built; setuptools wants a path inside the project.
+C_CODE = "build/mypyc"
 BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 
 
@@ -53,7 +55,9 @@ codec = []
 if (ROOT / CODEC).exists():
     header = "src/jesenska/records/crc32c.h"
     codec.append(Extension("jesenska.records._crecords", [CODEC], depends=[header], extra_compile_args=["-O3"], optional=True))
-with tempfile.TemporaryDirectory() as directory:
-    # setup.py is loaded several times before anything is built.
-    request_path = translated(directory) if BUILDING & set(sys.argv) else []
+# setup.py is loaded several times before anything is built.
+request_path = translated(C_CODE) if BUILDING & set(sys.argv) else []
+try:
     setup(ext_modules=[*codec, *request_path], cmdclass={"build_ext": BuildExtensions}, options={"build_ext": {"parallel": True}})
+finally:
+    shutil.rmtree(ROOT / C_CODE, ignore_errors=True)
