@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import struct
+import weakref
 from pathlib import Path
 
 import pytest
@@ -328,6 +330,22 @@ def test_a_file_that_was_truncated_under_an_answer_closes_the_connection(tmp_pat
         file.close()
 
     asyncio.run(scenario())
+
+
+def test_a_closed_connection_leaves_nothing_for_the_collector_of_cycles() -> None:
+    async def run() -> None:
+        server = _Server()
+        known = weakref.ref(server)
+        server.connection.close()
+        server.peer.close()
+        del server
+        assert known() is None
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()
 
 
 def test_closing_lets_go_of_what_has_not_been_sent(tmp_path: Path) -> None:

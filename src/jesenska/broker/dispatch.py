@@ -307,6 +307,7 @@ class Connection:
 
     def _on_closed(self, reason: str) -> None:
         self._dispatcher.forget(self, reason)
+        self._in_work = None
         abandoned, self.on_abandoned = self.on_abandoned, None
         if abandoned is not None:
             abandoned()

@@ -177,7 +177,16 @@ class PlainTransport:
                 piece.release()
         self._queue.clear()
         self.unsent_bytes = 0
+        self._on_drained, self._on_broken = _nobody, _nobody_broken
         self.sock.close()
+
+
+def _nobody() -> None:
+    """Whom a closed transport tells that everything has left."""
+
+
+def _nobody_broken(reason: str) -> None:
+    """Whom it tells that it broke."""
 
 
 class _TruncatedError(Exception):
