@@ -65,6 +65,14 @@ def test_a_member_without_an_id_is_told_one_first_and_waits_for_nothing() -> Non
     assert (second.error, second.member_id) == (ErrorCode.NONE, first.member_id)
 
 
+def test_a_member_id_fits_a_string_of_the_wire_however_long_the_clients_name_is() -> None:
+    driver = Driver()
+    for client, instance in (("ä" * 32_000, None), ("c", "i" * 32_700)):
+        member = driver.answer(driver.join(client=client, instance=instance, group=client[0]), JoinAnswer).member_id
+        assert len(member.encode()) < 32_767
+        assert member.startswith((instance or client)[:8_000])
+
+
 def test_a_member_that_was_told_an_id_and_does_not_come_back_is_forgotten() -> None:
     driver = Driver()
     first = driver.answer(driver.join(known=True, session_ms=6_000), JoinAnswer)

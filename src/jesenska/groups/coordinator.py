@@ -63,6 +63,8 @@ from jesenska.groups.settings import GroupSettings
 
 #: How long a new member may wait for its first rebalance; Kafka's own limit.
 NEW_MEMBER_TIMEOUT_MS = 300_000
+#: Characters of a client's name that its member id begins with: the whole id must fit the 32,767 bytes of a string on the wire.
+_NAME_IN_ID_MAX = 8_000
 
 
 class _Operation:
@@ -195,7 +197,8 @@ class GroupCoordinator:
         return None
 
     def _join_unknown(self, group: Group, event: Join, now_ms: int) -> None:
-        new_id = f"{event.group_instance_id if event.group_instance_id is not None else event.client_id}-{self._suffix()}"
+        name = event.group_instance_id if event.group_instance_id is not None else event.client_id
+        new_id = f"{name[:_NAME_IN_ID_MAX]}-{self._suffix()}"
         if event.group_instance_id is not None:
             old_id = group.static_members.get(event.group_instance_id)
             if old_id is not None:
