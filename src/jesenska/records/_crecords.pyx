@@ -1658,3 +1658,8 @@ cdef int put_run(dict by_producer, int64_t producer, Py_ssize_t *newest, Py_ssiz
     if len(positions) > remembered:
         del positions[: len(positions) - remembered]
     return 0
+
+
+# --- message sets ------------------------------------------------------------------------------------------------------------------------
+
+include "_messages.pxi"

@@ -9,20 +9,22 @@ COMPILED: bool = False
 
 if TYPE_CHECKING:
     from jesenska.records import _pcolumns as columns
+    from jesenska.records import _pmessages as messages
     from jesenska.records import _precords as records
     from jesenska.records import _pscan as scan
 else:
-    records = columns = scan = None
+    records = columns = scan = messages = None
     if os.environ.get("JESENSKA_PURE", "") in ("", "0"):
         try:
             from jesenska.records import _crecords as records
 
-            columns = scan = records
+            columns = scan = messages = records
             COMPILED = True
         except ImportError:
             pass
     if records is None:
         from jesenska.records import _pcolumns as columns
+        from jesenska.records import _pmessages as messages
         from jesenska.records import _precords as records
         from jesenska.records import _pscan as scan
 
@@ -31,13 +33,16 @@ ColumnReader = columns.ColumnReader
 ColumnWriter = columns.ColumnWriter
 Source = columns.Source
 Walker = records.Walker
+append_message = messages.append_message
 append_record = records.append_record
 check_batch = records.check_batch
 crc32c = records.crc32c
 decode_records = records.decode_records
 encode_records = records.encode_records
+messages_to_records = messages.messages_to_records
 partitions_of_keys = columns.partitions_of_keys
 producer_batches = scan.producer_batches
+records_to_messages = messages.records_to_messages
 set_max_timestamp = records.set_max_timestamp
 
 __all__ = [
@@ -47,12 +52,15 @@ __all__ = [
     "ColumnWriter",
     "Source",
     "Walker",
+    "append_message",
     "append_record",
     "check_batch",
     "crc32c",
     "decode_records",
     "encode_records",
+    "messages_to_records",
     "partitions_of_keys",
     "producer_batches",
+    "records_to_messages",
     "set_max_timestamp",
 ]

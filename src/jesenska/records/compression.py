@@ -43,6 +43,7 @@ _LZ4_VERSION_MASK = 0xC0
 _LZ4_VERSION = 0x40
 _LZ4_INDEPENDENT = 0x20
 _LZ4_RESERVED = 0x03
+_LZ4_CONTENT_SIZE = 0x08
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50
 _ZSTD_WINDOW_MAX_BYTES = 1 << 27
@@ -73,6 +74,41 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     if codec == Codec.ZSTD:
         return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
     return bytes(data)
+
+
+def with_true_lz4_checksum(packed: Buffer) -> bytearray:
+    """An lz4 frame whose header has the checksum that the format asks for, whatever stands there: message sets of format v0 have it wrong."""
+    return _with_lz4_checksum(packed, len(_LZ4_MAGIC))
+
+
+def with_old_lz4_checksum(packed: Buffer) -> bytearray:
+    """An lz4 frame as message sets of format v0 have it: the checksum in its header is taken over the frame's magic, too."""
+    return _with_lz4_checksum(packed, 0)
+
+
+def _with_lz4_checksum(packed: Buffer, begins_at: int) -> bytearray:
+    frame = bytearray(packed)
+    place = _LZ4_HEADER_SIZE_MIN - 1 + (8 if len(frame) > 4 and frame[4] & _LZ4_CONTENT_SIZE else 0)
+    if place >= len(frame):
+        raise _cut_short("lz4")
+    frame[place] = _xxh32_short(frame[begins_at:place]) >> 8 & 0xFF
+    return frame
+
+
+def _xxh32_short(data: bytes | bytearray) -> int:
+    """xxHash32 with seed 0 of less than 16 bytes."""
+    value = 0x165667B1 + len(data)
+    at = 0
+    while at + 4 <= len(data):
+        value = value + int.from_bytes(data[at : at + 4], "little") * 0xC2B2AE3D & 0xFFFFFFFF
+        value = (value << 17 | value >> 15) * 0x27D4EB2F & 0xFFFFFFFF
+        at += 4
+    for byte in data[at:]:
+        value = value + byte * 0x165667B1 & 0xFFFFFFFF
+        value = (value << 11 | value >> 21) * 0x9E3779B1 & 0xFFFFFFFF
+    value = (value ^ value >> 15) * 0x85EBCA77 & 0xFFFFFFFF
+    value = (value ^ value >> 13) * 0xC2B2AE3D & 0xFFFFFFFF
+    return value ^ value >> 16
 
 
 def decompress_pieces(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> Iterator[Buffer]:

@@ -38,6 +38,8 @@ class Fault(IntEnum):
     OFFSET_DELTA = 7
     BYTES_LEFT_IN_BATCH = 8
     ENDS_TOO_SOON = 9
+    MESSAGE_MAGIC = 10
+    MESSAGE_COMPRESSED = 11
     NO_BATCH = 20
     BATCH_LENGTH = 21
     MAGIC = 22
@@ -53,6 +55,7 @@ class Fault(IntEnum):
     CODEC = 32
     CONTROL = 33
     SEQUENCE = 34
+    SECOND_MESSAGE = 35
 
 
 class Rejection(IntEnum):
@@ -73,6 +76,8 @@ _RECORD_FAULTS = {
     Fault.OFFSET_DELTA: "its offset delta is not its place in the batch",
     Fault.BYTES_LEFT_IN_BATCH: "the batch goes on after the records that its header counts",
     Fault.ENDS_TOO_SOON: "the batch ends before the records that its header counts",
+    Fault.MESSAGE_MAGIC: "its format is not that of the message around it",
+    Fault.MESSAGE_COMPRESSED: "it is compressed inside a compressed message",
 }
 
 _BATCH_FAULTS: dict[Fault, tuple[type[KafkaError], str]] = {
@@ -91,6 +96,7 @@ _BATCH_FAULTS: dict[Fault, tuple[type[KafkaError], str]] = {
     Fault.CODEC: (InvalidRecordError, "no codec has the number in the attributes"),
     Fault.CONTROL: (InvalidRecordError, "clients are not allowed to write control records"),
     Fault.SEQUENCE: (InvalidRecordError, "a batch with a producer id has no valid base sequence"),
+    Fault.SECOND_MESSAGE: (InvalidRecordError, "a compressed message may not have others beside it in its message set"),
 }
 
 _REJECTIONS = {

@@ -1,0 +1,292 @@
+# Message sets turned into records and back: the twin of `_pmessages.py`; the docstrings there hold here too. A part of `_crecords.pyx`.
+
+cdef extern from "crc32.h" nogil:
+    void jesenska_crc32_prepare()
+    uint32_t jesenska_crc32(const uint8_t *data, size_t size)
+
+jesenska_crc32_prepare()
+
+cdef enum:
+    M_OVERHEAD = 12
+    M_CRC = 12
+    M_MAGIC = 16
+    M_FIELDS = 18
+
+cdef enum:
+    F_MESSAGE_MAGIC = 10
+    F_MESSAGE_COMPRESSED = 11
+
+
+cdef struct OldMessage:
+    int magic
+    int attributes
+    int64_t timestamp
+    Field key
+    Field value
+
+
+cdef inline int read_message_field(const uint8_t **cursor, const uint8_t *end, Field *field) noexcept nogil:
+    if end - cursor[0] < 4:
+        return F_FIELD_PASSES_END
+    field.size = <int32_t>big_endian(cursor[0], 4)
+    cursor[0] += 4
+    field.data = cursor[0]
+    if field.size < 0:
+        return F_NONE if field.size == -1 else F_FIELD_LENGTH_NEGATIVE
+    if field.size > end - cursor[0]:
+        return F_FIELD_PASSES_END
+    cursor[0] += field.size
+    return F_NONE
+
+
+cdef int read_message(const uint8_t **cursor, const uint8_t *limit, OldMessage *message, bint *whole, bint verify) noexcept nogil:
+    """Reads the message at the cursor and moves past it; `whole` is false, and nothing read, if only a part of one is left."""
+    cdef const uint8_t *data = cursor[0]
+    cdef const uint8_t *end
+    cdef int64_t size
+    cdef int fault
+    whole[0] = False
+    if limit - data < M_FIELDS:
+        return F_NONE
+    size = <int32_t>big_endian(data + 8, 4)
+    message.magic = <int8_t>data[M_MAGIC]
+    if message.magic != 0 and message.magic != 1:
+        return F_MAGIC
+    if size < (22 if message.magic else 14):
+        return F_BATCH_LENGTH
+    if size > limit - data - M_OVERHEAD:
+        return F_NONE
+    end = data + M_OVERHEAD + size
+    if verify and jesenska_crc32(data + M_MAGIC, end - data - M_MAGIC) != <uint32_t>big_endian(data + M_CRC, 4):
+        return F_CRC
+    message.attributes = data[M_MAGIC + 1]
+    data += M_FIELDS
+    message.timestamp = -1
+    if message.magic:
+        message.timestamp = <int64_t>big_endian(data, 8)
+        data += 8
+    fault = read_message_field(&data, end, &message.key)
+    if fault:
+        return fault
+    fault = read_message_field(&data, end, &message.value)
+    if fault:
+        return fault
+    if data != end:
+        return F_BYTES_LEFT_IN_RECORD
+    cursor[0] = end
+    whole[0] = True
+    return F_NONE
+
+
+cdef inline int64_t record_length(OldMessage *message, int64_t timestamp_delta, int64_t offset_delta) noexcept nogil:
+    """Bytes of the record that a message becomes, without the length in front; the one header byte is the count of none."""
+    cdef int64_t length = 2 + number_size(to_zigzag(timestamp_delta)) + number_size(to_zigzag(offset_delta))
+    length += number_size(to_zigzag(message.key.size)) + number_size(to_zigzag(message.value.size))
+    if message.key.size > 0:
+        length += message.key.size
+    if message.value.size > 0:
+        length += message.value.size
+    return length
+
+
+cdef inline uint8_t *put_field(uint8_t *cursor, Field *field) noexcept nogil:
+    cursor = put_number(cursor, to_zigzag(field.size))
+    if field.size > 0:
+        memcpy(cursor, field.data, field.size)
+        cursor += field.size
+    return cursor
+
+
+def messages_to_records(bytearray out not None, data, int magic, int64_t max_message_bytes, bint key_required, bint check_times, int64_t earliest, int64_t latest):
+    cdef Py_buffer view
+    cdef const uint8_t *cursor
+    cdef const uint8_t *limit
+    cdef const uint8_t *start
+    cdef OldMessage message
+    cdef bint whole
+    cdef int fault = F_NONE
+    cdef int32_t count = 0
+    cdef int64_t base = 0
+    cdef int64_t largest = -1
+    cdef int64_t total = 0
+    cdef int64_t delta, length, index
+    cdef int rejection
+    cdef int64_t rejected = 0
+    cdef int64_t named_index[NAMED_MAX]
+    cdef int named_kind[NAMED_MAX]
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
+    cdef uint8_t *target
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        limit = <const uint8_t *>view.buf + view.len
+        with nogil:
+            start = cursor = <const uint8_t *>view.buf
+            while True:
+                fault = read_message(&cursor, limit, &message, &whole, True)
+                if fault or not whole:
+                    break
+                if max_message_bytes >= 0 and cursor - start > max_message_bytes:
+                    fault = F_TOO_LARGE
+                    break
+                start = cursor
+                if message.magic != magic:
+                    fault = F_MESSAGE_MAGIC
+                    break
+                if message.attributes & 7:
+                    fault = F_MESSAGE_COMPRESSED
+                    break
+                if count == 0:
+                    base = message.timestamp
+                rejection = 0
+                if key_required and message.key.size < 0:
+                    rejection = R_KEY_MISSING
+                elif check_times and message.timestamp != -1 and (message.timestamp < earliest or message.timestamp > latest):
+                    rejection = R_TIMESTAMP_OUT_OF_RANGE
+                elif check_times and message.attributes & 8:
+                    rejection = R_TIMESTAMP_TYPE
+                if rejection:
+                    if rejected < NAMED_MAX:
+                        named_index[rejected] = count
+                        named_kind[rejected] = rejection
+                    rejected += 1
+                length = record_length(&message, <int64_t>(<uint64_t>message.timestamp - <uint64_t>base), count)
+                total += length + number_size(to_zigzag(length))
+                if message.timestamp > largest:
+                    largest = message.timestamp
+                count += 1
+            if not fault and cursor != limit and max_message_bytes < 0:
+                fault = F_ENDS_TOO_SOON
+        if fault:
+            raise_fault(fault, count)
+        if rejected:
+            raise_rejections([(named_index[place], named_kind[place]) for place in range(min(rejected, NAMED_MAX))], rejected)
+        PyByteArray_Resize(out, before + total)
+        target = <uint8_t *>PyByteArray_AS_STRING(out) + before
+        with nogil:
+            cursor = <const uint8_t *>view.buf
+            for index in range(count):
+                # Read a second time, so the bytes must not change meanwhile; they are the request's own.
+                read_message(&cursor, limit, &message, &whole, False)
+                delta = <int64_t>(<uint64_t>message.timestamp - <uint64_t>base)
+                target = put_number(target, to_zigzag(record_length(&message, delta, index)))
+                target[0] = 0
+                target = put_number(target + 1, to_zigzag(delta))
+                target = put_number(target, to_zigzag(index))
+                target = put_field(target, &message.key)
+                target = put_field(target, &message.value)
+                target[0] = 0
+                target += 1
+    finally:
+        PyBuffer_Release(&view)
+    return count, base, largest
+
+
+cdef inline int64_t message_size(int magic, Field *key, Field *value) noexcept nogil:
+    cdef int64_t size = M_OVERHEAD + (22 if magic else 14)
+    if key.size > 0:
+        size += key.size
+    if value.size > 0:
+        size += value.size
+    return size
+
+
+cdef inline uint8_t *put_message_field(uint8_t *target, Field *field) noexcept nogil:
+    put_big_endian(target, <uint64_t>field.size, 4)
+    target += 4
+    if field.size > 0:
+        memcpy(target, field.data, field.size)
+        target += field.size
+    return target
+
+
+cdef uint8_t *put_message(uint8_t *target, int64_t offset, int magic, int attributes, int64_t timestamp, Field *key, Field *value) noexcept nogil:
+    cdef int64_t size = message_size(magic, key, value)
+    cdef uint8_t *cursor = target + M_FIELDS
+    put_big_endian(target, <uint64_t>offset, 8)
+    put_big_endian(target + 8, <uint64_t>(size - M_OVERHEAD), 4)
+    target[M_MAGIC] = <uint8_t>magic
+    target[M_MAGIC + 1] = <uint8_t>attributes
+    if magic:
+        put_big_endian(cursor, <uint64_t>timestamp, 8)
+        cursor += 8
+    cursor = put_message_field(cursor, key)
+    cursor = put_message_field(cursor, value)
+    put_big_endian(target + M_CRC, jesenska_crc32(target + M_MAGIC, size - M_MAGIC), 4)
+    return cursor
+
+
+def append_message(bytearray out not None, int64_t offset, int magic, int attributes, int64_t timestamp, key, value):
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
+    cdef bytes key_bytes = None if key is None else bytes(key)
+    cdef bytes value_bytes = None if value is None else bytes(value)
+    cdef Field key_field, value_field
+    key_field.size = value_field.size = -1
+    key_field.data = value_field.data = NULL
+    if key_bytes is not None:
+        key_field.data, key_field.size = <const uint8_t *>PyBytes_AS_STRING(key_bytes), PyBytes_GET_SIZE(key_bytes)
+    if value_bytes is not None:
+        value_field.data, value_field.size = <const uint8_t *>PyBytes_AS_STRING(value_bytes), PyBytes_GET_SIZE(value_bytes)
+    PyByteArray_Resize(out, before + message_size(magic, &key_field, &value_field))
+    put_message(<uint8_t *>PyByteArray_AS_STRING(out) + before, offset, magic, attributes, timestamp, &key_field, &value_field)
+
+
+def records_to_messages(
+    bytearray out not None,
+    body,
+    int32_t count,
+    int64_t base_offset,
+    int64_t base_timestamp,
+    int64_t append_timestamp,
+    int magic,
+    int64_t relative_to,
+    int64_t first_offset,
+):
+    cdef Py_buffer view
+    cdef const uint8_t *cursor
+    cdef const uint8_t *limit
+    cdef Whole record
+    cdef bint append_time = append_timestamp != -1
+    cdef int attributes = 8 if append_time and magic else 0
+    cdef int fault = F_NONE
+    cdef int32_t index = 0
+    cdef int64_t total = 0
+    cdef int64_t written = 0
+    cdef int64_t last = -1
+    cdef int64_t largest = -1
+    cdef int64_t offset, timestamp
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
+    cdef uint8_t *target
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        limit = <const uint8_t *>view.buf + view.len
+        with nogil:
+            cursor = <const uint8_t *>view.buf
+            while index < count:
+                fault = read_record(&cursor, limit, &record)
+                if fault:
+                    break
+                if <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta) >= first_offset:
+                    total += message_size(magic, &record.key, &record.value)
+                index += 1
+            if not fault and cursor != limit:
+                fault = F_BYTES_LEFT_IN_BATCH
+        if fault:
+            raise_fault(fault, index)
+        PyByteArray_Resize(out, before + total)
+        target = <uint8_t *>PyByteArray_AS_STRING(out) + before
+        with nogil:
+            cursor = <const uint8_t *>view.buf
+            for index in range(count):
+                read_record(&cursor, limit, &record)
+                offset = <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta)
+                if offset < first_offset:
+                    continue
+                timestamp = append_timestamp if append_time else <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
+                target = put_message(target, offset - relative_to, magic, attributes, timestamp, &record.key, &record.value)
+                written += 1
+                last = offset
+                if timestamp > largest:
+                    largest = timestamp
+    finally:
+        PyBuffer_Release(&view)
+    return written, last, largest

@@ -1,0 +1,156 @@
+"""Message sets: how records lay in requests and logs before the batch (formats v0, Kafka 0.8 and 0.9, and v1, 0.10).
+
+    offset       int64     of the message in its partition; producers send anything
+    size         int32     bytes that follow
+    crc          uint32    CRC-32 (zlib's, not CRC32C) of everything behind it
+    magic        int8      0 or 1
+    attributes   int8      bits 0-2 codec, bit 3 (v1): the time is log append time
+    timestamp    int64     v1 only; ms, -1 none
+    key          int32 length (-1: null) and bytes
+    value        the same
+
+A message set is messages in a row, with nothing around them. Compressed it is one message without a key whose value is a whole set, compressed. The outer
+message has the offset of the last one inside; those inside carry offsets of their own in v0, and in v1 what they are after the first (so a broker need not
+write them anew). The outer timestamp is the largest inside, or the log append time of all.
+
+lz4 in v0 is broken on purpose: the checksum in the frame's header is taken over the frame's magic, too. Old clients expect that, so it is written so and read
+either way. zstd came with Kafka 2.1 and was never allowed here.
+
+Nothing of v0 and v1 knows producers, transactions, leader epochs or headers: those are dropped on the way down, and control batches are left out. On the way up
+a set becomes one batch. Left out: the log, which keeps batches only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jesenska.base.errors import InvalidRecordError, UnsupportedCompressionTypeError
+from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
+from jesenska.records import codec as records_codec
+from jesenska.records._pmessages import messages_of
+from jesenska.records.check import CheckRules
+from jesenska.records.compression import compress, decompress, with_old_lz4_checksum, with_true_lz4_checksum
+from jesenska.records.decode import records_of
+from jesenska.records.encode import seal_batch
+from jesenska.records.faults import Fault, Rejection, raise_fault, raise_rejections
+from jesenska.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec, TimestampType, read_header
+from jesenska.records.record import Record
+
+_EMPTY_HEADER = bytes(HEADER_SIZE)
+MAGIC_V0, MAGIC_V1 = 0, 1
+
+
+class Converted(NamedTuple):
+    """A batch that was made of a message set."""
+
+    batch: bytearray
+    header: BatchHeader
+
+
+def to_batch(messages: Buffer, rules: CheckRules) -> Converted | None:
+    """One batch of all messages in a set that a producer sent, checked by the topic's rules as a batch would be; None for a set without a whole message.
+    The batch has the codec of the set.
+
+    CorruptMessageError (length, magic, CRC), MessageTooLargeError, InvalidRecordError, InvalidTimestampError as `check_batches`."""
+    shallow = messages_of(messages)
+    outer = next(shallow, None)
+    if outer is None:
+        return None
+    codec = Codec.NONE
+    inside, max_message_bytes = messages, rules.max_message_bytes
+    if outer.attributes & 7:
+        if next(shallow, None) is not None:
+            raise_fault(Fault.SECOND_MESSAGE)
+        if outer.size_bytes > max_message_bytes:
+            raise_fault(Fault.TOO_LARGE)
+        codec = codec_of(outer.attributes)
+        if outer.attributes & 8 and not rules.log_append_time:
+            raise_rejections([(0, Rejection.TIMESTAMP_TYPE)], 1)
+        inside, max_message_bytes = unpack(outer.value, codec, outer.magic, rules.decompressed_max_bytes), -1
+    batch = bytearray(_EMPTY_HEADER)
+    check_times = not rules.log_append_time
+    count, base, largest = records_codec.messages_to_records(
+        batch, inside, outer.magic, max_message_bytes, rules.key_required, check_times, rules.earliest_timestamp_ms, rules.latest_timestamp_ms
+    )
+    if not count:
+        raise InvalidRecordError("a compressed message has nothing in it")
+    batch = seal_batch(batch, int(codec), count, base, largest)
+    if len(batch) > rules.max_message_bytes:
+        raise_fault(Fault.TOO_LARGE)
+    return Converted(batch, read_header(batch))
+
+
+def codec_of(attributes: int) -> Codec:
+    """The codec of a message. zstd is refused, as Kafka does."""
+    number = attributes & 7
+    if number == Codec.ZSTD:
+        raise UnsupportedCompressionTypeError("zstd is not allowed in messages of format 0 and 1")
+    if number > Codec.ZSTD:
+        raise_fault(Fault.CODEC)
+    return Codec(number)
+
+
+def unpack(value: Buffer | None, codec: Codec, magic: int, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> bytearray:
+    """The message set inside a compressed message."""
+    if value is None:
+        raise InvalidRecordError("a compressed message has nothing in it")
+    if codec is Codec.LZ4 and magic == MAGIC_V0:
+        value = with_true_lz4_checksum(value)
+    return decompress(codec, value, limit)
+
+
+def from_batch(batch: Buffer, magic: int, first_offset: int = 0, position: int = 0) -> bytearray:
+    """The batch at `position` as a message set of this format, in the batch's codec; empty for a control batch. As Kafka does, records before `first_offset`
+    are left out of an uncompressed batch and stay in a compressed one.
+
+    UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be read."""
+    header = read_header(batch, position)
+    if header.is_control or not header.record_count:
+        return bytearray()
+    codec = Codec(header.attributes & 7)
+    if codec is Codec.ZSTD:
+        raise UnsupportedCompressionTypeError("messages of format 0 and 1 do not know zstd")
+    append_timestamp = header.max_timestamp if header.has_log_append_time else -1
+    first = header.base_offset if codec else first_offset
+    relative_to = header.base_offset if codec and magic else 0
+    inside = bytearray()
+    count, last, largest = records_codec.records_to_messages(
+        inside,
+        records_of(batch, position, header),
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        append_timestamp,
+        magic,
+        relative_to,
+        first,
+    )
+    if not codec or not count:
+        return inside
+    packed: Buffer = compress(codec, inside)
+    if codec is Codec.LZ4 and magic == MAGIC_V0:
+        packed = with_old_lz4_checksum(packed)
+    whole = bytearray()
+    bit = 8 if header.has_log_append_time and magic else 0
+    records_codec.append_message(whole, last, magic, codec | bit, largest, None, packed)
+    return whole
+
+
+def decode_message_set(messages: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> list[Record]:
+    """The records of a message set as a consumer of its time sees them. Errors as in `to_batch`."""
+    records: list[Record] = []
+    for outer in messages_of(messages):
+        if not outer.attributes & 7:
+            records.append(_record(outer.offset, outer.timestamp_ms, outer.attributes, outer.key, outer.value))
+            continue
+        inner = list(messages_of(unpack(outer.value, codec_of(outer.attributes), outer.magic, limit)))
+        shift = outer.offset - inner[-1].offset if outer.magic and inner else 0
+        for message in inner:
+            timestamp = outer.timestamp_ms if outer.attributes & 8 else message.timestamp_ms
+            records.append(_record(message.offset + shift, timestamp, outer.attributes, message.key, message.value))
+    return records
+
+
+def _record(offset: int, timestamp: int, attributes: int, key: memoryview | None, value: memoryview | None) -> Record:
+    kind = TimestampType.LOG_APPEND_TIME if attributes & 8 else TimestampType.CREATE_TIME
+    return Record(offset, timestamp, kind, None if key is None else bytes(key), None if value is None else bytes(value))

@@ -1,0 +1,243 @@
+"""Message sets of formats v0 and v1: written, read, made into batches and made of them."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import lz4.frame
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jesenska.base.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
+)
+from jesenska.records import _pmessages
+from jesenska.records import codec as records_codec
+from jesenska.records.batch import stamp_append_time
+from jesenska.records.check import CheckRules
+from jesenska.records.compression import compress, with_old_lz4_checksum, with_true_lz4_checksum
+from jesenska.records.decode import decode_batch
+from jesenska.records.encode import encode_batch
+from jesenska.records.header import Codec, TimestampType
+from jesenska.records.message_set import codec_of, decode_message_set, from_batch, to_batch
+from tests.records.twins import COMPILED, TWINS, using
+
+CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+Row = tuple[int, bytes | None, bytes | None]
+_ROWS = st.lists(st.tuples(st.integers(-1, 1 << 45), st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=60)), min_size=1, max_size=30)
+#: A place, and the bits of it to turn.
+_FLIPS = st.tuples(st.integers(0, 1 << 16), st.integers(1, 255))
+
+
+def message_set(rows: Sequence[Row], magic: int, codec: Codec = Codec.NONE, first_offset: int = 0) -> bytearray:
+    """As a producer of that time sends it."""
+    inside = bytearray()
+    for index, (timestamp, key, value) in enumerate(rows):
+        records_codec.append_message(inside, index if codec and magic else first_offset + index, magic, 0, timestamp, key, value)
+    if not codec:
+        return inside
+    packed = compress(codec, inside)
+    whole = bytearray()
+    sent = with_old_lz4_checksum(packed) if codec is Codec.LZ4 and not magic else packed
+    records_codec.append_message(whole, first_offset + len(rows) - 1, magic, codec, max(row[0] for row in rows), None, sent)
+    return whole
+
+
+def test_a_message_is_laid_out_as_documented(twin: str) -> None:
+    out = bytearray()
+    records_codec.append_message(out, 7, 1, 0, 1_500_000_000_000, b"k", b"value")
+    body = struct.pack(">bbq", 1, 0, 1_500_000_000_000) + struct.pack(">i", 1) + b"k" + struct.pack(">i", 5) + b"value"
+    assert bytes(out) == struct.pack(">qiI", 7, len(body) + 4, zlib.crc32(body)) + body
+    out = bytearray()
+    records_codec.append_message(out, 7, 0, 0, -1, None, None)
+    body = struct.pack(">bbii", 0, 0, -1, -1)
+    assert bytes(out) == struct.pack(">qiI", 7, len(body) + 4, zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize("twin_name", TWINS)
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+@given(rows=_ROWS)
+def test_what_a_producer_sends_becomes_one_batch(twin_name: str, codec: Codec, magic: int, rows: list[Row]) -> None:
+    with using(twin_name):
+        made = to_batch(message_set(rows, magic, codec), CheckRules())
+    assert made is not None
+    assert made.header.codec == codec
+    assert made.header.record_count == len(rows)
+    wanted = [(index, row[0] if magic else -1, row[1], row[2], ()) for index, row in enumerate(rows)]
+    assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in decode_batch(made.batch)] == wanted
+    assert made.header.max_timestamp == max(row[1] for row in wanted)
+
+
+@pytest.mark.parametrize("twin_name", TWINS)
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+@given(rows=_ROWS, base_offset=st.integers(0, 1 << 60))
+def test_what_an_old_consumer_gets_has_everything_but_headers(twin_name: str, codec: Codec, magic: int, rows: list[Row], base_offset: int) -> None:
+    with using(twin_name):
+        batch = encode_batch([(*row, ((b"h", b"x"),)) for row in rows], codec, base_offset=base_offset)
+        found = decode_message_set(from_batch(batch, magic))
+    wanted = [(base_offset + index, row[0] if magic else -1, row[1], row[2]) for index, row in enumerate(rows)]
+    assert [(r.offset, r.timestamp_ms, r.key, r.value) for r in found] == wanted
+
+
+def test_a_set_made_for_a_consumer_of_v1_counts_inside_from_the_batch_on() -> None:
+    batch = encode_batch([(5, None, b"a", ()), (9, None, b"b", ())], Codec.GZIP, base_offset=100)
+    whole = from_batch(batch, 1)
+    (outer_offset,) = struct.unpack_from(">q", whole)
+    (outer_time,) = struct.unpack_from(">q", whole, 18)
+    assert (outer_offset, outer_time) == (101, 9)
+    inside = gzip.decompress(bytes(whole[34:]))
+    assert struct.unpack_from(">q", inside)[0] == 0
+    old = gzip.decompress(bytes(from_batch(batch, 0)[26:]))
+    assert struct.unpack_from(">q", old)[0] == 100
+
+
+def test_an_uncompressed_set_begins_where_the_consumer_asked(twin: str) -> None:
+    batch = encode_batch([(0, None, bytes([index]), ()) for index in range(5)], base_offset=10)
+    assert [record.offset for record in decode_message_set(from_batch(batch, 1, first_offset=12))] == [12, 13, 14]
+    packed = encode_batch([(0, None, bytes([index]), ()) for index in range(5)], Codec.GZIP, base_offset=10)
+    assert [record.offset for record in decode_message_set(from_batch(packed, 1, first_offset=12))] == [10, 11, 12, 13, 14]
+
+
+def test_control_batches_are_not_shown() -> None:
+    assert from_batch(encode_batch([(0, b"\0\0\0\1", b"\0" * 6, ())], is_control=True), 1) == b""
+
+
+@pytest.mark.parametrize("content_size", [False, True])
+def test_the_checksum_of_old_lz4_frames_is_mended_and_broken_again(content_size: bool) -> None:
+    frame = lz4.frame.compress(b"x" * 1000, block_linked=False, store_size=content_size)
+    old = with_old_lz4_checksum(frame)
+    assert old != frame
+    with pytest.raises(RuntimeError):
+        lz4.frame.decompress(old)
+    assert with_true_lz4_checksum(old) == frame
+    assert lz4.frame.decompress(with_true_lz4_checksum(old)) == b"x" * 1000
+
+
+def test_zstd_is_not_for_old_formats() -> None:
+    with pytest.raises(UnsupportedCompressionTypeError):
+        codec_of(4)
+    with pytest.raises(UnsupportedCompressionTypeError):
+        from_batch(encode_batch([(0, None, b"x", ())], Codec.ZSTD), 1)
+
+
+def test_a_part_of_a_message_at_the_end_is_left_alone(twin: str) -> None:
+    rows: list[Row] = [(1, b"a", b"b"), (2, b"c", b"d")]
+    cut = message_set(rows, 1)[:-1]
+    made = to_batch(cut, CheckRules())
+    assert made is not None
+    assert made.header.record_count == 1
+    assert to_batch(cut[:10], CheckRules()) is None
+    assert to_batch(b"", CheckRules()) is None
+
+
+def _wrapped(inside: bytes | bytearray, magic: int = 1) -> bytearray:
+    whole = bytearray()
+    records_codec.append_message(whole, 0, magic, Codec.GZIP, 0, None, compress(Codec.GZIP, inside))
+    return whole
+
+
+def test_what_is_wrong_is_refused(twin: str) -> None:
+    rules = CheckRules()
+    good = message_set([(1, b"a", b"b")], 1)
+    broken = bytearray(good)
+    broken[-1] ^= 1
+    with pytest.raises(CorruptMessageError):
+        to_batch(broken, rules)
+    broken = bytearray(good)
+    broken[16] = 5
+    with pytest.raises(CorruptMessageError):
+        to_batch(broken, rules)
+    with pytest.raises(InvalidRecordError, match="not that of the message around it"):
+        to_batch(_wrapped(message_set([(1, b"a", b"b")], 0)), rules)
+    with pytest.raises(InvalidRecordError, match="compressed inside"):
+        to_batch(_wrapped(_wrapped(good)), rules)
+    with pytest.raises(InvalidRecordError, match="beside it"):
+        to_batch(_wrapped(good) + good, rules)
+    with pytest.raises(InvalidRecordError, match="ends before"):
+        to_batch(_wrapped(good[:-1]), rules)
+    with pytest.raises(InvalidRecordError, match="nothing in it"):
+        to_batch(_wrapped(b""), rules)
+    with pytest.raises(MessageTooLargeError):
+        to_batch(good, CheckRules(max_message_bytes=20))
+    with pytest.raises(InvalidRecordError, match="without key"):
+        to_batch(message_set([(1, None, b"b")], 1), CheckRules(key_required=True))
+    with pytest.raises(InvalidTimestampError):
+        to_batch(good, CheckRules(earliest_timestamp_ms=100))
+
+
+@given(st.binary(max_size=120))
+def test_nonsense_is_an_error_of_kafka_or_nothing(data: bytes) -> None:
+    try:
+        to_batch(data, CheckRules())
+    except (CorruptMessageError, InvalidRecordError, UnsupportedCompressionTypeError, MessageTooLargeError):
+        pass
+
+
+@pytest.mark.skipif(COMPILED is None, reason="the compiled codec is not built")
+@given(
+    rows=_ROWS, magic=st.integers(0, 1), flips=st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(1, 255)), max_size=3), seal=st.booleans(), data=st.data()
+)
+def test_both_twins_say_the_same_of_damaged_sets(rows: list[Row], magic: int, flips: list[tuple[int, int]], seal: bool, data: st.DataObject) -> None:
+    messages = message_set(rows, magic)
+    for place, bits in flips:
+        messages[place % len(messages)] ^= bits
+    if seal and len(messages) >= 18:  # so that more than the CRC is looked at
+        size = struct.unpack_from(">i", messages, 8)[0]
+        if 14 <= size <= len(messages) - 12:
+            struct.pack_into(">I", messages, 12, zlib.crc32(messages[16 : 12 + size]))
+    messages = messages[: data.draw(st.integers(0, len(messages)))] if data.draw(st.booleans()) else messages
+    key_required, check_times = data.draw(st.booleans()), data.draw(st.booleans())
+    limit = data.draw(st.integers(-1, 60))
+    limits = (data.draw(st.integers(-1, 100)), data.draw(st.integers(0, 1 << 45)))
+
+    def outcome(module: Any) -> object:
+        out = bytearray(b"before")
+        try:
+            return module.messages_to_records(out, bytes(messages), magic, limit, key_required, check_times, *limits), out
+        except KafkaError as error:
+            return type(error), str(error)
+
+    assert outcome(COMPILED) == outcome(_pmessages)
+
+
+@pytest.mark.skipif(COMPILED is None, reason="the compiled codec is not built")
+@given(
+    rows=_ROWS,
+    magic=st.integers(0, 1),
+    flip=st.none() | st.tuples(st.integers(0, 1 << 16), st.integers(1, 255)),
+    append_time=st.booleans(),
+    first=st.integers(0, 40),
+)
+def test_both_twins_make_the_same_messages(rows: list[Row], magic: int, flip: tuple[int, int] | None, append_time: bool, first: int) -> None:
+    batch = encode_batch([(*row, ()) for row in rows])
+    body = bytearray(batch[61:])
+    if flip is not None:
+        body[flip[0] % len(body)] ^= flip[1]
+
+    def outcome(module: Any) -> object:
+        out = bytearray(b"before")
+        try:
+            return module.records_to_messages(out, bytes(body), len(rows), 7, rows[0][0], 99 if append_time else -1, magic, 3, first), out
+        except KafkaError as error:
+            return type(error), str(error)
+
+    assert outcome(COMPILED) == outcome(_pmessages)
+
+
+def test_log_append_time_is_the_time_of_all(twin: str) -> None:
+    batch = encode_batch([(5, None, b"a", ()), (6, None, b"b", ())])
+    stamp_append_time(batch, 0, 77)
+    found = decode_message_set(from_batch(batch, 1))
+    assert [(record.timestamp_ms, record.timestamp_type) for record in found] == [(77, TimestampType.LOG_APPEND_TIME)] * 2
