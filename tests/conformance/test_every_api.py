@@ -28,7 +28,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 #: (key, version) whose documented answer is an error.
 REFUSED = {
-    **{(0, version): ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT for version in range(3)},
     (9, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # offsets in the tree: what was never committed is not there
     **{(11, version): ErrorCode.MEMBER_ID_REQUIRED for version in range(4, 10)},
     **{(42, version): ErrorCode.GROUP_ID_NOT_FOUND for version in range(3)},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import lz4.frame
@@ -30,27 +29,12 @@ from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec, TimestampType
 from jesenska.records.message_set import codec_of, decode_message_set, from_batch, to_batch
+from tests.records.old_messages import OLD_CODECS, Row, message_set
 from tests.records.twins import COMPILED, TWINS, using
 
-CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
-Row = tuple[int, bytes | None, bytes | None]
 _ROWS = st.lists(st.tuples(st.integers(-1, 1 << 45), st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=60)), min_size=1, max_size=30)
 #: A place, and the bits of it to turn.
 _FLIPS = st.tuples(st.integers(0, 1 << 16), st.integers(1, 255))
-
-
-def message_set(rows: Sequence[Row], magic: int, codec: Codec = Codec.NONE, first_offset: int = 0) -> bytearray:
-    """As a producer of that time sends it."""
-    inside = bytearray()
-    for index, (timestamp, key, value) in enumerate(rows):
-        records_codec.append_message(inside, index if codec and magic else first_offset + index, magic, 0, timestamp, key, value)
-    if not codec:
-        return inside
-    packed = compress(codec, inside)
-    whole = bytearray()
-    sent = with_old_lz4_checksum(packed) if codec is Codec.LZ4 and not magic else packed
-    records_codec.append_message(whole, first_offset + len(rows) - 1, magic, codec, max(row[0] for row in rows), None, sent)
-    return whole
 
 
 def test_a_message_is_laid_out_as_documented(twin: str) -> None:
@@ -65,7 +49,7 @@ def test_a_message_is_laid_out_as_documented(twin: str) -> None:
 
 
 @pytest.mark.parametrize("twin_name", TWINS)
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 @given(rows=_ROWS)
 def test_what_a_producer_sends_becomes_one_batch(twin_name: str, codec: Codec, magic: int, rows: list[Row]) -> None:
@@ -80,7 +64,7 @@ def test_what_a_producer_sends_becomes_one_batch(twin_name: str, codec: Codec, m
 
 
 @pytest.mark.parametrize("twin_name", TWINS)
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 @given(rows=_ROWS, base_offset=st.integers(0, 1 << 60))
 def test_what_an_old_consumer_gets_has_everything_but_headers(twin_name: str, codec: Codec, magic: int, rows: list[Row], base_offset: int) -> None:

@@ -99,12 +99,13 @@ def unpack(value: Buffer | None, codec: Codec, magic: int, limit: int = DECOMPRE
     return decompress(codec, value, limit)
 
 
-def from_batch(batch: Buffer, magic: int, first_offset: int = 0, position: int = 0) -> bytearray:
+def from_batch(batch: Buffer, magic: int, first_offset: int = 0, position: int = 0, header: BatchHeader | None = None) -> bytearray:
     """The batch at `position` as a message set of this format, in the batch's codec; empty for a control batch. As Kafka does, records before `first_offset`
     are left out of an uncompressed batch and stay in a compressed one.
 
     UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be read."""
-    header = read_header(batch, position)
+    if header is None:
+        header = read_header(batch, position)
     if header.is_control or not header.record_count:
         return bytearray()
     codec = Codec(header.attributes & 7)

@@ -1,6 +1,6 @@
 """Produce (key 0), versions 0-13.
 
-    0-2    message sets: announced, because librdkafka stops compressing without them, and answered UNSUPPORTED_FOR_MESSAGE_FORMAT for now
+    0-2    message sets of formats v0 and v1, made into one batch for each partition (`records.message_set`)
     3      record batches v2, transactional id
     5      answers the log start offset
     7      zstd (below it UNSUPPORTED_COMPRESSION_TYPE)
@@ -17,7 +17,9 @@ takes no further request meanwhile, which keeps the order of its batches.
 acks 0 has no answer; an error closes the connection, as Kafka does, so that the producer learns of it. acks 1 and all are the same on a lone
 broker, except that all asks for min.insync.replicas first. A write that must wait behind a flush of its directory delays the answer, not the loop.
 
-Left out: transactions (INVALID_REQUEST), message sets, quotas.
+Message sets are converted in the pool. One that holds no whole message is no error: nothing is appended, and the base offset in the answer is -1.
+
+Left out: transactions (INVALID_REQUEST), quotas.
 """
 
 from __future__ import annotations
@@ -36,7 +38,6 @@ from jesenska.base.errors import (
     UnknownServerError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedForMessageFormatError,
 )
 from jesenska.base.limits import INLINE_CHECK_MAX_BYTES, INLINE_DECOMPRESSED_MAX_BYTES
 from jesenska.broker.cluster_view import Topic
@@ -45,6 +46,7 @@ from jesenska.log.partition_log import AppendResult
 from jesenska.records.check import CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
 from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
+from jesenska.records.message_set import to_batch
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k00_produce import (
     ProduceRequest,
@@ -108,7 +110,9 @@ class _Produce:
                 partition = item.partition
                 assert partition is not None
                 assert item.records is not None
-                assert item.checked is not None
+                if item.checked is None:
+                    item.answer.base_offset = -1  # a message set without a whole message
+                    continue
                 size = sum(header.batch_length + LENGTH_OVERHEAD for header in item.checked)
                 try:
                     result = partition.append(item.records[:size], item.checked, self.acks, now_ms, partial(self._written, item))
@@ -187,7 +191,7 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome
     pooled: list[_Item] = []
     items: list[_Item] = []
     response = ProduceResponse()
-    refusal = _refuse_all(request, version)
+    refusal = _refuse_all(request)
     budget = INLINE_DECOMPRESSED_MAX_BYTES
     for wanted in request.topic_data:
         topic = broker.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(wanted.name)
@@ -227,13 +231,11 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome
     return LATER
 
 
-def _refuse_all(request: ProduceRequest, version: int) -> KafkaError | None:
+def _refuse_all(request: ProduceRequest) -> KafkaError | None:
     if request.acks not in _ACKS:
         return InvalidRequiredAcksError(f"acks is {request.acks}; it may be 0, 1 or -1 (all)")
     if request.transactional_id is not None:
         return InvalidRequestError("transactions are not served yet")
-    if version < _FIRST_WITH_BATCHES:
-        return UnsupportedForMessageFormatError("message sets (Produce 0 to 2) are not served yet; produce record batches (Produce 3 and later)")
     return None
 
 
@@ -255,7 +257,7 @@ def _prepare(broker: Broker, item: _Item, topic: Topic | None, data: ProduceRequ
         raise InvalidRecordError("a partition without records")
     item.records = records
     item.rules = broker.check_rules(topic)
-    if len(records) > INLINE_CHECK_MAX_BYTES:
+    if len(records) > INLINE_CHECK_MAX_BYTES or version < _FIRST_WITH_BATCHES:
         return 0
     item.checked, made_bytes = check_within(records, item.rules, version, budget_bytes)
     return made_bytes
@@ -267,7 +269,10 @@ def _check_all(items: list[_Item], version: int) -> None:
         assert item.records is not None
         assert item.rules is not None
         try:
-            item.checked = check_batches(item.records, item.rules, version)
+            if version >= _FIRST_WITH_BATCHES:
+                item.checked = check_batches(item.records, item.rules, version)
+            elif (made := to_batch(item.records, item.rules)) is not None:
+                item.records, item.checked = memoryview(made.batch), [made.header]
         except KafkaError as error:
             item.error = error
         except Exception:

@@ -1,5 +1,6 @@
-"""Fetch (key 1), versions 4-18.
+"""Fetch (key 1), versions 0-18.
 
+    0      message sets: format v0, from 2 on v1 (`broker.down_conversion`)
     4      record batches v2, isolation level
     5      log start offset
     7      sessions (KIP-227), the rules of which are in `broker.fetch_sessions`
@@ -22,7 +23,7 @@ topic now, INCONSISTENT_TOPIC_ID.
 Nothing here waits for the disk: where finding an offset could (its index is not loaded, pages are not in memory) the pool gets what it takes, and the fetch is
 tried again; the pages of the records themselves are looked after when the answer is known.
 
-Left out: versions 0-3 (message sets), followers, preferred read replicas.
+Left out: followers, preferred read replicas.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.broker.down_conversion import DownConversion, magic_for
 from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, SessionPartition, WantedPartition
 from jesenska.log.files import probe_cold, read_ahead
 from jesenska.log.partition_log import PartitionLog, ReadResult
@@ -73,7 +75,21 @@ _WARM_UPS_MAX = 3
 class _Fetch:
     """A fetch in work: reads what there is, or waits for more (a `waiting.Waiter`). Subclasses know which partitions, and what the answer looks like."""
 
-    __slots__ = ("_broker", "_cold", "_context", "_max_wait_ms", "_moved", "_regions", "_until", "_waits", "_warmed", "max_bytes", "min_bytes")
+    __slots__ = (
+        "_broker",
+        "_cold",
+        "_context",
+        "_conversions",
+        "_magic",
+        "_max_wait_ms",
+        "_moved",
+        "_regions",
+        "_until",
+        "_waits",
+        "_warmed",
+        "max_bytes",
+        "min_bytes",
+    )
 
     def __init__(self, broker: Broker, request: FetchRequest, context: Context) -> None:
         self._broker = broker
@@ -82,6 +98,9 @@ class _Fetch:
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._moved = False
         self._regions: list[FileRegion] = []
+        #: The format of message sets that the client wants, and what the last read found for it.
+        self._magic = magic_for(context.version)
+        self._conversions: list[DownConversion] = []
         #: What the last read could not find without perhaps waiting for the disk.
         self._cold: list[tuple[PartitionLog, int]] = []
         self._warmed = 0
@@ -112,7 +131,7 @@ class _Fetch:
             self._moved = True
         return True
 
-    def found(self, partition: Partition, result: ReadResult, answer: FetchResponsePartition) -> int:
+    def found(self, wanted: WantedPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition) -> int:
         """Puts what was read into a partition's answer; its bytes of records."""
         answer.high_watermark = partition.high_watermark
         answer.last_stable_offset = partition.last_stable_offset
@@ -123,6 +142,8 @@ class _Fetch:
             return 0
         answer.records = region
         self._regions.append(region)
+        if self._magic is not None:
+            self._conversions.append(DownConversion(answer, region, wanted.fetch_offset, self._magic))
         return region.size_bytes
 
     def completed(self, response: FetchResponse) -> FetchResponse:
@@ -139,9 +160,14 @@ class _Fetch:
         for region in self._regions:
             region.release()
         self._regions = []
+        self._conversions = []
 
     def warm(self, response: FetchResponse, send: Callable[[FetchResponse], None]) -> bool:
-        """Pages that are not in memory are read in the pool first, so that the loop does not wait for the disk; True if that happens."""
+        """Pages that are not in memory are read in the pool first, so that the loop does not wait for the disk; so is what must be converted. True if
+        there is something to do."""
+        if self._conversions:
+            self._convert(response, send)
+            return True
         cold = [region for region in self._regions if probe_cold(region)]
         if not cold:
             return False
@@ -161,6 +187,24 @@ class _Fetch:
         except RequestTimedOutError:
             return False  # too much waits for the pool already: this answer waits for the disk itself
         return True
+
+    def _convert(self, response: FetchResponse, send: Callable[[FetchResponse], None]) -> None:
+        conversions = self._conversions
+
+        def run() -> None:
+            for conversion in conversions:
+                conversion.run()
+
+        def finish() -> None:
+            self.release()
+            if not self._context.gone:
+                send(response)
+
+        try:
+            self._broker.pool.submit(run, finish)
+        except RequestTimedOutError as error:
+            self.release()
+            self._context.close(f"too many answers wait to be converted: {error}")
 
     def cold(self, wanted: WantedPartition) -> None:
         """The read of a partition could wait for the disk."""
@@ -309,7 +353,7 @@ class _FullFetch(_Fetch):
                 except ColdError:
                     self.cold(wanted)
                     continue
-                size_bytes = self.found(partition, result, answer)
+                size_bytes = self.found(wanted, partition, result, answer)
                 total += size_bytes
                 left -= size_bytes
             responses.append(FetchResponseTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
@@ -387,7 +431,7 @@ class _SessionFetch(_Fetch):
             except ColdError:
                 self.cold(wanted)
                 continue
-            size_bytes = self.found(partition, result, answer)
+            size_bytes = self.found(wanted, partition, result, answer)
             total += size_bytes
             left -= size_bytes
         # As Kafka has it, the unknown ones come last, and end the wait only if there is nothing else to wait for.
@@ -451,7 +495,7 @@ def _now_ms(broker: Broker) -> int:
     return int(broker.clock.monotonic() * 1000)
 
 
-@handles(FetchRequest, 4, 18)
+@handles(FetchRequest, 0, 18)
 def handle(broker: Broker, request: FetchRequest, context: Context) -> Outcome:
     epoch, session_id = request.session_epoch, request.session_id
     if epoch == FINAL_EPOCH and session_id == NO_SESSION:

@@ -1,0 +1,67 @@
+"""Answers for consumers of before 0.11: the batches of a fetch as message sets (Fetch 0 and 1: format v0, 2 and 3: v1).
+
+What was found in the log is a piece of a file, which nobody reads when it goes to a newer consumer; here it is read whole and converted, in the pool. What does
+not fit the old formats makes an error in place of the partition's records: zstd UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.regions import FileRegion
+from jesenska.records.batch import iter_headers
+from jesenska.records.message_set import from_batch
+from jesenska.wire.messages.k01_fetch import FetchResponsePartition
+
+logger = logging.getLogger(__name__)
+
+FIRST_WITH_BATCHES = 4
+_FIRST_WITH_V1 = 2
+
+
+def magic_for(fetch_version: int) -> int | None:
+    """The format that a consumer of this version reads; None if that is the log's own."""
+    if fetch_version >= FIRST_WITH_BATCHES:
+        return None
+    return 1 if fetch_version >= _FIRST_WITH_V1 else 0
+
+
+class DownConversion:
+    """One partition of an answer on its way down; `run` in any thread, once."""
+
+    __slots__ = ("_answer", "_first_offset", "_magic", "_region")
+
+    def __init__(self, answer: FetchResponsePartition, region: FileRegion, first_offset: int, magic: int) -> None:
+        self._answer = answer
+        self._region = region
+        self._first_offset = first_offset
+        self._magic = magic
+
+    def run(self) -> None:
+        """Puts the records into the answer, or an error in their place. The region stays its owner's to release."""
+        answer = self._answer
+        answer.records = b""
+        try:
+            answer.records = self._converted()
+        except KafkaError as error:
+            answer.error_code = error.code
+        except Exception:
+            logger.exception("the records from offset %d on could not be converted to format v%d", self._first_offset, self._magic)
+            answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        if answer.error_code:
+            answer.high_watermark = answer.log_start_offset = -1
+
+    def _converted(self) -> bytes:
+        region = self._region
+        batches = os.pread(region.file.fileno(), region.size_bytes, region.position)
+        converted = bytearray()
+        for position, header in iter_headers(batches):
+            try:
+                converted += from_batch(batches, self._magic, self._first_offset, position, header)
+            except KafkaError:
+                if not converted:
+                    raise
+                break  # the next fetch begins there
+        return bytes(converted)
