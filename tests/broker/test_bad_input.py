@@ -246,10 +246,10 @@ def test_bad_records_are_refused_and_leave_no_trace(connection: RawConnection, n
 
 
 @pytest.mark.parametrize("version", [3, 7])
-def test_producers_before_invalid_record_are_told_of_a_corrupt_message(connection: RawConnection, version: int) -> None:
+def test_producers_of_every_age_are_told_of_an_invalid_record(connection: RawConnection, version: int) -> None:
     topic = f"older-{version}"
     create(connection, topic)
-    assert produce(connection, topic, bad_batches()["count too high"].records, version=version) == ErrorCode.CORRUPT_MESSAGE
+    assert produce(connection, topic, bad_batches()["count too high"].records, version=version) == ErrorCode.INVALID_RECORD
 
 
 def test_zstd_from_a_producer_too_old_for_it_is_refused(connection: RawConnection) -> None:

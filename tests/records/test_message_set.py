@@ -110,7 +110,7 @@ def test_the_checksum_of_old_lz4_frames_is_mended_and_broken_again(content_size:
 
 
 def test_zstd_is_not_for_old_formats() -> None:
-    with pytest.raises(UnsupportedCompressionTypeError):
+    with pytest.raises(InvalidRecordError):
         codec_of(4)
     with pytest.raises(UnsupportedCompressionTypeError):
         from_batch(encode_batch([(0, None, b"x", ())], Codec.ZSTD), 1)

@@ -142,8 +142,6 @@ def messages_to_records(bytearray out not None, data, int magic, int64_t max_mes
                     rejection = R_KEY_MISSING
                 elif check_times and message.timestamp != -1 and (message.timestamp < earliest or message.timestamp > latest):
                     rejection = R_TIMESTAMP_OUT_OF_RANGE
-                elif check_times and message.attributes & 8:
-                    rejection = R_TIMESTAMP_TYPE
                 if rejection:
                     if rejected < NAMED_MAX:
                         named_index[rejected] = count

@@ -110,8 +110,6 @@ def messages_to_records(
             rejection = Rejection.KEY_MISSING
         elif check_times and timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest:
             rejection = Rejection.TIMESTAMP_OUT_OF_RANGE
-        elif check_times and message.attributes & 8:
-            rejection = Rejection.TIMESTAMP_TYPE
         if rejection:
             if rejected < REJECTED_RECORDS_NAMED_MAX:
                 rejections.append((count, rejection))

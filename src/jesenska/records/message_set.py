@@ -84,7 +84,7 @@ def codec_of(attributes: int) -> Codec:
     """The codec of a message. zstd is refused, as Kafka does."""
     number = attributes & 7
     if number == Codec.ZSTD:
-        raise UnsupportedCompressionTypeError("zstd is not allowed in messages of format 0 and 1")
+        raise InvalidRecordError("zstd is not allowed in messages of format 0 and 1")
     if number > Codec.ZSTD:
         raise_fault(Fault.CODEC)
     return Codec(number)

@@ -45,7 +45,7 @@ from jesenska.broker.dispatch import LATER, NO_ANSWER, Context, Outcome, handles
 from jesenska.log.partition_log import AppendResult
 from jesenska.records.check import CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
-from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
+from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader
 from jesenska.records.message_set import to_batch
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k00_produce import (
@@ -66,7 +66,6 @@ logger = logging.getLogger(__name__)
 
 _ACKS = (1, -1, 0)
 _FIRST_WITH_BATCHES = 3
-_FIRST_WITH_RECORD_ERRORS = 8
 _FIRST_WITH_LEADERS = 10
 _FIRST_WITH_IDS = 13
 _ADMIN_CLIENT = "__admin_client"
@@ -172,8 +171,6 @@ class _Produce:
         answer.error_code = error.code
         answer.base_offset = -1
         answer.error_message = error.message or None
-        if error.code == ErrorCode.INVALID_RECORD and self._context.version < _FIRST_WITH_RECORD_ERRORS:
-            answer.error_code = ErrorCode.CORRUPT_MESSAGE  # clients before version 8 do not know INVALID_RECORD
         if isinstance(error, RecordErrors):
             answer.record_errors = [
                 ProduceResponseRecordError(batch_index=rejected.batch_index, batch_index_error_message=rejected.message) for rejected in error.record_errors
@@ -271,6 +268,8 @@ def _check_all(items: list[_Item], version: int) -> None:
         try:
             if version >= _FIRST_WITH_BATCHES:
                 item.checked = check_batches(item.records, item.rules, version)
+            elif len(item.records) > MAGIC_OFFSET and item.records[MAGIC_OFFSET] == MAGIC_V2:
+                item.checked = check_batches(item.records, item.rules, version)  # a batch in an old request: taken, as Kafka does
             elif (made := to_batch(item.records, item.rules)) is not None:
                 item.records, item.checked = memoryview(made.batch), [made.header]
         except KafkaError as error:
