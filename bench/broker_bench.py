@@ -59,7 +59,7 @@ def chosen(words: str) -> list[Row]:
     return [row for row in ROWS if not wanted or any(is_meant(row.name, word) for word in wanted)]
 
 
-def _stage(broker: Broker, rows: list[Row], figures: Figures, scale: float) -> None:
+def _stage(broker: Broker, rows: list[Row], figures: Figures, scale: float, failed: list[str]) -> None:
     ready_seconds = broker.start()
     try:
         run = Run(broker, figures, scale)
@@ -67,7 +67,12 @@ def _stage(broker: Broker, rows: list[Row], figures: Figures, scale: float) -> N
             print(f"    {row.name}", file=sys.stderr, flush=True)
             if row.name == "start to ready":
                 figures.add(row.name, "seconds", ready_seconds)
-            row.do(run, row.name)
+            try:
+                row.do(run, row.name)
+            except SystemExit as error:
+                # Hours of other rows are not thrown away for one.
+                failed.append(f"{row.name} ({broker.name}): {error}")
+                print(f"      {error}", file=sys.stderr, flush=True)
     finally:
         broker.stop()
 
@@ -96,6 +101,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
     names = {"jesenska": Jesenska.name, "kafka": Apache.name}
+    failed: list[str] = []
     sides = {names[side]: Figures() for side in options.sides.split(",")}
     for number in range(options.rounds):
         for stage, grouped in groupby(rows, lambda row: row.stage):
@@ -105,13 +111,15 @@ def main() -> int:
                 with tempfile.TemporaryDirectory(dir=options.dir) as directory:
                     place = Path(directory)
                     broker: Broker = Jesenska(place, settings, options.profile, options.profiles) if name == Jesenska.name else Apache(place, settings)
-                    _stage(broker, members, sides[name], options.scale)
+                    _stage(broker, members, sides[name], options.scale, failed)
     heading = (
         f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, Apache Kafka {KAFKA}, {os.cpu_count()} cores, "
         f"{options.rounds} rounds, scale {options.scale:g}"
     )
     print(as_json(sides, heading) if options.output == "json" else table(sides, heading))
-    return 0
+    for line in failed:
+        print(f"broker_bench: {line}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
