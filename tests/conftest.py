@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from jesenska.base.source_only import source_is_asked_for
 from jesenska.testing import BrokerProcess
 
 
@@ -20,9 +20,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tests of a module that was changed after it was compiled would test what it was before."""
-    package = Path(__file__).parents[1] / "src" / "jesenska"
-    if os.environ.get("JESENSKA_PURE", "") not in ("", "0"):
+    if source_is_asked_for():
         return
+    package = Path(__file__).parents[1] / "src" / "jesenska"
     for compiled in package.rglob("*.so"):
         for suffix in (".py", ".pyx"):
             source = compiled.with_name(compiled.name.split(".")[0] + suffix)

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.base.source_only import request_path_is_compiled
+from jesenska.base.source_only import request_path_is_compiled, source_is_asked_for
 from jesenska.records import codec
 
 ROOT = Path(__file__).parents[1]
-PURE = os.environ.get("JESENSKA_PURE", "") not in ("", "0")
 #: What is compiled decides in these, or moves their bytes.
 _BROKER_TESTS = ["test_fetch_sessions", "test_fetches_in_sessions", "test_fetch_errors", "test_produce", "test_waiting"]
 SAME_TESTS = ["tests/log", "tests/net", *(f"tests/broker/{name}.py" for name in _BROKER_TESTS)]
@@ -31,7 +30,7 @@ def test_all_of_the_list_is_compiled_or_none() -> None:
     assert {name for name, file in files.items() if file.endswith(".py")} == (set() if request_path_is_compiled() else set(files))
 
 
-@pytest.mark.skipif(PURE, reason="JESENSKA_PURE asks for source")
+@pytest.mark.skipif(source_is_asked_for(), reason="JESENSKA_PURE asks for source")
 @pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler is there")
 def test_what_can_be_compiled_is() -> None:
     assert codec.COMPILED

@@ -3,15 +3,15 @@ that compare the two and for debuggers). The file `compiled-modules` in the proj
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from types import ModuleType
 
 
-class _SourceFinder(MetaPathFinder):
+class _SourceFinder:
     """Finds the source of jesenska's modules before anybody finds what was compiled from it."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -22,6 +22,11 @@ class _SourceFinder(MetaPathFinder):
             if spec is not None:
                 return spec
         return None
+
+
+def source_is_asked_for() -> bool:
+    """True if JESENSKA_PURE in the environment says that nothing compiled is to be used."""
+    return os.environ.get("JESENSKA_PURE", "") not in ("", "0")
 
 
 def use_source_only() -> None:

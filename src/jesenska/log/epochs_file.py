@@ -11,15 +11,14 @@ from pathlib import Path
 from threading import Lock
 
 from jesenska.log.files import FileLayer
-from jesenska.log.leader_epochs import write_leader_epochs
-
-Entries = list[tuple[int, int]]
+from jesenska.log.leader_epochs import LeaderEpochs, write_leader_epochs
 
 
 class EpochsFile:
-    __slots__ = ("_directory", "_files", "_is_gone", "_lock", "_on_disk", "_version", "is_unsynced")
+    __slots__ = ("_directory", "_files", "_is_gone", "_lock", "_on_disk", "_table", "_version", "is_unsynced")
 
-    def __init__(self, directory: Path, files: FileLayer) -> None:
+    def __init__(self, table: LeaderEpochs, directory: Path, files: FileLayer) -> None:
+        self._table = table
         self._directory = directory
         self._files = files
         self._lock = Lock()
@@ -39,11 +38,11 @@ class EpochsFile:
         self._version += 1
         self.is_unsynced = True
 
-    def unwritten(self, entries: Entries) -> EpochsWrite | None:
-        """What has to be written for the file to hold `entries`, the table as it is now; for another thread. None if it does."""
-        return EpochsWrite(self, self._version, entries) if self.is_unwritten else None
+    def unwritten(self) -> EpochsWrite | None:
+        """What has to be written for the file to hold the table as it is now; for another thread. None if it does."""
+        return EpochsWrite(self, self._version, self._table.entries()) if self.is_unwritten else None
 
-    def put(self, version: int, entries: Entries) -> None:
+    def put(self, version: int, entries: list[tuple[int, int]]) -> None:
         """Writes a table, unless a newer one is there; OSError if the disk does not take it. It is synced by the next flush."""
         with self._lock:
             if version > self._on_disk and not self._is_gone:
@@ -61,7 +60,7 @@ class EpochsWrite:
 
     __slots__ = ("_entries", "_file", "_version")
 
-    def __init__(self, file: EpochsFile, version: int, entries: Entries) -> None:
+    def __init__(self, file: EpochsFile, version: int, entries: list[tuple[int, int]]) -> None:
         self._file = file
         self._version = version
         self._entries = entries

@@ -49,7 +49,7 @@ from jesenska.log import partition_metadata
 from jesenska.log.append_queue import AppendQueue, PendingAppend, PendingRoll
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.cold_reads import WarmUp
-from jesenska.log.epochs_file import EpochsFile, EpochsWrite
+from jesenska.log.epochs_file import EpochsFile
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_epochs import FILE_NAME
 from jesenska.log.log_config import UNLIMITED, LogConfig
@@ -137,7 +137,7 @@ class PartitionLog:
         self._flush.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
         self._torn_tail = False
         self._closed = False
-        self._epochs_file = EpochsFile(loaded.directory, files)
+        self._epochs_file = EpochsFile(loaded.leader_epochs, loaded.directory, files)
         self._epochs_file.is_unsynced = not loaded.is_synced
         self._is_new = not loaded.is_synced
         for segment in self.segments:
@@ -616,7 +616,7 @@ class PartitionLog:
                 cut_to = segment.size_bytes if segment.is_sealed else None
                 segments.append(SegmentWork(handle, cut_to, segment.unwritten(), segment.base_offset))
                 paths.extend(segment.paths()[1:])
-        epochs = self._unwritten_epochs()
+        epochs = self._epochs_file.unwritten()
         if self._epochs_file.is_unsynced or epochs is not None:
             paths.append(self.directory / FILE_NAME)
             self._epochs_file.is_unsynced = False
@@ -637,15 +637,12 @@ class PartitionLog:
         if self._closed:
             return []
         writes: list[FileWrite] = [*self._active.unwritten()]
-        if (epochs := self._unwritten_epochs()) is not None:
+        if (epochs := self._epochs_file.unwritten()) is not None:
             writes.append(epochs)
         return writes
 
-    def _unwritten_epochs(self) -> EpochsWrite | None:
-        return self._epochs_file.unwritten(self.leader_epochs.entries()) if self._epochs_file.is_unwritten else None
-
     def _write_epochs(self) -> None:
-        if (epochs := self._unwritten_epochs()) is not None:
+        if (epochs := self._epochs_file.unwritten()) is not None:
             try:
                 epochs.run()
             except OSError as error:

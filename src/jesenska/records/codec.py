@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
+
+from jesenska.base.source_only import source_is_asked_for
 
 COMPILED: bool = False
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from jesenska.records import _pscan as scan
 else:
     records = columns = scan = messages = None
-    if os.environ.get("JESENSKA_PURE", "") in ("", "0"):
+    if not source_is_asked_for():
         try:
             from jesenska.records import _crecords as records
 
