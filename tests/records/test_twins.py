@@ -165,6 +165,17 @@ def test_the_crc_is_the_same_by_instruction_by_tables_and_by_library(data: bytes
     assert _precords.crc32c(data, start, end) == crc
 
 
+@both
+@given(st.binary(min_size=1, max_size=300), st.integers(700, 20_000), st.integers(0, 9))
+def test_the_crc_of_long_pieces_is_the_same_in_strides_and_byte_by_byte(pattern: bytes, size: int, start: int) -> None:
+    """Around 3 x 256 and 3 x 2048 bytes the compiled one takes three strides side by side."""
+    assert COMPILED is not None
+    data = (pattern * (size // len(pattern) + 1))[:size]
+    crc = _precords.crc32c(data[start:])
+    assert COMPILED.crc32c(data, start, size) == crc
+    assert COMPILED.crc32c_by_tables(data, start, size) == crc
+
+
 def test_the_crc_is_castagnolis(twin: str) -> None:
     with using(twin):
         from jesenska.records import codec

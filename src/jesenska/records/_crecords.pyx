@@ -309,6 +309,37 @@ cdef inline int end_record(Walk *walk, int64_t left) noexcept nogil:
     return F_NONE
 
 
+cdef inline const uint8_t *walk_plain(Walk *walk, const uint8_t *data, const uint8_t *end) noexcept nogil:
+    """Past a record that lies whole in the piece and has no headers and no fault; NULL, with nothing changed, leaves it to the states."""
+    cdef const uint8_t *cursor = data
+    cdef const uint8_t *after
+    cdef int64_t size = 0
+    cdef int64_t delta = 0
+    cdef int64_t number = 0
+    cdef bint no_key
+    if walk.index == walk.count or read_number(&cursor, end, 32, &size) or size <= 0 or size > end - cursor:
+        return NULL
+    after = cursor + size
+    cursor += 1
+    if read_number(&cursor, after, 64, &delta) or read_number(&cursor, after, 32, &number) or number != walk.index:
+        return NULL
+    if read_number(&cursor, after, 32, &size) or size < -1 or size > after - cursor:
+        return NULL
+    no_key = size < 0
+    if size > 0:
+        cursor += size
+    if read_number(&cursor, after, 32, &size) or size < -1 or size > after - cursor:
+        return NULL
+    if size > 0:
+        cursor += size
+    if after - cursor != 1 or cursor[0] != 0:
+        return NULL
+    walk.no_key = no_key
+    walk.timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>delta)
+    end_record(walk, 0)
+    return after
+
+
 cdef int walk_piece(Walk *walk, const uint8_t *data, const uint8_t *end) noexcept nogil:
     cdef int state = walk.state
     cdef int shift = walk.shift
@@ -317,7 +348,13 @@ cdef int walk_piece(Walk *walk, const uint8_t *data, const uint8_t *end) noexcep
     cdef int64_t value, taken
     cdef uint8_t byte
     cdef int fault
+    cdef const uint8_t *after
     while data < end:
+        if state == S_LENGTH and shift == 0:
+            after = walk_plain(walk, data, end)
+            if after != NULL:
+                data = after
+                continue
         if state == S_KEY or state == S_VALUE or state == S_NAME or state == S_DATA:
             taken = end - data
             if taken > walk.skip:

@@ -1,6 +1,10 @@
 /* CRC32C (Castagnoli, reflected polynomial 0x82f63b78) for the compiled record codec: by the processor's own instruction where it has one,
  * which is asked at import, else by eight tables at once. The instruction is compiled into functions of its own, so the module runs on
- * every processor of its architecture. */
+ * every processor of its architecture.
+ *
+ * A processor gives the instruction's result three cycles later but can begin one each cycle, so a long piece is cut into blocks of three strides
+ * that are taken side by side. CRCs are linear: that of two pieces one behind the other is the first's, moved past as many zero bytes as the
+ * second has, xor the second's. Moving past one stride's zeros is four look-ups in tables made at import. */
 
 #ifndef JESENSKA_CRC32C_H
 #define JESENSKA_CRC32C_H
@@ -39,6 +43,47 @@ static uint32_t jesenska_crc_tables(uint32_t crc, const unsigned char *data, siz
     return crc;
 }
 
+#define JESENSKA_CRC_LONG 2048
+#define JESENSKA_CRC_SHORT 256
+
+static uint32_t jesenska_crc_past_long[4][256];
+static uint32_t jesenska_crc_past_short[4][256];
+
+static void jesenska_crc_make_past(uint32_t past[4][256], size_t zeros) {
+    static const unsigned char none[JESENSKA_CRC_LONG];
+    for (int row = 0; row < 4; row++)
+        for (uint32_t byte = 0; byte < 256; byte++)
+            /* A byte of several bits is the sum of two that stand in the row already. */
+            past[row][byte] = byte & (byte - 1) ? past[row][byte & (byte - 1)] ^ past[row][byte & (0u - byte)]
+                                                : jesenska_crc_tables(byte << (8 * row), none, zeros);
+}
+
+static inline uint64_t jesenska_crc_move(const uint32_t past[4][256], uint64_t crc) {
+    return past[0][crc & 0xff] ^ past[1][crc >> 8 & 0xff] ^ past[2][crc >> 16 & 0xff] ^ past[3][crc >> 24 & 0xff];
+}
+
+/* The body of the function for each architecture, with STEP(crc, address) for eight bytes. */
+#define JESENSKA_CRC_BLOCKS(stride, past)                                                      \
+    while (size >= 3 * (stride)) {                                                             \
+        uint64_t second = 0, third = 0;                                                        \
+        for (size_t at = 0; at < (stride); at += 8) {                                          \
+            STEP(wide, data + at);                                                             \
+            STEP(second, data + at + (stride));                                                \
+            STEP(third, data + at + 2 * (stride));                                             \
+        }                                                                                      \
+        wide = jesenska_crc_move(past, jesenska_crc_move(past, wide) ^ second) ^ third;        \
+        data += 3 * (stride);                                                                  \
+        size -= 3 * (stride);                                                                  \
+    }
+#define JESENSKA_CRC_WIDE()                                                                    \
+    JESENSKA_CRC_BLOCKS(JESENSKA_CRC_LONG, jesenska_crc_past_long)                             \
+    JESENSKA_CRC_BLOCKS(JESENSKA_CRC_SHORT, jesenska_crc_past_short)                           \
+    while (size >= 8) {                                                                        \
+        STEP(wide, data);                                                                      \
+        data += 8;                                                                             \
+        size -= 8;                                                                             \
+    }
+
 typedef uint32_t (*jesenska_crc_function)(uint32_t, const unsigned char *, size_t);
 static jesenska_crc_function jesenska_crc_chosen = jesenska_crc_tables;
 
@@ -47,13 +92,10 @@ static jesenska_crc_function jesenska_crc_chosen = jesenska_crc_tables;
 
 __attribute__((target("sse4.2"))) static uint32_t jesenska_crc_hardware(uint32_t crc, const unsigned char *data, size_t size) {
     uint64_t wide = crc;
-    while (size >= 8) {
-        uint64_t word;
-        memcpy(&word, data, 8);
-        wide = _mm_crc32_u64(wide, word);
-        data += 8;
-        size -= 8;
-    }
+    uint64_t word;
+#define STEP(crc, address) (memcpy(&word, address, 8), crc = _mm_crc32_u64(crc, word))
+    JESENSKA_CRC_WIDE()
+#undef STEP
     crc = (uint32_t)wide;
     while (size--)
         crc = _mm_crc32_u8(crc, *data++);
@@ -68,13 +110,12 @@ static int jesenska_crc_has_hardware(void) {
 #elif defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
 
 static uint32_t jesenska_crc_hardware(uint32_t crc, const unsigned char *data, size_t size) {
-    while (size >= 8) {
-        uint64_t word;
-        memcpy(&word, data, 8);
-        __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
-        data += 8;
-        size -= 8;
-    }
+    uint64_t wide = crc;
+    uint64_t word;
+#define STEP(crc, address) do { memcpy(&word, address, 8); __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word)); } while (0)
+    JESENSKA_CRC_WIDE()
+#undef STEP
+    crc = (uint32_t)wide;
     while (size--) {
         uint32_t byte = *data++;
         __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(crc) : "r"(byte));
@@ -100,6 +141,8 @@ static int jesenska_crc_has_hardware(void) { return 0; }
 
 static void jesenska_crc_prepare(void) {
     jesenska_crc_make_tables();
+    jesenska_crc_make_past(jesenska_crc_past_long, JESENSKA_CRC_LONG);
+    jesenska_crc_make_past(jesenska_crc_past_short, JESENSKA_CRC_SHORT);
     if (jesenska_crc_has_hardware())
         jesenska_crc_chosen = jesenska_crc_hardware;
 }
