@@ -31,6 +31,7 @@ from pathlib import Path
 from bench import many_partitions, small_requests, throughput
 from bench.brokers import KAFKA, Apache, Broker, Jesenska
 from bench.figures import Figures, as_json, resident_mb, table
+from bench.machine import settle
 from bench.rows import Row, Run
 
 
@@ -60,6 +61,7 @@ def chosen(words: str) -> list[Row]:
 
 
 def _stage(broker: Broker, rows: list[Row], figures: Figures, scale: float, failed: list[str]) -> None:
+    settle()
     ready_seconds = broker.start()
     try:
         run = Run(broker, figures, scale)

@@ -183,7 +183,7 @@ def test_records_are_deleted(shell: Shell, tmp_path: Path) -> None:
 def test_api_versions_are_listed(shell: Shell) -> None:
     lines = "\n".join(shell("kafka-broker-api-versions"))
     assert re.search(r"Produce\(0\): 0 to 13 \[usable: \d+\]", lines)
-    assert re.search(r"Fetch\(1\): 4 to 18 \[usable: \d+\]", lines)
+    assert re.search(r"Fetch\(1\): 0 to 18 \[usable: \d+\]", lines)
 
 
 def test_a_load_test_runs_to_its_end(shell: Shell, broker: BrokerProcess) -> None:
