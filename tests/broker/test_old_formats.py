@@ -12,15 +12,24 @@ from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from jesenska.records.message_set import decode_message_set
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse, ProduceResponsePartition
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from tests.old_requests import create, fetch, list_offsets, produce
 from tests.raw_connection import RawConnection
 from tests.records.old_messages import OLD_CODECS, Row, message_set
 
 _NOW_MS = 1_700_000_000_000
 _ROWS: list[Row] = [(_NOW_MS + index, None if index % 3 == 0 else b"k%d" % index, None if index == 4 else b"v" * index) for index in range(7)]
-_CONFIGS = {"compacted": ("cleanup.policy", "compact"), "appended": ("message.timestamp.type", "LogAppendTime"), "small": ("max.message.bytes", "200")}
+_INPUTS = [(*row, ()) for row in _ROWS]
+_CONFIGS = {
+    "compacted": {"cleanup_policy": "compact"},
+    "appended": {"message_timestamp_type": "LogAppendTime"},
+    "small": {"max_message_bytes": "200"},
+    "as-they-are": {"message_downconversion_enable": "false"},
+    "of-0.8": {"message_format_version": "0.8.2"},
+    "of-0.9": {"message_format_version": "0.9.0"},
+    "of-0.10": {"message_format_version": "0.10.2-IV0"},
+    "of-0.11": {"message_format_version": "0.11.0"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +45,7 @@ def connection(broker: BrokerProcess, request: pytest.FixtureRequest) -> Iterato
 
 
 def _create(connection: RawConnection, name: str) -> str:
-    wanted = CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1)
-    if name in _CONFIGS:
-        wanted.configs = [CreateTopicsRequestConfig(name=_CONFIGS[name][0], value=_CONFIGS[name][1])]
-    answer = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 4, CreateTopicsResponse)
-    assert answer.topics[0].error_code == ErrorCode.NONE
-    return name
-
-
-def _produce(connection: RawConnection, topic: str, version: int, records: bytes | bytearray, acks: int = 1) -> ProduceResponsePartition:
-    data = ProduceRequestTopic(name=topic, partition_data=[ProduceRequestPartition(index=0, records=bytes(records))])
-    answer = connection.ask(ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[data]), version, ProduceResponse)
-    return answer.responses[0].partition_responses[0]
-
-
-def _fetch(connection: RawConnection, topic: str, version: int, offset: int = 0, max_bytes: int = 1 << 20) -> FetchResponsePartition:
-    part = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchRequestTopic(topic=topic, partitions=[part])])
-    return connection.ask(request, version, FetchResponse).responses[0].partitions[0]
+    return create(connection, name, **_CONFIGS.get(name, {}))
 
 
 def _rows(part: FetchResponsePartition, version: int) -> list[tuple[int, Row]]:
@@ -69,12 +61,12 @@ def test_what_an_old_producer_sends_everybody_reads(connection: RawConnection, p
     topic = _create(connection, f"from-{produced}-{codec.name.lower()}")
     magic = 1 if produced == 2 else 0
     for turn in range(2):
-        answer = _produce(connection, topic, produced, message_set(_ROWS, magic, codec, first_offset=50))
+        answer = produce(connection, topic, produced, message_set(_ROWS, magic, codec, first_offset=50))
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, turn * len(_ROWS))
     wanted = [(index, (row[0] if magic else -1, *row[1:])) for index, row in enumerate([*_ROWS, *_ROWS])]
     for version in range(12):
         old = [(offset, (-1 if version < 2 else row[0], *row[1:])) for offset, row in wanted]
-        assert _rows(_fetch(connection, topic, version), version) == old
+        assert _rows(fetch(connection, topic, version), version) == old
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
@@ -82,31 +74,31 @@ def test_what_a_new_producer_sends_old_consumers_read_without_headers(connection
     topic = _create(connection, f"to-{codec.name.lower()}")
     for _ in range(3):
         batch = encode_batch([(*row, (("name", b"value"),)) for row in _ROWS], codec)
-        assert _produce(connection, topic, 9, batch).error_code == ErrorCode.NONE
+        assert produce(connection, topic, 9, batch).error_code == ErrorCode.NONE
     for version in range(4):
         wanted = [(index, (row[0] if version >= 2 else -1, *row[1:])) for index, row in enumerate(_ROWS * 3)]
-        assert _rows(_fetch(connection, topic, version), version) == wanted
+        assert _rows(fetch(connection, topic, version), version) == wanted
         # In the midst of a batch: an uncompressed one is cut, a compressed one comes whole.
         first = 7 if codec else 9
-        assert _rows(_fetch(connection, topic, version, offset=9), version) == wanted[first:]
-        assert _rows(_fetch(connection, topic, version, offset=0, max_bytes=1), version) == wanted[:7], "at least one batch"
+        assert _rows(fetch(connection, topic, version, offset=9), version) == wanted[first:]
+        assert _rows(fetch(connection, topic, version, offset=0, max_bytes=1), version) == wanted[:7], "at least one batch"
 
 
 def test_zstd_is_an_error_for_who_does_not_know_it(connection: RawConnection) -> None:
     topic = _create(connection, "zstd")
-    assert _produce(connection, topic, 9, encode_batch([(_NOW_MS, None, b"plain", ())])).error_code == ErrorCode.NONE
-    assert _produce(connection, topic, 9, encode_batch([(_NOW_MS, None, b"packed", ())], Codec.ZSTD)).error_code == ErrorCode.NONE
-    assert [row[2] for _, row in _rows(_fetch(connection, topic, 3), 3)] == [b"plain"], "what comes before it is delivered"
-    refused = _fetch(connection, topic, 3, offset=1)
+    assert produce(connection, topic, 9, encode_batch([(_NOW_MS, None, b"plain", ())])).error_code == ErrorCode.NONE
+    assert produce(connection, topic, 9, encode_batch([(_NOW_MS, None, b"packed", ())], Codec.ZSTD)).error_code == ErrorCode.NONE
+    assert [row[2] for _, row in _rows(fetch(connection, topic, 3), 3)] == [b"plain"], "what comes before it is delivered"
+    refused = fetch(connection, topic, 3, offset=1)
     assert (refused.error_code, refused.records, refused.high_watermark) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, b"", -1)
 
 
 def test_log_append_time_is_the_brokers(connection: RawConnection) -> None:
     topic = _create(connection, "appended")
-    answer = _produce(connection, topic, 2, message_set([(1, None, b"x")], 1, Codec.GZIP))
+    answer = produce(connection, topic, 2, message_set([(1, None, b"x")], 1, Codec.GZIP))
     assert answer.log_append_time_ms > _NOW_MS
     for version in (2, 4):
-        assert [row[0] for _, row in _rows(_fetch(connection, topic, version), version)] == [answer.log_append_time_ms]
+        assert [row[0] for _, row in _rows(fetch(connection, topic, version), version)] == [answer.log_append_time_ms]
 
 
 def test_what_is_wrong_with_a_message_set_is_said_as_old_clients_know_it(connection: RawConnection) -> None:
@@ -114,17 +106,62 @@ def test_what_is_wrong_with_a_message_set_is_said_as_old_clients_know_it(connect
     good = message_set(_ROWS, 1)
     broken = bytearray(good)
     broken[-1] ^= 1
-    assert _produce(connection, topic, 2, broken).error_code == ErrorCode.CORRUPT_MESSAGE
-    assert _produce(connection, topic, 2, message_set(_ROWS, 1, Codec.GZIP) + good).error_code == ErrorCode.INVALID_RECORD
-    assert _produce(connection, topic, 3, good).error_code == ErrorCode.INVALID_RECORD
-    assert _produce(connection, _create(connection, "compacted"), 2, good).error_code == ErrorCode.INVALID_RECORD
-    assert _produce(connection, _create(connection, "small"), 2, message_set([(_NOW_MS, None, bytes(300))], 1)).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    assert _produce(connection, topic, 2, b"").error_code == ErrorCode.NONE
-    assert _produce(connection, topic, 2, good[:10]).base_offset == -1
-    assert _produce(connection, topic, 2, good).base_offset == 0, "nothing of the others was written"
+    assert produce(connection, topic, 2, broken).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert produce(connection, topic, 2, message_set(_ROWS, 1, Codec.GZIP) + good).error_code == ErrorCode.INVALID_RECORD
+    assert produce(connection, topic, 3, good).error_code == ErrorCode.INVALID_RECORD
+    assert produce(connection, _create(connection, "compacted"), 2, good).error_code == ErrorCode.INVALID_RECORD
+    assert produce(connection, _create(connection, "small"), 2, message_set([(_NOW_MS, None, bytes(300))], 1)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert produce(connection, topic, 2, b"").error_code == ErrorCode.NONE
+    assert produce(connection, topic, 2, good[:10]).base_offset == -1
+    assert produce(connection, topic, 2, good).base_offset == 0, "nothing of the others was written"
 
 
 def test_a_new_batch_in_an_old_request_is_taken_as_kafka_does(connection: RawConnection) -> None:
     topic = _create(connection, "new-in-old")
-    answer = _produce(connection, topic, 2, encode_batch([(_NOW_MS, None, b"x", ())]))
+    answer = produce(connection, topic, 2, encode_batch([(_NOW_MS, None, b"x", ())]))
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
+
+
+@pytest.mark.parametrize(("release", "magic"), [("0.8", 0), ("0.9", 0), ("0.10", 1), ("0.11", 2)])
+def test_a_topic_in_an_old_format_gives_every_consumer_that_format(connection: RawConnection, release: str, magic: int) -> None:
+    topic = _create(connection, f"of-{release}")
+    assert produce(connection, topic, 3, encode_batch([(*row, [("name", b"header")]) for row in _ROWS])).error_code == ErrorCode.NONE
+    assert produce(connection, topic, 2, message_set(_ROWS, 1, Codec.GZIP)).error_code == ErrorCode.NONE
+    other = _create(connection, f"beside-{release}")
+    assert produce(connection, other, 3, encode_batch(_INPUTS)).error_code == ErrorCode.NONE
+    for version in range(13):
+        expected = min(magic, 0 if version < 2 else 1 if version < 4 else 2)
+        parts = [FetchRequestTopic(topic=name, partitions=[FetchRequestPartition(partition=0, partition_max_bytes=1 << 20)]) for name in (topic, other)]
+        answer = connection.ask(FetchRequest(max_wait_ms=0, min_bytes=1, topics=parts), version, FetchResponse)
+        part, beside = (answered.partitions[0] for answered in answer.responses)
+        assert isinstance(part.records, memoryview)
+        assert part.records[16] == expected
+        rows = [(index, (row[0] if expected else -1, *row[1:])) for index, row in enumerate([*_ROWS, *_ROWS])]
+        assert _rows(part, 4 if expected == 2 else 0) == rows
+        assert [value for _, (_, _, value) in _rows(beside, version)] == [row[2] for row in _ROWS]
+
+
+def test_a_topic_in_an_old_format_takes_nothing_that_does_not_fit_it(connection: RawConnection) -> None:
+    topic = _create(connection, "of-0.10")
+    answer = produce(connection, topic, 7, encode_batch(_INPUTS, Codec.ZSTD))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    answer = produce(connection, topic, 7, encode_batch(_INPUTS, producer_id=1, producer_epoch=0, base_sequence=0))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    large = encode_batch([(_NOW_MS, None, b"x" * 100_000, ())], producer_id=1, producer_epoch=0, base_sequence=0)
+    assert produce(connection, topic, 7, large).error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+@pytest.mark.parametrize(("release", "error"), [("0.9", ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT), ("0.10", ErrorCode.NONE)])
+def test_a_topic_without_times_finds_no_offset_by_time(connection: RawConnection, release: str, error: ErrorCode) -> None:
+    topic = _create(connection, f"of-{release}")
+    answers = [list_offsets(connection, topic, 1, time).error_code for time in (_NOW_MS, -1, -2)]
+    assert answers == [error, ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_without_down_conversion_old_consumers_are_told_that_their_version_is_unsupported(connection: RawConnection) -> None:
+    topic = _create(connection, "as-they-are")
+    for _ in range(2):  # an empty partition, and one with records
+        for version in range(4):
+            assert fetch(connection, topic, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert fetch(connection, topic, 4).error_code == ErrorCode.NONE
+        assert produce(connection, topic, 0, message_set(_ROWS, 0, Codec.NONE)).error_code == ErrorCode.NONE

@@ -1,4 +1,5 @@
-"""Answers for consumers of before 0.11: the batches of a fetch as message sets (Fetch 0 and 1: format v0, 2 and 3: v1).
+"""Answers for consumers of before 0.11, and from topics with a `message.format.version` of that age: the batches of a fetch as message sets (Fetch 0 and 1:
+format v0, 2 and 3: v1).
 
 What was found in the log is a piece of a file, which nobody reads when it goes to a newer consumer; here it is read whole and converted, in the pool. What does
 not fit the old formats makes an error in place of the partition's records: zstd UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
@@ -28,14 +29,21 @@ def magic_for(fetch_version: int) -> int | None:
     return 1 if fetch_version >= _FIRST_WITH_V1 else 0
 
 
+def refuse(answer: FetchResponsePartition, code: ErrorCode) -> None:
+    """Makes it the answer of a partition whose records cannot be given in the consumer's format."""
+    answer.error_code = code
+    answer.records = b""
+    answer.high_watermark = answer.log_start_offset = -1
+
+
 class DownConversion:
     """One partition of an answer on its way down; `run` in any thread, once."""
 
-    __slots__ = ("_answer", "_first_offset", "_magic", "_region")
+    __slots__ = ("_answer", "_first_offset", "_magic", "region")
 
     def __init__(self, answer: FetchResponsePartition, region: FileRegion, first_offset: int, magic: int) -> None:
         self._answer = answer
-        self._region = region
+        self.region = region
         self._first_offset = first_offset
         self._magic = magic
 
@@ -46,15 +54,13 @@ class DownConversion:
         try:
             answer.records = self._converted()
         except KafkaError as error:
-            answer.error_code = error.code
+            refuse(answer, error.code)
         except Exception:
             logger.exception("the records from offset %d on could not be converted to format v%d", self._first_offset, self._magic)
-            answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-        if answer.error_code:
-            answer.high_watermark = answer.log_start_offset = -1
+            refuse(answer, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _converted(self) -> bytes:
-        region = self._region
+        region = self.region
         batches = os.pread(region.file.fileno(), region.size_bytes, region.position)
         converted = bytearray()
         for position, header in iter_headers(batches):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.config.layers import BrokerConfig, TopicConfig
+from jesenska.config.table import release_number
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import DirectorySettings
 from jesenska.records.check import CheckRules
@@ -30,11 +31,20 @@ def log_config_of(topic: TopicConfig) -> LogConfig:
         max_message_bytes=topic.integer("max.message.bytes"),
         preallocate=topic.boolean("preallocate"),
         log_append_time=topic.value("message.timestamp.type") == "LogAppendTime",
+        message_magic=magic_of(topic.string("message.format.version") or ""),
+        down_converts=topic.boolean("message.downconversion.enable"),
         min_cleanable_dirty_ratio=topic.number("min.cleanable.dirty.ratio"),
         min_compaction_lag_ms=topic.integer("min.compaction.lag.ms"),
         max_compaction_lag_ms=topic.integer("max.compaction.lag.ms"),
         delete_retention_ms=topic.integer("delete.retention.ms"),
     )
+
+
+def magic_of(release: str) -> int:
+    """The message format of a release: 0 before 0.10.0, 1 before 0.11.0."""
+    number = release_number(release)
+    assert number is not None, "the table has checked it"
+    return 2 if number >= (0, 11) else 1 if number >= (0, 10) else 0
 
 
 def check_rules_of(topic: TopicConfig, config: LogConfig) -> tuple[CheckRules, int, int]:

@@ -23,7 +23,6 @@ def _meaningless(reason: str) -> Reason:
 CLEANER = _stored("compaction is not built yet; a compacted topic deletes nothing")
 CLEANUP = _stored("compaction is not built yet; a topic with `compact` in its policy deletes nothing")
 RECOMPRESS = _stored("the broker does not recompress yet; batches stay as the producer made them")
-FORMATS = _stored("message formats v0 and v1 are not built yet; every batch is v2")
 TIERED = _stored("remote storage is not built yet; segments stay on local disk")
 REPLICAS = _stored("replication between brokers is not built yet")
 PEERS = _stored("connections to other brokers are not built yet")

@@ -42,6 +42,10 @@ class LogConfig:
     preallocate: bool = False
     #: `message.timestamp.type` is `LogAppendTime`.
     log_append_time: bool = False
+    #: Format in which consumers get the topic's records (`message.format.version`): 2 as the log has them, 1 or 0 as message sets.
+    message_magic: int = 2
+    #: Consumers that only know older formats get records made over for them (`message.downconversion.enable`).
+    down_converts: bool = True
     #: Compaction, for later: share of uncleaned bytes, youngest and oldest age of a record before it is compacted, life of a tombstone.
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0

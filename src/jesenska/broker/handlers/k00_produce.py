@@ -38,6 +38,8 @@ from jesenska.base.errors import (
     UnknownServerError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
 )
 from jesenska.base.limits import INLINE_CHECK_MAX_BYTES, INLINE_DECOMPRESSED_MAX_BYTES
 from jesenska.broker.cluster_view import Topic
@@ -45,7 +47,7 @@ from jesenska.broker.dispatch import LATER, NO_ANSWER, Context, Outcome, handles
 from jesenska.log.partition_log import AppendResult
 from jesenska.records.check import CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
-from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader
+from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
 from jesenska.records.message_set import to_batch
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k00_produce import (
@@ -257,7 +259,18 @@ def _prepare(broker: Broker, item: _Item, topic: Topic | None, data: ProduceRequ
     if len(records) > INLINE_CHECK_MAX_BYTES or version < _FIRST_WITH_BATCHES:
         return 0
     item.checked, made_bytes = check_within(records, item.rules, version, budget_bytes)
+    if item.checked is not None:
+        _require_format(partition, item.checked[0])
     return made_bytes
+
+
+def _require_format(partition: Partition, header: BatchHeader) -> None:
+    """A topic in an old format takes nothing that its consumers could not be given."""
+    if partition.leader_log().config.message_magic < MAGIC_V2:
+        if header.producer_id >= 0:
+            raise UnsupportedForMessageFormatError("idempotent producers need a topic with message.format.version 0.11.0 or later")
+        if header.attributes & 7 == Codec.ZSTD:
+            raise UnsupportedCompressionTypeError("zstd needs a topic with message.format.version 0.11.0 or later")
 
 
 def _check_all(items: list[_Item], version: int) -> None:
@@ -272,6 +285,9 @@ def _check_all(items: list[_Item], version: int) -> None:
                 item.checked = check_batches(item.records, item.rules, version)  # a batch in an old request: taken, as Kafka does
             elif (made := to_batch(item.records, item.rules)) is not None:
                 item.records, item.checked = memoryview(made.batch), [made.header]
+            if item.checked is not None:
+                assert item.partition is not None
+                _require_format(item.partition, item.checked[0])
         except KafkaError as error:
             item.error = error
         except Exception:

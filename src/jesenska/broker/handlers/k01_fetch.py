@@ -20,6 +20,9 @@ those are read that have something new, in the session's order.
 A topic that is not known: by name UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. A session remembers the name of an id; if that name belongs to another
 topic now, INCONSISTENT_TOPIC_ID.
 
+A topic whose `message.format.version` is older gives every consumer that format. With `message.downconversion.enable=false` a consumer that would need
+its records made over is told UNSUPPORTED_VERSION.
+
 Nothing here waits for the disk: where finding an offset could (its index is not loaded, pages are not in memory) the pool gets what it takes, and the fetch is
 tried again; the pages of the records themselves are looked after when the answer is known.
 
@@ -43,11 +46,12 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
-from jesenska.broker.down_conversion import DownConversion, magic_for
+from jesenska.broker.down_conversion import DownConversion, magic_for, refuse
 from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, SessionPartition, WantedPartition
 from jesenska.log.files import probe_cold, read_ahead
 from jesenska.log.partition_log import PartitionLog, ReadResult
 from jesenska.log.segment import ColdError
+from jesenska.records.header import MAGIC_V2
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
@@ -137,13 +141,22 @@ class _Fetch:
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset
         region = result.region
+        magic = self._magic
+        config = partition.leader_log().config
+        if config.message_magic < MAGIC_V2 and (magic is None or magic > config.message_magic):
+            magic = config.message_magic
+        elif magic is not None and magic < config.message_magic and not config.down_converts:
+            if region is not None:
+                region.release()
+            refuse(answer, ErrorCode.UNSUPPORTED_VERSION)
+            return 0
         if region is None:
             answer.records = b""
             return 0
         answer.records = region
         self._regions.append(region)
-        if self._magic is not None:
-            self._conversions.append(DownConversion(answer, region, wanted.fetch_offset, self._magic))
+        if magic is not None:
+            self._conversions.append(DownConversion(answer, region, wanted.fetch_offset, magic))
         return region.size_bytes
 
     def completed(self, response: FetchResponse) -> FetchResponse:
@@ -190,15 +203,23 @@ class _Fetch:
 
     def _convert(self, response: FetchResponse, send: Callable[[FetchResponse], None]) -> None:
         conversions = self._conversions
+        converted = {id(conversion.region) for conversion in conversions}
+        others = [region for region in self._regions if id(region) not in converted]
 
         def run() -> None:
             for conversion in conversions:
                 conversion.run()
+            for region in others:
+                read_ahead(region)
 
         def finish() -> None:
-            self.release()
-            if not self._context.gone:
-                send(response)
+            if self._context.gone:
+                self.release()
+                return
+            self._regions, self._conversions = others, []
+            for conversion in conversions:
+                conversion.region.release()
+            send(response)
 
         try:
             self._broker.pool.submit(run, finish)

@@ -11,7 +11,7 @@
     11     -6: earliest offset that waits for tiering: none
 
 -1 is the end of what the isolation level may read, -2 the log start. A time answers the first record at or after it, found through the time
-index and then in the batch, which may have to be decompressed: in the pool.
+index and then in the batch, which may have to be decompressed: in the pool. A topic in format v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, KafkaError, KafkaStorageError, UnknownServerError, UnknownTopicOrPartitionError, UnsupportedVersionError
+from jesenska.base.errors import (
+    ErrorCode,
+    KafkaError,
+    KafkaStorageError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
+    UnsupportedVersionError,
+)
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
 from jesenska.log.time_lookup import TimeLookup
 from jesenska.replication.partition import Partition
@@ -106,6 +114,8 @@ def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, an
     elif time < EARLIEST_PENDING_UPLOAD:
         raise UnsupportedVersionError
     else:
+        if time >= 0 and version and log.config.message_magic == 0:
+            raise UnsupportedForMessageFormatError
         return False
     if version == 0:
         if time == LATEST and asked.max_num_offsets > 1:
