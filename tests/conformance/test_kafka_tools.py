@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jesenska.cli import kafka_broker_api_versions
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
 from tests.conformance.conftest import WRITTEN
@@ -184,6 +185,13 @@ def test_api_versions_are_listed(shell: Shell) -> None:
     lines = "\n".join(shell("kafka-broker-api-versions"))
     assert re.search(r"Produce\(0\): 0 to 13 \[usable: \d+\]", lines)
     assert re.search(r"Fetch\(1\): 0 to 18 \[usable: \d+\]", lines)
+
+
+def test_our_tool_lists_api_versions_word_for_word(tools_4: Tools, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = Shell(tools_4, broker)("kafka-broker-api-versions")
+    capsys.readouterr()
+    assert kafka_broker_api_versions.main(["--bootstrap-server", broker.bootstrap]) == 0
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines() if line] == [line.rstrip() for line in wanted if line]
 
 
 def test_a_load_test_runs_to_its_end(shell: Shell, broker: BrokerProcess) -> None:
