@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from jesenska.cli import kafka_broker_api_versions
+from jesenska.cli import kafka_broker_api_versions, kafka_verifiable_consumer, kafka_verifiable_producer
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
 from tests.conformance.conftest import WRITTEN
 from tests.conformance.disk import codecs
+from tests.peers.apache_kafka import tool_command
 from tests.peers.tools import Outcome, Tools
 
 pytestmark = pytest.mark.conformance
@@ -192,6 +194,46 @@ def test_our_tool_lists_api_versions_word_for_word(tools_4: Tools, broker: Broke
     capsys.readouterr()
     assert kafka_broker_api_versions.main(["--bootstrap-server", broker.bootstrap]) == 0
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines() if line] == [line.rstrip() for line in wanted if line]
+
+
+def test_our_verifiable_tools_say_what_kafkas_say(tools_4: Tools, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    shell = Shell(tools_4, broker)
+    where = ["--bootstrap-server", broker.bootstrap]
+    said: list[list[dict[str, object]]] = []
+    for who in ("ours", "kafkas"):
+        topic, lines = shell.create(f"verifiable-{who}"), []
+        producing = ["--topic", topic, "--max-messages", "20", "--value-prefix", "1", "--repeating-keys", "3"]
+        consuming = ["--topic", topic, "--group-id", topic, "--max-messages", "20", "--verbose"]
+        if who == "kafkas":
+            # Each in a process of its own: part of what they say comes when that ends.
+            for tool, arguments in (("kafka-verifiable-producer", producing), ("kafka-verifiable-consumer", consuming)):
+                command = tool_command(tools_4.release, tool, *where, *arguments)
+                lines += subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        else:
+            capsys.readouterr()
+            assert kafka_verifiable_producer.main([*where, *producing]) == 0
+            assert kafka_verifiable_consumer.main([*where, *consuming]) == 0
+            lines = capsys.readouterr().out.splitlines()
+        events = [json.loads(line.replace(topic, "TOPIC")) for line in lines]
+        said.append([event for event in events if event["name"] != "shutdown_requested"])
+    # In how many requests the records travel is each client's affair, and with it the order of the lines; what they look like is not.
+    shapes, records = [], []
+    for events in said:
+        shapes.append({json.dumps({name: _shape(value) for name, value in event.items()}) for event in events})
+        found = [(str(event["name"]), str(event["key"]), str(event["value"])) for event in events if "value" in event]
+        records.append(sorted(found))
+    assert shapes[0] == shapes[1]
+    assert records[0] == records[1]
+    assert len(records[0]) == 40
+
+
+def _shape(value: object) -> object:
+    """What a JSON value looks like, numbers aside."""
+    if isinstance(value, list):
+        return [_shape(value[0])]
+    if isinstance(value, dict):
+        return {name: _shape(inner) for name, inner in value.items()}
+    return "text" if isinstance(value, str) and value[:1].isdigit() else "number" if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def test_a_load_test_runs_to_its_end(shell: Shell, broker: BrokerProcess) -> None:
