@@ -37,7 +37,7 @@ from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.wire.codec import MalformedMessageError, decoder, encoder
 from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
+from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse, ApiVersionsResponseApiKey
 from jesenska.wire.registry import API_VERSIONS, APIS, Api
 
 if TYPE_CHECKING:
@@ -331,7 +331,10 @@ class Dispatcher:
         self.read_buffer = ReadBuffer()
         self.stages: dict[int, Stages] = {key: Stages() for key in SERVED}
         self.connections: set[Connection] = set()
-        self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        own = SERVED[API_VERSIONS]
+        own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=own.min_version, max_version=own.max_version)
+        #: What a client is told that asks for versions in one that is not served: with this key's range it comes back in one that is.
+        self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
         self._tasks: set[asyncio.Task[None]] = set()
         self._by_host: Counter[str] = Counter()
         self._refused_at = -_SECONDS_BETWEEN_WARNINGS

@@ -45,7 +45,8 @@ def handle(broker: Broker, request: JoinGroupRequest, context: Context) -> Outco
         context.client_id or "",
         f"/{context.connection.client_host}",
         request.session_timeout_ms,
-        request.rebalance_timeout_ms if version >= _FIRST_WITH_REBALANCE_TIMEOUT else request.session_timeout_ms,
+        # Some clients send 0 where it is to be chosen for them.
+        request.rebalance_timeout_ms if version >= _FIRST_WITH_REBALANCE_TIMEOUT and request.rebalance_timeout_ms > 0 else request.session_timeout_ms,
         request.protocol_type,
         tuple((item.name, bytes(item.metadata)) for item in request.protocols),
         needs_known_member=version >= _FIRST_WITH_KNOWN_MEMBERS,
