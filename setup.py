@@ -53,7 +53,7 @@ class BuildExtensions(build_ext):
 
 codec = []
 if (ROOT / CODEC).exists():
-    parts = [f"src/jesenska/records/{name}" for name in ("_messages.pxi", "crc32.h", "crc32c.h")]
+    parts = [f"src/jesenska/records/{name}" for name in ("_messages.pxi", "crc32.h", "crc32c.h", "crc_tables.h")]
     codec.append(Extension("jesenska.records._crecords", [CODEC], depends=parts, extra_compile_args=["-O3"], optional=True))
 # setup.py is loaded several times before anything is built.
 request_path = translated(C_CODE) if BUILDING & set(sys.argv) else []

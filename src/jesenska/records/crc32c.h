@@ -9,38 +9,16 @@
 #ifndef JESENSKA_CRC32C_H
 #define JESENSKA_CRC32C_H
 
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
+
+#include "crc_tables.h"
 
 static uint32_t jesenska_crc_table[8][256];
 
-static void jesenska_crc_make_tables(void) {
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++)
-            crc = (crc >> 1) ^ (0x82f63b78u & (0u - (crc & 1)));
-        jesenska_crc_table[0][byte] = crc;
-    }
-    for (uint32_t byte = 0; byte < 256; byte++)
-        for (int row = 1; row < 8; row++) {
-            uint32_t before = jesenska_crc_table[row - 1][byte];
-            jesenska_crc_table[row][byte] = (before >> 8) ^ jesenska_crc_table[0][before & 0xff];
-        }
-}
+static void jesenska_crc_make_tables(void) { jesenska_fill_crc_tables(jesenska_crc_table, 0x82f63b78u); }
 
 static uint32_t jesenska_crc_tables(uint32_t crc, const unsigned char *data, size_t size) {
-    const uint32_t(*table)[256] = (const uint32_t(*)[256])jesenska_crc_table;
-    while (size >= 8) {
-        uint32_t low = crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24);
-        crc = table[7][low & 0xff] ^ table[6][low >> 8 & 0xff] ^ table[5][low >> 16 & 0xff] ^ table[4][low >> 24] ^ table[3][data[4]] ^
-              table[2][data[5]] ^ table[1][data[6]] ^ table[0][data[7]];
-        data += 8;
-        size -= 8;
-    }
-    while (size--)
-        crc = (crc >> 8) ^ table[0][(crc ^ *data++) & 0xff];
-    return crc;
+    return jesenska_crc_by_eight((const uint32_t(*)[256])jesenska_crc_table, crc, data, size);
 }
 
 #define JESENSKA_CRC_LONG 2048
