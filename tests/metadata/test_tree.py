@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jesenska.base.limits import TREE_NODE_MAX_BYTES
+from jesenska.metadata.acl import Identity, completed, digest_identity, shown
 from jesenska.metadata.transactions import (
+    ADMIN,
+    CREATE,
+    OPEN_ACL,
+    READ,
+    WRITE,
     Acl,
     BadArgumentsError,
     BadVersionError,
@@ -20,6 +26,7 @@ from jesenska.metadata.transactions import (
     Delete,
     InvalidAclError,
     MultiError,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -392,3 +399,49 @@ def test_a_node_without_its_parent_is_no_tree() -> None:
         Tree.restored(nodes, {}, 5)
     with pytest.raises(ValueError, match="root"):
         Tree.restored([], {}, 5)
+
+
+def test_rules_are_looked_at_where_a_request_says_who_asks() -> None:
+    tree = tree_with_session()
+    own, other = digest_identity(b"me:secret"), digest_identity(b"you:secret")
+    do(tree, Create("/a", acl=(Acl(READ | WRITE, own.scheme, own.id), Acl(READ, "world", "anyone"), Acl(ADMIN, "ip", "10.0.0.0/8"))))
+    do(tree, Create("/b", acl=(Acl(CREATE, own.scheme, own.id),)), Create("/b/c"))
+
+    def may(operation: Operation, *identities: Identity) -> bool:
+        try:
+            tree.copy().decide(Multi(7, (operation,), frozenset(identities)), NOW)
+        except NoAuthError:
+            return False
+        except TreeError:
+            pass
+        return True
+
+    assert may(SetData("/a", b""), own)
+    assert not may(SetData("/a", b""), other)
+    assert not may(SetData("/a", b""))
+    assert may(Check("/a"))
+    assert not may(Check("/b"), own)
+    assert may(SetAcl("/a", OPEN_ACL), Identity("ip", "10.1.2.3"))
+    assert not may(SetAcl("/a", OPEN_ACL), Identity("ip", "11.1.2.3"), own)
+    assert may(Create("/b/d"), own)
+    assert not may(Create("/b/d"), other)
+    assert not may(Delete("/b/c"), own)
+    assert not may(Delete("/b/none"), own)  # as ZooKeeper: the parent is asked before the node
+    assert may(Delete("/b"))  # the root is open
+    tree.require_permission("/a", READ, ())
+    with pytest.raises(NoAuthError):
+        tree.require_permission("/b", READ | ADMIN, (own,))
+
+
+def test_rules_are_completed_and_shown_as_zookeeper_does() -> None:
+    own = digest_identity(b"u:p")
+    assert own == Identity("digest", "u:Jq7wMyA/w2Vd5WIDAKdu4OIIFEQ=")
+    own_rule = Acl(31, *own)
+    assert completed("/a", (Acl(31, "auth", ""), own_rule, Acl(1, "world", "anyone")), (Identity("ip", "::1"), own)) == (own_rule, Acl(1, "world", "anyone"))
+    for wrong in (Acl(1, "auth", ""), Acl(1, "world", "bob"), Acl(1, "digest", "bob"), Acl(1, "ip", "bob"), Acl(1, "foo", "bob")):
+        with pytest.raises(InvalidAclError):
+            completed("/a", (wrong,), (Identity("ip", "::1"),))
+    with pytest.raises(InvalidAclError):
+        completed("/a", (), (own,))
+    assert shown((own_rule,), (own,)) == (own_rule,)
+    assert shown((own_rule, Acl(1, "world", "anyone")), ()) == (Acl(31, "digest", "u:x"), Acl(1, "world", "anyone"))

@@ -2,12 +2,13 @@
 
     nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner     one row per node, as it is now
     sessions  id timeout_ms                                                                  one row per session
-    meta      key value                                                                      last_zxid
+    meta      key value                                                                      last_zxid, session_secret
     PRAGMA application_id = "jsnk", PRAGMA user_version = 1                                  the format of this file
 
 A commit writes the rows that some transactions change and the last zxid, in one SQLite transaction with one fsync (write-ahead log,
 synchronous=FULL). After a crash SQLite drops what was not committed: the file then holds a prefix of the transactions that contains every one that
-was answered. `-wal` and `-shm` beside the file belong to it while it is open or after a crash.
+was answered. `session_secret` (32 bytes of chance, made where it is missing) is what the passwords of sessions follow from: they need no place of their own.
+`-wal` and `-shm` beside the file belong to it while it is open or after a crash.
 
 The file is opened with an exclusive lock; the broker's lock on the directory keeps a second broker away before that.
 Everything here blocks: it runs on the writer thread (`store`)."""
@@ -36,6 +37,7 @@ from jesenska.metadata.tree import Node, Tree, split
 
 METADATA_FILE = "jesenska-metadata.db"
 FORMAT = 1
+_SECRET_BYTES = 32
 _APPLICATION_ID = int.from_bytes(b"jsnk", "big")
 
 _SCHEMA = """
@@ -70,11 +72,13 @@ class Journal(Protocol):
 class SqliteJournal:
     """The journal in a file; made by `open`."""
 
-    __slots__ = ("_connection", "_path")
+    __slots__ = ("_connection", "_path", "secret")
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
+        #: What passwords of sessions follow from; the same for as long as the file lives.
+        self.secret = b""
 
     @staticmethod
     def open(path: Path) -> tuple[SqliteJournal, Tree]:
@@ -90,6 +94,7 @@ class SqliteJournal:
                 connection.execute(f"PRAGMA {pragma}").fetchall()
             journal._prepare()
             tree = journal._load()
+            journal.secret = journal._find_secret()
         except (sqlite3.Error, ValueError) as error:
             connection.close()
             raise _sentence(path, error) from error
@@ -132,6 +137,17 @@ class SqliteJournal:
         if found is None:
             raise ValueError("the number of the last transaction is missing")
         return Tree.restored(nodes, sessions, int(found[0]))
+
+    def _find_secret(self) -> bytes:
+        found = self._connection.execute("SELECT value FROM meta WHERE key = 'session_secret'").fetchone()
+        if found is None:
+            secret = os.urandom(_SECRET_BYTES)
+            self._connection.execute("INSERT INTO meta VALUES ('session_secret', ?)", (secret,))
+            return secret
+        (value,) = found
+        if not isinstance(value, bytes) or len(value) != _SECRET_BYTES:
+            raise ValueError("the secret of the sessions is damaged")
+        return value
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
         """Makes some transactions durable, all together; JournalFullError where the disk is full, JournalError for any other failure."""

@@ -157,12 +157,13 @@ class Transaction:
 
 
 class TreeCode(IntEnum):
-    """ZooKeeper's error codes, as far as this tree gives them."""
+    """ZooKeeper's error codes, as far as this tree and its server give them."""
 
     OK = 0
     SYSTEM_ERROR = -1
     RUNTIME_INCONSISTENCY = -2
     CONNECTION_LOSS = -4
+    MARSHALLING_ERROR = -5
     UNIMPLEMENTED = -6
     BAD_ARGUMENTS = -8
     NO_NODE = -101
@@ -173,6 +174,7 @@ class TreeCode(IntEnum):
     NOT_EMPTY = -111
     SESSION_EXPIRED = -112
     INVALID_ACL = -114
+    AUTH_FAILED = -115
     SESSION_MOVED = -118
 
 
@@ -217,6 +219,16 @@ class BadArgumentsError(TreeError):
 
 class InvalidAclError(TreeError):
     code = TreeCode.INVALID_ACL
+
+
+class NoAuthError(TreeError):
+    code = TreeCode.NO_AUTH
+
+
+class UnimplementedError(TreeError):
+    """The server does not know, or does not do, what was asked."""
+
+    code = TreeCode.UNIMPLEMENTED
 
 
 class ConnectionLossError(TreeError):
