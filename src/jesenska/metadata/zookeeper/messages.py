@@ -416,6 +416,7 @@ LAYOUT: Final[dict[type[Message], tuple[_Type, ...]]] = {
 REQUESTS: Final[dict[OpCode, type[Message]]] = {
     OpCode.CREATE: CreateRequest,
     OpCode.CREATE2: CreateRequest,
+    OpCode.CREATE_CONTAINER: CreateRequest,
     OpCode.DELETE: VersionRequest,
     OpCode.EXISTS: WatchableRequest,
     OpCode.GET_DATA: WatchableRequest,
