@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jesenska.base.clock import Clock
 from jesenska.base.limits import TREE_PENDING_MAX
@@ -48,6 +48,8 @@ from jesenska.metadata.transactions import (
 )
 from jesenska.metadata.tree import CloseSession, Multi, OpenSession, Request, Tree, check_path
 from jesenska.metadata.watches import Watches, WatchEvent
+
+T = TypeVar("T")
 
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
 _SESSION_ID_BASE = 1 << 56  # as ZooKeeper's: the server's number in the highest byte
@@ -314,25 +316,31 @@ class EmbeddedStore:
         self._state_callbacks.append(callback)
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
-        await self._in_order()
-        found = self._owner._committed.get(path)
-        if watch is not None:
-            self._owner._watches.watch_data(path, self._watcher(watch))
-        return found
+        def read() -> tuple[bytes, Stat]:
+            found = self._owner._committed.get(path)
+            if watch is not None:
+                self._owner._watches.watch_data(path, self._watcher(watch))
+            return found
+
+        return await self._read(read)
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        await self._in_order()
-        stat = self._owner._committed.exists(path)
-        if watch is not None:
-            self._owner._watches.watch_data(path, self._watcher(watch))
-        return stat
+        def read() -> Stat | None:
+            stat = self._owner._committed.exists(path)
+            if watch is not None:
+                self._owner._watches.watch_data(path, self._watcher(watch))
+            return stat
+
+        return await self._read(read)
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
-        await self._in_order()
-        found = self._owner._committed.children(path)
-        if watch is not None:
-            self._owner._watches.watch_children(path, self._watcher(watch))
-        return found
+        def read() -> tuple[list[str], Stat]:
+            found = self._owner._committed.children(path)
+            if watch is not None:
+                self._owner._watches.watch_children(path, self._watcher(watch))
+            return found
+
+        return await self._read(read)
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL) -> Result:
         return (await self._change((Create(path, data, ephemeral, sequential, acl),)))[0]
@@ -376,13 +384,26 @@ class EmbeddedStore:
         self._last = self._owner._submit(Multi(self._session_id, operations))
         return self._last
 
-    async def _in_order(self) -> None:
-        """A read comes after the writes that its session asked for before it."""
+    async def _read(self, read: Callable[[], T]) -> T:
+        """A read comes after the writes that its session asked for before it, and before those that it asked for later."""
         self._require_alive()
-        last = self._last
-        if last is not None and not last.done():
-            await asyncio.wait((last,))
-            self._require_alive()
+        if self._last is None or self._last.done():
+            return read()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def in_its_place(_: tuple[Result, ...], error: Exception | None) -> None:
+            if future.cancelled():
+                return
+            try:
+                if error is not None:
+                    raise error
+                self._require_alive()
+                future.set_result(read())
+            except TreeError as refusal:
+                future.set_exception(refusal)
+
+        self._owner.wait(in_its_place)
+        return await future
 
     def _require_alive(self) -> None:
         if self._state in (SessionState.EXPIRED, SessionState.CLOSED):

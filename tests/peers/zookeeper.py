@@ -1,0 +1,50 @@
+"""A real Apache ZooKeeper on loopback (the one of Apache Kafka 3.9.1's jars, 3.8.4), and its shell."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.peers.apache_kafka import TOOLS, free_port, java_command, wait_for_port
+
+RELEASE = "3.9.1"
+
+
+class ZooKeeper:
+    """Ends with the `with` block."""
+
+    def __init__(self, directory: Path, tick_ms: int = 200) -> None:
+        self._directory = directory
+        self._tick_ms = tick_ms
+        self.port = free_port()
+
+    def __enter__(self) -> ZooKeeper:
+        settings = self._directory / "zookeeper.properties"
+        settings.write_text(
+            f"dataDir={self._directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+            f"tickTime={self._tick_ms}\n4lw.commands.whitelist=*\n"
+        )
+        log = self._directory / "zookeeper.log"
+        with log.open("ab") as output:
+            command = java_command(RELEASE, TOOLS["zookeeper-server-start"][0], str(settings), heap="128m")
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        try:
+            wait_for_port(self.port, self._process, log)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def shell(port: int, *commands: str) -> str:
+    """What ZooKeeper's own shell prints for some commands."""
+    command = java_command(RELEASE, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{port}", heap="128m", log_level="ERROR")
+    done = subprocess.run(command, input="".join(f"{line}\n" for line in (*commands, "quit")), text=True, capture_output=True, timeout=60, check=False)
+    return done.stdout + done.stderr
