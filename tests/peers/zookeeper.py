@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import subprocess
+import threading
 from pathlib import Path
 
 from tests.peers.apache_kafka import TOOLS, free_port, java_command, wait_for_port
@@ -41,6 +43,43 @@ class ZooKeeper:
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+class Shell:
+    """ZooKeeper's shell while it runs; ends with the `with` block."""
+
+    def __init__(self, port: int) -> None:
+        command = java_command(RELEASE, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{port}", heap="128m", log_level="ERROR")
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.strip())
+
+    def say(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+
+    def hear(self, text: str, seconds: float = 30) -> None:
+        """Reads on to a line with that text; queue.Empty where none comes."""
+        while text not in self._lines.get(timeout=seconds):
+            pass
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._thread.join(30)
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
 
 
 def shell(port: int, *commands: str) -> str:

@@ -10,7 +10,7 @@ Whoever journals keeps two trees: one decides and is ahead, the other applies wh
 tree rebuilt from the journal, come to the same state: time, session ids and zxids come in from outside or follow from the state alone.
 
 As in ZooKeeper: a node's number of creations of children, not its cversion, numbers sequential children; cversion is creations plus deletions.
-`/`, `/zookeeper` and what is below it exist from the beginning and cannot be deleted.
+`/`, `/zookeeper` and what is below it exist from the beginning, without having been created (the root's cversion begins at -1), and cannot be deleted.
 
 ACLs are checked where a request says who asks (`Multi.identities`); reading is checked by whoever reads (`require_permission`).
 
@@ -161,7 +161,6 @@ class Tree:
             if path != "/":
                 parent, name = split(path)
                 self._nodes[parent].children.add(name)
-                self._nodes[parent].creates += 1
 
     @staticmethod
     def restored(nodes: Iterable[tuple[str, Node]], sessions: dict[int, int], last_zxid: int) -> Tree:
