@@ -17,9 +17,9 @@ NOW = 1_600_000_000_000
 
 NAMES = st.sampled_from(["/a", "/b", "/a/c", "/b/ď", "/a/c/e"])
 OPERATIONS = st.one_of(
-    st.builds(Create, NAMES, st.binary(max_size=20), st.booleans(), st.booleans()),
+    st.builds(Create, NAMES, st.none() | st.binary(max_size=20), st.booleans(), st.booleans()),
     st.builds(Delete, NAMES),
-    st.builds(SetData, NAMES, st.binary(max_size=20)),
+    st.builds(SetData, NAMES, st.none() | st.binary(max_size=20)),
     st.builds(SetAcl, NAMES, st.just((Acl(3, "digest", "who:é"), Acl(1, "world", "anyone")))),
 )
 REQUESTS = st.one_of(

@@ -63,7 +63,7 @@ def result(tree: Tree, *operations: Operation) -> Result:
 class Plain:
     """A node as the model has it."""
 
-    data: bytes
+    data: bytes | None
     czxid: int
     ctime: int
     owner: int = 0
@@ -128,7 +128,7 @@ class Model:
 
 
 NAMES = st.sampled_from(["a", "b", "c"])
-DATA = st.binary(max_size=5)
+DATA = st.none() | st.binary(max_size=5)
 ACLS = st.sampled_from([(Acl(31, "world", "anyone"),), (Acl(1, "digest", "x"),)])
 
 
@@ -262,7 +262,7 @@ class TreeAgainstModel(RuleBasedStateMachine):
                 node.version, node.aversion, node.created + node.deleted - extra, len(children) + extra,
             )  # fmt: skip
             assert (stat.czxid, stat.mzxid, stat.pzxid, stat.ctime, stat.mtime) == (node.czxid, node.mzxid, node.pzxid, node.ctime, node.mtime)
-            assert (stat.ephemeral_owner, stat.data_length) == (node.owner, len(node.data))
+            assert (stat.ephemeral_owner, stat.data_length) == (node.owner, len(node.data or b""))
 
 
 TestTreeAgainstModel = TreeAgainstModel.TestCase

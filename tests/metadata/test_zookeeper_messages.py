@@ -39,6 +39,7 @@ VALUES: dict[object, st.SearchStrategy[Any]] = {
     messages._INT32: INT,
     messages._INT64: LONG,
     messages._BUFFER: st.binary(max_size=50),
+    messages._DATA: st.none() | st.binary(max_size=50),
     messages._STRING: TEXT,
     messages._STRINGS: st.lists(TEXT, max_size=4).map(tuple),
     messages._ACLS: st.lists(st.builds(Acl, INT, TEXT, TEXT), max_size=3).map(tuple),
@@ -138,9 +139,9 @@ def test_the_connect_messages_are_read_with_and_without_the_read_only_byte() -> 
     assert messages.read_connected(data) == messages.read_connected(data + b"\x01") == response
 
 
-def test_null_is_read_as_empty() -> None:
+def test_null_is_read_as_empty_but_for_a_nodes_data() -> None:
     null = b"\xff\xff\xff\xff"
-    assert messages.read(CreateRequest, Reader(null + null + null + bytes(4))) == CreateRequest("", b"", (), 0)
+    assert messages.read(CreateRequest, Reader(null + null + null + bytes(4))) == CreateRequest("", None, (), 0)
 
 
 @pytest.mark.parametrize("count", ["7fffffff", "00000002", "fffffffe", "80000000"])

@@ -330,6 +330,25 @@ def test_multis_are_answered_as_zookeeper_shapes_them() -> None:
     run(body())
 
 
+def test_null_data_are_told_from_no_bytes(tmp_path: Path) -> None:
+    """Apache Kafka makes nodes with null data, and reads whether somebody has written since."""
+
+    async def body() -> None:
+        path = tmp_path / "tree.db"
+        zxid = 0
+        for _ in range(2):
+            async with served(path) as server:
+                raw = await Raw.open(server.port, zxid=zxid)
+                for node, data in (("/null", None), ("/none", b"")):
+                    await raw.ask(OpCode.CREATE, CreateRequest(node, data, OPEN_ACL, 0))
+                    header, found = await raw.ask(OpCode.GET_DATA, WatchableRequest(node, False), answer=GetDataResponse)
+                    assert found.data == data
+                    assert found.stat.data_length == 0
+                    zxid = header.zxid
+
+    run(body())
+
+
 def test_identities_are_shown_and_rules_kept_from_others() -> None:
     async def body() -> None:
         async with served() as server:

@@ -317,10 +317,10 @@ class EmbeddedStore:
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
         def read() -> tuple[bytes, Stat]:
-            found = self._owner._committed.get(path)
+            data, stat = self._owner._committed.get(path)
             if watch is not None:
                 self._owner._watches.watch_data(path, self._watcher(watch))
-            return found
+            return data or b"", stat
 
         return await self._read(read)
 

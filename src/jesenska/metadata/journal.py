@@ -37,6 +37,8 @@ from jesenska.metadata.tree import Node, Tree, split
 
 METADATA_FILE = "jesenska-metadata.db"
 FORMAT = 1
+#: Null data: an empty text where others have a blob.
+_NULL = ""
 _SECRET_BYTES = 32
 _APPLICATION_ID = int.from_bytes(b"jsnk", "big")
 
@@ -181,7 +183,7 @@ class SqliteJournal:
                     execute("DELETE FROM nodes WHERE path = ?", (path,))
                     execute("UPDATE nodes SET pzxid = ? WHERE path = ?", (zxid, split(path)[0]))
                 case DataSet(path, data, version):
-                    execute("UPDATE nodes SET data = ?, version = ?, mzxid = ?, mtime = ? WHERE path = ?", (data, version, zxid, time_ms, path))
+                    execute("UPDATE nodes SET data = ?, version = ?, mzxid = ?, mtime = ? WHERE path = ?", (_blob(data), version, zxid, time_ms, path))
                 case AclSet(path, acl, version):
                     execute("UPDATE nodes SET acl = ?, aversion = ? WHERE path = ?", (_acl_text(acl), version, path))
                 case SessionOpened(session_id, timeout_ms):
@@ -196,17 +198,23 @@ class SqliteJournal:
 
 def _row(path: str, node: Node) -> tuple[object, ...]:
     return (
-        path, node.data, _acl_text(node.acl), node.czxid, node.mzxid, node.pzxid, node.ctime, node.mtime, node.version, node.creates,
+        path, _blob(node.data), _acl_text(node.acl), node.czxid, node.mzxid, node.pzxid, node.ctime, node.mtime, node.version, node.creates,
         node.aversion, node.ephemeral_owner,
     )  # fmt: skip
 
 
 def _node(row: Sequence[object]) -> tuple[str, Node]:
     path, data, acl, *numbers = row
-    if not isinstance(path, str) or not isinstance(data, bytes) or not all(isinstance(number, int) for number in numbers):
+    if data == _NULL:
+        data = None
+    if not isinstance(path, str) or not isinstance(data, bytes | None) or not all(isinstance(number, int) for number in numbers):
         raise ValueError(f"the row of node {path!r} has values of the wrong kind")
     czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner = (int(str(number)) for number in numbers)
     return path, Node(data, _acl(acl), czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner)
+
+
+def _blob(data: bytes | None) -> bytes | str:
+    return _NULL if data is None else data
 
 
 def _acl_text(acl: tuple[Acl, ...]) -> str | None:

@@ -57,8 +57,10 @@ class Stat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """`data`, here and below: None is ZooKeeper's null, which its clients tell from no bytes (Apache Kafka does); a `Store` gives it as no bytes."""
+
     path: str
-    data: bytes = b""
+    data: bytes | None = b""
     ephemeral: bool = False
     sequential: bool = False
     acl: tuple[Acl, ...] = OPEN_ACL
@@ -73,7 +75,7 @@ class Delete:
 @dataclass(frozen=True, slots=True)
 class SetData:
     path: str
-    data: bytes
+    data: bytes | None
     version: int = ANY_VERSION
 
 
@@ -108,7 +110,7 @@ class Result(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class NodeCreated:
     path: str
-    data: bytes
+    data: bytes | None
     acl: tuple[Acl, ...]
     owner: int
 
@@ -121,7 +123,7 @@ class NodeDeleted:
 @dataclass(frozen=True, slots=True)
 class DataSet:
     path: str
-    data: bytes
+    data: bytes | None
     version: int
 
 

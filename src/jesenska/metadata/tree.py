@@ -71,7 +71,7 @@ class Node:
 
     def __init__(
         self,
-        data: bytes,
+        data: bytes | None,
         acl: tuple[Acl, ...],
         czxid: int,
         mzxid: int,
@@ -95,7 +95,7 @@ class Node:
         children = len(self.children)
         return Stat(
             self.czxid, self.mzxid, self.ctime, self.mtime, self.version, _int32(2 * self.creates - children), self.aversion,
-            self.ephemeral_owner, len(self.data), children, self.pzxid,
+            self.ephemeral_owner, len(self.data or b""), children, self.pzxid,
         )  # fmt: skip
 
     def copy(self) -> Node:
@@ -197,8 +197,8 @@ class Tree:
 
     # Reading
 
-    def get(self, path: str) -> tuple[bytes, Stat]:
-        """Data and stat; NoNodeError."""
+    def get(self, path: str) -> tuple[bytes | None, Stat]:
+        """Data (None: null) and stat; NoNodeError."""
         node = self._node(path)
         return node.data, node.stat
 
@@ -308,7 +308,7 @@ class Tree:
                 _require_permission(path, node, WRITE, identities)
                 _require_size(path, data)
                 _require_version(path, node.version, version)
-                return DataSet(path, bytes(data), _int32(node.version + 1))
+                return DataSet(path, _kept(data), _int32(node.version + 1))
             case SetAcl(path, acl, version):
                 node = self._node(path)
                 _require_permission(path, node, ADMIN, identities)
@@ -339,7 +339,7 @@ class Tree:
             raise NodeExistsError(path)
         if parent.ephemeral_owner:
             raise NoChildrenForEphemeralsError(path)
-        return NodeCreated(path, bytes(operation.data), operation.acl, request.session_id if operation.ephemeral else 0)
+        return NodeCreated(path, _kept(operation.data), operation.acl, request.session_id if operation.ephemeral else 0)
 
     # Applying
 
@@ -454,8 +454,12 @@ def _require_version(path: str, actual: int, wanted: int) -> None:
         raise BadVersionError(path, f"it is at version {actual}, not {wanted}")
 
 
-def _require_size(path: str, data: bytes) -> None:
-    if len(data) > TREE_NODE_MAX_BYTES:
+def _kept(data: bytes | None) -> bytes | None:
+    return None if data is None else bytes(data)
+
+
+def _require_size(path: str, data: bytes | None) -> None:
+    if data is not None and len(data) > TREE_NODE_MAX_BYTES:
         raise BadArgumentsError(path, f"{len(data)} bytes are more than the {TREE_NODE_MAX_BYTES} that a node may hold")
 
 

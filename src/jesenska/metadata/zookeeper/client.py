@@ -233,7 +233,7 @@ class ZooKeeperStore:
             _require_ok(code, path)
             answer = messages.read(messages.GetDataResponse, reader)
             _keep(self._data, path, watch)
-            return answer.data, answer.stat
+            return answer.data or b"", answer.stat
 
         check_path(path)
         return await self._ask(OpCode.GET_DATA, path, WatchableRequest(path, watch is not None), decode)
@@ -580,8 +580,8 @@ def _sub_request(operation: Operation) -> SubRequest:
             raise BadArgumentsError(path, "ZooKeeper changes ACLs one at a time")
 
 
-def _require_size(path: str, data: bytes) -> None:
-    if len(data) > TREE_NODE_MAX_BYTES:
+def _require_size(path: str, data: bytes | None) -> None:
+    if data is not None and len(data) > TREE_NODE_MAX_BYTES:
         raise BadArgumentsError(path, f"{len(data)} bytes are more than the {TREE_NODE_MAX_BYTES} that a node may hold")
 
 

@@ -7,7 +7,8 @@ A frame is four bytes of length, then one message. The first of a connection is 
     event       ReplyHeader with xid -1, WatcherEvent
 
 jute: BOOL is one byte; INT and LONG are big-endian, signed; BUFFER and STRING (UTF-8) are an INT of length and that many bytes, a vector is an INT of count
-and its elements; -1 stands for null, which is read as empty. `LAYOUT` has the fields of every message in their order.
+and its elements. -1 in their place stands for null, which is read as empty; a node's data (DATA) may be null, and clients tell that from no bytes.
+`LAYOUT` has the fields of every message in their order.
 
     multi       (MultiHeader(type, False, -1)  body of its type)*  MultiHeader(-1, True, -1)
     its answer  (MultiHeader(type, False, 0)   body)*              MultiHeader(-1, True, -1)          all were done
@@ -129,8 +130,11 @@ class Reader:
         return int.from_bytes(self.take(8), "big", signed=True)
 
     def buffer(self) -> bytes:
+        return self.data() or b""
+
+    def data(self) -> bytes | None:
         size = self.int32()
-        return b"" if size == -1 else bytes(self.take(size))
+        return None if size == -1 else bytes(self.take(size))
 
     def string(self) -> str:
         try:
@@ -173,6 +177,13 @@ def _write_long(out: bytearray, value: int) -> None:
 def _write_buffer(out: bytearray, value: bytes) -> None:
     out += _INT.pack(len(value))
     out += value
+
+
+def _write_data(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out += _INT.pack(-1)
+    else:
+        _write_buffer(out, value)
 
 
 def _write_string(out: bytearray, value: str) -> None:
@@ -218,6 +229,7 @@ _BOOL = _Type(Reader.boolean, _write_bool)
 _INT32 = _Type(Reader.int32, _write_int)
 _INT64 = _Type(Reader.int64, _write_long)
 _BUFFER = _Type(Reader.buffer, _write_buffer)
+_DATA = _Type(Reader.data, _write_data)
 _STRING = _Type(Reader.string, _write_string)
 _STRINGS = _Type(_read_strings, _write_strings)
 _ACLS = _Type(_read_acls, _write_acls)
@@ -278,7 +290,7 @@ class WatchableRequest(NamedTuple):
 
 class CreateRequest(NamedTuple):
     path: str
-    data: bytes
+    data: bytes | None
     acl: tuple[Acl, ...]
     flags: int
 
@@ -292,7 +304,7 @@ class VersionRequest(NamedTuple):
 
 class SetDataRequest(NamedTuple):
     path: str
-    data: bytes
+    data: bytes | None
     version: int
 
 
@@ -352,7 +364,7 @@ class StatResponse(NamedTuple):
 
 
 class GetDataResponse(NamedTuple):
-    data: bytes
+    data: bytes | None
     stat: Stat
 
 
@@ -393,9 +405,9 @@ LAYOUT: Final[dict[type[Message], tuple[_Type, ...]]] = {
     MultiHeader: (_INT32, _BOOL, _INT32),
     PathRequest: (_STRING,),
     WatchableRequest: (_STRING, _BOOL),
-    CreateRequest: (_STRING, _BUFFER, _ACLS, _INT32),
+    CreateRequest: (_STRING, _DATA, _ACLS, _INT32),
     VersionRequest: (_STRING, _INT32),
-    SetDataRequest: (_STRING, _BUFFER, _INT32),
+    SetDataRequest: (_STRING, _DATA, _INT32),
     SetAclRequest: (_STRING, _ACLS, _INT32),
     AuthPacket: (_INT32, _STRING, _BUFFER),
     SetWatches: (_INT64, _STRINGS, _STRINGS, _STRINGS),
@@ -404,7 +416,7 @@ LAYOUT: Final[dict[type[Message], tuple[_Type, ...]]] = {
     PathResponse: (_STRING,),
     PathAndStatResponse: (_STRING, _STAT_FIELDS),
     StatResponse: (_STAT_FIELDS,),
-    GetDataResponse: (_BUFFER, _STAT_FIELDS),
+    GetDataResponse: (_DATA, _STAT_FIELDS),
     GetAclResponse: (_ACLS, _STAT_FIELDS),
     NamesResponse: (_STRINGS,),
     GetChildren2Response: (_STRINGS, _STAT_FIELDS),

@@ -15,7 +15,7 @@ unknown is answered UNIMPLEMENTED and the connection closed; an identity that is
 - A request that is refused takes no zxid; the zxid then is that of the last change.
 - A wrong password does not disconnect the session's owner.
 - Containers and nodes with a time to live, reconfig, SASL, and persistent watches are UNIMPLEMENTED.
-- CHECK alone is answered (3.8.4 answers only where it fails). Null data are stored as empty."""
+- CHECK alone is answered (3.8.4 answers only where it fails)."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class ZooKeeperServer:
             zxid=tree.last_zxid,
             nodes=len(tree),
             ephemerals=sum(len(tree.ephemerals(session_id)) for session_id in tree.sessions),
-            data_bytes=sum(len(path) + len(node.data) for path, node in tree.walk()),
+            data_bytes=sum(len(path) + len(node.data or b"") for path, node in tree.walk()),
             sessions=len(tree.sessions),
             watches=len(self.watches),
             watched_paths=self.watches.paths(),
