@@ -22,6 +22,7 @@ from jesenska.metadata.journal import JournalFullError
 from jesenska.metadata.transactions import OPEN_ACL, Acl, Transaction, TreeCode
 from jesenska.metadata.tree import Tree
 from jesenska.metadata.zookeeper import messages, words
+from jesenska.metadata.zookeeper import server as server_module
 from jesenska.metadata.zookeeper.frames import framed
 from jesenska.metadata.zookeeper.messages import (
     AuthPacket,
@@ -419,6 +420,24 @@ def test_a_peer_that_reads_nothing_is_not_read_from_and_harms_nobody() -> None:
             assert connection._transport.get_write_buffer_size() < 3_000_000
             await raw.end()
             await until(lambda: len(server.connections) == 1)
+
+    run(body())
+
+
+def test_a_peer_that_takes_no_events_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "ZOOKEEPER_UNSENT_EVENTS_BYTES", 1_000_000)
+
+    async def body() -> None:
+        async with served() as server:
+            bystander, raw = await Raw.open(server.port), await Raw.open(server.port, timeout_ms=4000)
+            names = ["/" + str(number) + "x" * 500_000 for number in range(60)]
+            for name in names:
+                await raw.ask(OpCode.EXISTS, WatchableRequest(name, True))
+            raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for name in names:  # events of 30 MB
+                assert (await bystander.ask(OpCode.CREATE, CreateRequest(name, b"", OPEN_ACL, 0)))[0].error == 0
+            assert len(server.connections) == 1
+            assert len(server.watches) == 0
 
     run(body())
 
