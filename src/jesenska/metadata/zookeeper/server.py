@@ -448,7 +448,7 @@ class Connection(asyncio.Protocol):
         first = self._frames.first()
         if first not in words.WORDS or self._transport is None:
             return False
-        self._transport.write(words.answer(first, self._server.figures_for_words()).encode())
+        self._transport.write(words.answer(first, self._server.figures_for_words).encode())
         self.close()
         return True
 
