@@ -17,9 +17,9 @@ NOW = 1_600_000_000_000
 
 NAMES = st.sampled_from(["/a", "/b", "/a/c", "/b/ď", "/a/c/e"])
 OPERATIONS = st.one_of(
-    st.builds(Create, NAMES, st.binary(max_size=20), st.booleans(), st.booleans()),
+    st.builds(Create, NAMES, st.none() | st.binary(max_size=20), st.booleans(), st.booleans()),
     st.builds(Delete, NAMES),
-    st.builds(SetData, NAMES, st.binary(max_size=20)),
+    st.builds(SetData, NAMES, st.none() | st.binary(max_size=20)),
     st.builds(SetAcl, NAMES, st.just((Acl(3, "digest", "who:é"), Acl(1, "world", "anyone")))),
 )
 REQUESTS = st.one_of(
@@ -175,3 +175,22 @@ def test_an_empty_file_left_by_a_crash_becomes_a_journal(tmp_path: Path) -> None
     journal, tree = SqliteJournal.open(path)
     journal.close()
     assert tree.state() == Tree().state()
+
+
+def test_the_secret_of_sessions_stays_and_an_older_file_gets_one(tmp_path: Path) -> None:
+    path = tmp_path / METADATA_FILE
+    journal, _ = SqliteJournal.open(path)
+    secret = journal.secret
+    assert len(secret) == 32
+    journal.close()
+    journal, _ = SqliteJournal.open(path)
+    assert journal.secret == secret
+    journal.close()
+    with sqlite3.connect(path) as connection:  # as a release left it that knew no secret
+        connection.execute("DELETE FROM meta WHERE key = 'session_secret'")
+    connection.close()
+    journal, tree = SqliteJournal.open(path)
+    assert len(journal.secret) == 32
+    assert journal.secret != secret
+    assert tree.state() == Tree().state()
+    journal.close()

@@ -42,6 +42,19 @@ PRODUCERS_PER_PARTITION_MAX = 100_000
 TREE_NODE_MAX_BYTES = 1024 * 1024
 #: Changes of the metadata tree that wait for their commit before further ones are refused.
 TREE_PENDING_MAX = 10_000
+#: Bytes of one frame from a client of the ZooKeeper server: a node at its largest with its path and ACL (ZooKeeper's own limit is 1,048,575).
+ZOOKEEPER_REQUEST_MAX_BYTES = TREE_NODE_MAX_BYTES + 64 * 1024
+#: Bytes of one frame from a ZooKeeper server: the names of a node's children are the longest (Apache ZooKeeper's own clients take 4 MiB).
+ZOOKEEPER_ANSWER_MAX_BYTES = 64 * 1024 * 1024
+#: Requests of one client of the ZooKeeper server that wait for their answers, and their bytes, before no more are read.
+ZOOKEEPER_OUTSTANDING_MAX = 1000
+ZOOKEEPER_OUTSTANDING_BYTES = 4 * 1024 * 1024
+#: Bytes of watch events that wait for a client which does not read, before its connection is closed.
+ZOOKEEPER_UNSENT_EVENTS_BYTES = 16 * 1024 * 1024
+#: Watches of one connection before it is closed.
+ZOOKEEPER_WATCHES_MAX = 1_000_000
+#: Identities that one connection may give.
+ZOOKEEPER_IDENTITIES_MAX = 100
 #: Partitions that one request may create over all its topics (Apache Kafka 4's own limit).
 PARTITIONS_PER_REQUEST_MAX = 10_000
 #: Characters of one option of the Spark source or sink (`assign` and the offsets of many partitions are long).

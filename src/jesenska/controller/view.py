@@ -79,7 +79,7 @@ class ClusterView:
 def view_of(tree: Tree) -> ClusterView:
     """The view of a tree in this process; NodeFormatError where a node holds what does not belong there."""
     view = ClusterView()
-    nodes = {path: (node.data, node.version) for path, node in tree.walk()}
+    nodes = {path: (node.data or b"", node.version) for path, node in tree.walk()}
     partitions: dict[str, dict[int, PartitionView]] = {}
     for path, (data, version) in nodes.items():
         for topic, number in _state_of(path):

@@ -11,17 +11,19 @@ When a commit fails, nothing of it happened: `head` goes back to `committed`, an
 (a later change may find room); any other failure ends it, since what is on the disk is then in doubt: sessions are LOST and the broker must start
 again.
 
-After a restart, sessions of the process that ended are closed: nobody can come back to them. `EmbeddedTree.simulated` keeps everything in memory,
-for tests and the simulator."""
+After a restart, sessions of the process that ended are closed: nobody can come back to them. Sessions of clients that were served over a socket
+(`zookeeper.server`, ids from CLIENT_SESSION_ID_BASE) are kept for it where the tree is opened with `served`: their clients will be back.
+`EmbeddedTree.simulated` keeps everything in memory, for tests and the simulator."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jesenska.base.clock import Clock
 from jesenska.base.limits import TREE_PENDING_MAX
@@ -47,23 +49,23 @@ from jesenska.metadata.transactions import (
 from jesenska.metadata.tree import CloseSession, Multi, OpenSession, Request, Tree, check_path
 from jesenska.metadata.watches import Watches, WatchEvent
 
+T = TypeVar("T")
+
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
 _SESSION_ID_BASE = 1 << 56  # as ZooKeeper's: the server's number in the highest byte
+CLIENT_SESSION_ID_BASE = 2 << 56
+
+#: Who waits for a request: called once, when its answer may be given, with the results or why there are none. Runs on the loop and must not raise.
+Done = Callable[[tuple[Result, ...], Exception | None], None]
 
 
 class _Pending:
     """A decision on its way to the disk: a transaction with its answers, or a refusal that waits for its turn."""
 
-    __slots__ = ("error", "future", "results", "transaction")
+    __slots__ = ("done", "error", "results", "transaction")
 
-    def __init__(
-        self,
-        transaction: Transaction | None,
-        results: tuple[Result, ...],
-        error: TreeError | MultiError | None,
-        future: asyncio.Future[tuple[Result, ...]],
-    ) -> None:
-        self.transaction, self.results, self.error, self.future = transaction, results, error, future
+    def __init__(self, transaction: Transaction | None, results: tuple[Result, ...], error: TreeError | MultiError | None, done: Done) -> None:
+        self.transaction, self.results, self.error, self.done = transaction, results, error, done
 
 
 class StoreFullError(ConnectionLossError):
@@ -73,7 +75,9 @@ class StoreFullError(ConnectionLossError):
 class EmbeddedTree:
     """The one owner of the tree in this process; `session` gives stores on it."""
 
-    def __init__(self, tree: Tree, clock: Clock, journal: Journal | None, executor: ThreadPoolExecutor | None) -> None:
+    def __init__(self, tree: Tree, clock: Clock, journal: Journal | None, executor: ThreadPoolExecutor | None, secret: bytes = bytes(32)) -> None:
+        #: What passwords of sessions follow from; the same after a restart.
+        self.secret = secret
         self._committed = tree
         self._head = tree.copy()
         self._clock = clock
@@ -84,19 +88,24 @@ class EmbeddedTree:
         self._failure: str | None = None
         self._sessions: dict[int, EmbeddedStore] = {}
         self._watches: Watches[_Watcher] = Watches()
+        self._listeners: list[Callable[[Transaction], None]] = []
 
     @staticmethod
-    async def open(path: Path, clock: Clock) -> EmbeddedTree:
-        """The tree journalled in that file, which is made where it is not there; JournalError with one sentence otherwise."""
+    async def open(path: Path, clock: Clock, *, served: bool = False) -> EmbeddedTree:
+        """The tree journalled in that file, which is made where it is not there; JournalError with one sentence otherwise.
+
+        `served`: sessions of clients stay, for a server that goes on with them."""
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-metadata")
         try:
             journal, tree = await asyncio.get_running_loop().run_in_executor(executor, SqliteJournal.open, path)
         except BaseException:
             executor.shutdown(wait=False)
             raise
-        embedded = EmbeddedTree(tree, clock, journal, executor)
+        embedded = EmbeddedTree(tree, clock, journal, executor, journal.secret)
         try:
             for session_id in sorted(tree.sessions):
+                if served and session_id >= CLIENT_SESSION_ID_BASE:
+                    continue
                 await embedded._submit(CloseSession(session_id))
         except BaseException:
             await embedded.close()
@@ -112,6 +121,49 @@ class EmbeddedTree:
     def tree(self) -> Tree:
         """What has been committed; to be read only."""
         return self._committed
+
+    @property
+    def failure(self) -> str | None:
+        """Why the tree takes nothing any more; None while it does."""
+        return self._failure
+
+    def on_commit(self, listener: Callable[[Transaction], None]) -> None:
+        """Calls with every transaction once it is committed and `tree` shows it, before its answer. On the loop; must not raise."""
+        self._listeners.append(listener)
+
+    def submit(self, request: Request, done: Done) -> None:
+        """Decides at once and calls `done` when the answer may be given: for requests in their order, each when `tree` shows what was decided up to it and
+        nothing after it. That may be before this returns."""
+        if self._failure is not None:
+            done((), ConnectionLossError("/", self._failure))
+            return
+        if len(self._queue) >= TREE_PENDING_MAX:
+            done((), ConnectionLossError("/", f"{TREE_PENDING_MAX} changes wait for the disk already"))
+            return
+        try:
+            decision = self._head.decide(request, self._clock.now_ms())
+        except (TreeError, MultiError) as error:
+            item = _Pending(None, (), error, done)
+        else:
+            item = _Pending(decision.transaction, decision.results, None, done)
+        if item.transaction is None and not self._queue and not self._committing:
+            done(item.results, item.error)
+            return
+        self._queue.append(item)
+        self._commit_next()
+
+    def open_client_session(self, timeout_ms: int, done: Callable[[int, Exception | None], None]) -> None:
+        """Opens a session that somebody else looks after (`served`); its id is one that no session had before."""
+        session_id = CLIENT_SESSION_ID_BASE | (self._head.last_zxid + 1)
+        self.submit(OpenSession(session_id, timeout_ms), lambda _, error: done(session_id, error))
+
+    def wait(self, done: Done) -> None:
+        """Calls `done` when what was decided before the call is committed, or refused."""
+        if self._committing or self._queue:
+            self._queue.append(_Pending(None, (), None, done))
+            self._commit_next()
+        else:
+            done((), None)
 
     async def session(self, timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> EmbeddedStore:
         """A new session. A session of this process lasts as long as the process: nothing can come between."""
@@ -148,27 +200,8 @@ class EmbeddedTree:
 
     def _submit(self, request: Request) -> asyncio.Future[tuple[Result, ...]]:
         """Decides at once; the future has the answers when they may be given."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Result, ...]] = loop.create_future()
-        if self._failure is not None:
-            future.set_exception(ConnectionLossError("/", self._failure))
-            return future
-        if len(self._queue) >= TREE_PENDING_MAX:
-            future.set_exception(ConnectionLossError("/", f"{TREE_PENDING_MAX} changes wait for the disk already"))
-            return future
-        try:
-            decision = self._head.decide(request, self._clock.now_ms())
-        except (TreeError, MultiError) as error:
-            if not self._queue and not self._committing:
-                future.set_exception(error)
-                return future
-            self._queue.append(_Pending(None, (), error, future))
-        else:
-            if decision.transaction is None and not self._queue and not self._committing:
-                future.set_result(decision.results)
-                return future
-            self._queue.append(_Pending(decision.transaction, decision.results, None, future))
-        self._commit_next()
+        future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
+        self.submit(request, partial(_settle, future))
         return future
 
     def _commit_next(self) -> None:
@@ -192,12 +225,7 @@ class EmbeddedTree:
             for item in batch:
                 if item.transaction is not None:
                     self._publish(item.transaction)
-                if item.future.cancelled():
-                    continue
-                if item.error is not None:
-                    item.future.set_exception(item.error)
-                else:
-                    item.future.set_result(item.results)
+                item.done(item.results, item.error)
         self._committing = False
         self._commit_next()
 
@@ -206,6 +234,8 @@ class EmbeddedTree:
         changes = self._committed.apply(transaction)
         for watcher, event in self._watches.fired(changes):
             watcher.call(event)
+        for listener in self._listeners:
+            listener(transaction)
         for change in changes:
             if isinstance(change, SessionClosed):
                 store = self._sessions.pop(change.session_id, None)
@@ -221,27 +251,33 @@ class EmbeddedTree:
         if not is_full:
             self._failure = str(failure)
         for item in waiting:
-            if item.future.cancelled():
-                continue
             if is_full and item.transaction is None and item.error is None and not item.results:
-                item.future.set_result(())  # asked only to wait, and has waited
+                item.done((), None)  # asked only to wait, and has waited
             else:
-                item.future.set_exception((StoreFullError if is_full else ConnectionLossError)("/", str(failure)))
+                item.done((), (StoreFullError if is_full else ConnectionLossError)("/", str(failure)))
         if not is_full:
             for store in list(self._sessions.values()):
                 store._enter(SessionState.LOST)
 
     async def _barrier(self) -> None:
         """Returns when what was decided before the call is committed, or refused."""
-        if self._committing or self._queue:
-            future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
-            self._queue.append(_Pending(None, (), None, future))
-            self._commit_next()
-            await future
+        future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
+        self.wait(partial(_settle, future))
+        await future
 
     def _forget_watches(self, store: EmbeddedStore) -> None:
         for watcher in [watcher for watcher in self._watches.watchers() if watcher.session_id == store.session_id]:
             self._watches.forget(watcher)
+
+
+def _settle(future: asyncio.Future[tuple[Result, ...]], results: tuple[Result, ...], error: Exception | None) -> None:
+    """Tells a future, unless nobody waits for it any more."""
+    if future.cancelled():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(results)
 
 
 class _Watcher(NamedTuple):
@@ -280,25 +316,31 @@ class EmbeddedStore:
         self._state_callbacks.append(callback)
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
-        await self._in_order()
-        found = self._owner._committed.get(path)
-        if watch is not None:
-            self._owner._watches.watch_data(path, self._watcher(watch))
-        return found
+        def read() -> tuple[bytes, Stat]:
+            data, stat = self._owner._committed.get(path)
+            if watch is not None:
+                self._owner._watches.watch_data(path, self._watcher(watch))
+            return data or b"", stat
+
+        return await self._read(read)
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        await self._in_order()
-        stat = self._owner._committed.exists(path)
-        if watch is not None:
-            self._owner._watches.watch_data(path, self._watcher(watch))
-        return stat
+        def read() -> Stat | None:
+            stat = self._owner._committed.exists(path)
+            if watch is not None:
+                self._owner._watches.watch_data(path, self._watcher(watch))
+            return stat
+
+        return await self._read(read)
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
-        await self._in_order()
-        found = self._owner._committed.children(path)
-        if watch is not None:
-            self._owner._watches.watch_children(path, self._watcher(watch))
-        return found
+        def read() -> tuple[list[str], Stat]:
+            found = self._owner._committed.children(path)
+            if watch is not None:
+                self._owner._watches.watch_children(path, self._watcher(watch))
+            return found
+
+        return await self._read(read)
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL) -> Result:
         return (await self._change((Create(path, data, ephemeral, sequential, acl),)))[0]
@@ -342,13 +384,26 @@ class EmbeddedStore:
         self._last = self._owner._submit(Multi(self._session_id, operations))
         return self._last
 
-    async def _in_order(self) -> None:
-        """A read comes after the writes that its session asked for before it."""
+    async def _read(self, read: Callable[[], T]) -> T:
+        """A read comes after the writes that its session asked for before it, and before those that it asked for later."""
         self._require_alive()
-        last = self._last
-        if last is not None and not last.done():
-            await asyncio.wait((last,))
-            self._require_alive()
+        if self._last is None or self._last.done():
+            return read()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def in_its_place(_: tuple[Result, ...], error: Exception | None) -> None:
+            if future.cancelled():
+                return
+            try:
+                if error is not None:
+                    raise error
+                self._require_alive()
+                future.set_result(read())
+            except TreeError as refusal:
+                future.set_exception(refusal)
+
+        self._owner.wait(in_its_place)
+        return await future
 
     def _require_alive(self) -> None:
         if self._state in (SessionState.EXPIRED, SessionState.CLOSED):

@@ -2,12 +2,13 @@
 
     nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner     one row per node, as it is now
     sessions  id timeout_ms                                                                  one row per session
-    meta      key value                                                                      last_zxid
+    meta      key value                                                                      last_zxid, session_secret
     PRAGMA application_id = "jsnk", PRAGMA user_version = 1                                  the format of this file
 
 A commit writes the rows that some transactions change and the last zxid, in one SQLite transaction with one fsync (write-ahead log,
 synchronous=FULL). After a crash SQLite drops what was not committed: the file then holds a prefix of the transactions that contains every one that
-was answered. `-wal` and `-shm` beside the file belong to it while it is open or after a crash.
+was answered. `session_secret` (32 bytes of chance, made where it is missing) is what the passwords of sessions follow from: they need no place of their own.
+`-wal` and `-shm` beside the file belong to it while it is open or after a crash.
 
 The file is opened with an exclusive lock; the broker's lock on the directory keeps a second broker away before that.
 Everything here blocks: it runs on the writer thread (`store`)."""
@@ -36,6 +37,9 @@ from jesenska.metadata.tree import Node, Tree, split
 
 METADATA_FILE = "jesenska-metadata.db"
 FORMAT = 1
+#: Null data: an empty text where others have a blob.
+_NULL = ""
+_SECRET_BYTES = 32
 _APPLICATION_ID = int.from_bytes(b"jsnk", "big")
 
 _SCHEMA = """
@@ -70,11 +74,13 @@ class Journal(Protocol):
 class SqliteJournal:
     """The journal in a file; made by `open`."""
 
-    __slots__ = ("_connection", "_path")
+    __slots__ = ("_connection", "_path", "secret")
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
+        #: What passwords of sessions follow from; the same for as long as the file lives.
+        self.secret = b""
 
     @staticmethod
     def open(path: Path) -> tuple[SqliteJournal, Tree]:
@@ -90,6 +96,7 @@ class SqliteJournal:
                 connection.execute(f"PRAGMA {pragma}").fetchall()
             journal._prepare()
             tree = journal._load()
+            journal.secret = journal._find_secret()
         except (sqlite3.Error, ValueError) as error:
             connection.close()
             raise _sentence(path, error) from error
@@ -133,6 +140,17 @@ class SqliteJournal:
             raise ValueError("the number of the last transaction is missing")
         return Tree.restored(nodes, sessions, int(found[0]))
 
+    def _find_secret(self) -> bytes:
+        found = self._connection.execute("SELECT value FROM meta WHERE key = 'session_secret'").fetchone()
+        if found is None:
+            secret = os.urandom(_SECRET_BYTES)
+            self._connection.execute("INSERT INTO meta VALUES ('session_secret', ?)", (secret,))
+            return secret
+        (value,) = found
+        if not isinstance(value, bytes) or len(value) != _SECRET_BYTES:
+            raise ValueError("the secret of the sessions is damaged")
+        return value
+
     def commit(self, transactions: Sequence[Transaction]) -> None:
         """Makes some transactions durable, all together; JournalFullError where the disk is full, JournalError for any other failure."""
         if not transactions:
@@ -165,7 +183,7 @@ class SqliteJournal:
                     execute("DELETE FROM nodes WHERE path = ?", (path,))
                     execute("UPDATE nodes SET pzxid = ? WHERE path = ?", (zxid, split(path)[0]))
                 case DataSet(path, data, version):
-                    execute("UPDATE nodes SET data = ?, version = ?, mzxid = ?, mtime = ? WHERE path = ?", (data, version, zxid, time_ms, path))
+                    execute("UPDATE nodes SET data = ?, version = ?, mzxid = ?, mtime = ? WHERE path = ?", (_blob(data), version, zxid, time_ms, path))
                 case AclSet(path, acl, version):
                     execute("UPDATE nodes SET acl = ?, aversion = ? WHERE path = ?", (_acl_text(acl), version, path))
                 case SessionOpened(session_id, timeout_ms):
@@ -180,17 +198,23 @@ class SqliteJournal:
 
 def _row(path: str, node: Node) -> tuple[object, ...]:
     return (
-        path, node.data, _acl_text(node.acl), node.czxid, node.mzxid, node.pzxid, node.ctime, node.mtime, node.version, node.creates,
+        path, _blob(node.data), _acl_text(node.acl), node.czxid, node.mzxid, node.pzxid, node.ctime, node.mtime, node.version, node.creates,
         node.aversion, node.ephemeral_owner,
     )  # fmt: skip
 
 
 def _node(row: Sequence[object]) -> tuple[str, Node]:
     path, data, acl, *numbers = row
-    if not isinstance(path, str) or not isinstance(data, bytes) or not all(isinstance(number, int) for number in numbers):
+    if data == _NULL:
+        data = None
+    if not isinstance(path, str) or not isinstance(data, bytes | None) or not all(isinstance(number, int) for number in numbers):
         raise ValueError(f"the row of node {path!r} has values of the wrong kind")
     czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner = (int(str(number)) for number in numbers)
     return path, Node(data, _acl(acl), czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner)
+
+
+def _blob(data: bytes | None) -> bytes | str:
+    return _NULL if data is None else data
 
 
 def _acl_text(acl: tuple[Acl, ...]) -> str | None:

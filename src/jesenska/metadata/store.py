@@ -25,9 +25,11 @@ from jesenska.metadata.transactions import (
     ANY_VERSION,
     OPEN_ACL,
     Acl,
+    BadArgumentsError,
     Check,
     Create,
     Delete,
+    MultiError,
     Operation,
     Result,
     SetAcl,
@@ -153,7 +155,13 @@ class ChrootStore:
         await self._store.delete(self._inside(path), version)
 
     async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
-        results = await self._store.multi([self._moved(operation) for operation in operations])
+        moved = []
+        for index, operation in enumerate(operations):
+            try:
+                moved.append(self._moved(operation))
+            except BadArgumentsError as error:
+                raise MultiError(index, len(operations), error) from error
+        results = await self._store.multi(moved)
         return tuple(Result(self._outside(result.path), result.stat) for result in results)
 
     async def sync(self, path: str = "/") -> None:
@@ -163,6 +171,8 @@ class ChrootStore:
         await self._store.close()
 
     def _inside(self, path: str) -> str:
+        if not path.startswith("/"):
+            raise BadArgumentsError(path, "a path begins with /")
         return (self._root if path == "/" else self._root + path) or "/"
 
     def _outside(self, path: str) -> str:

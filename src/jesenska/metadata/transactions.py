@@ -57,8 +57,10 @@ class Stat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """`data`, here and below: None is ZooKeeper's null, which its clients tell from no bytes (Apache Kafka does); a `Store` gives it as no bytes."""
+
     path: str
-    data: bytes = b""
+    data: bytes | None = b""
     ephemeral: bool = False
     sequential: bool = False
     acl: tuple[Acl, ...] = OPEN_ACL
@@ -73,7 +75,7 @@ class Delete:
 @dataclass(frozen=True, slots=True)
 class SetData:
     path: str
-    data: bytes
+    data: bytes | None
     version: int = ANY_VERSION
 
 
@@ -108,7 +110,7 @@ class Result(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class NodeCreated:
     path: str
-    data: bytes
+    data: bytes | None
     acl: tuple[Acl, ...]
     owner: int
 
@@ -121,7 +123,7 @@ class NodeDeleted:
 @dataclass(frozen=True, slots=True)
 class DataSet:
     path: str
-    data: bytes
+    data: bytes | None
     version: int
 
 
@@ -157,12 +159,13 @@ class Transaction:
 
 
 class TreeCode(IntEnum):
-    """ZooKeeper's error codes, as far as this tree gives them."""
+    """ZooKeeper's error codes, as far as this tree and its server give them."""
 
     OK = 0
     SYSTEM_ERROR = -1
     RUNTIME_INCONSISTENCY = -2
     CONNECTION_LOSS = -4
+    MARSHALLING_ERROR = -5
     UNIMPLEMENTED = -6
     BAD_ARGUMENTS = -8
     NO_NODE = -101
@@ -173,6 +176,7 @@ class TreeCode(IntEnum):
     NOT_EMPTY = -111
     SESSION_EXPIRED = -112
     INVALID_ACL = -114
+    AUTH_FAILED = -115
     SESSION_MOVED = -118
 
 
@@ -217,6 +221,16 @@ class BadArgumentsError(TreeError):
 
 class InvalidAclError(TreeError):
     code = TreeCode.INVALID_ACL
+
+
+class NoAuthError(TreeError):
+    code = TreeCode.NO_AUTH
+
+
+class UnimplementedError(TreeError):
+    """The server does not know, or does not do, what was asked."""
+
+    code = TreeCode.UNIMPLEMENTED
 
 
 class ConnectionLossError(TreeError):

@@ -10,19 +10,27 @@ Whoever journals keeps two trees: one decides and is ahead, the other applies wh
 tree rebuilt from the journal, come to the same state: time, session ids and zxids come in from outside or follow from the state alone.
 
 As in ZooKeeper: a node's number of creations of children, not its cversion, numbers sequential children; cversion is creations plus deletions.
-`/`, `/zookeeper` and what is below it exist from the beginning and cannot be deleted.
+`/`, `/zookeeper` and what is below it exist from the beginning, without having been created (the root's cversion begins at -1), and cannot be deleted.
 
-Leaves out: checking ACLs (they are stored and given), quotas, containers and TTL nodes, and watches (`watches`)."""
+ACLs are checked where a request says who asks (`Multi.identities`); reading is checked by whoever reads (`require_permission`).
+
+Leaves out: quotas, containers and TTL nodes, and watches (`watches`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from jesenska.base.limits import TREE_NODE_MAX_BYTES
+from jesenska.metadata.acl import Identity, permits
 from jesenska.metadata.transactions import (
+    ADMIN,
     ANY_VERSION,
+    CREATE,
+    DELETE,
     OPEN_ACL,
+    READ,
+    WRITE,
     Acl,
     AclSet,
     BadArgumentsError,
@@ -34,6 +42,7 @@ from jesenska.metadata.transactions import (
     Delete,
     InvalidAclError,
     MultiError,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeCreated,
     NodeDeleted,
@@ -62,7 +71,7 @@ class Node:
 
     def __init__(
         self,
-        data: bytes,
+        data: bytes | None,
         acl: tuple[Acl, ...],
         czxid: int,
         mzxid: int,
@@ -86,7 +95,7 @@ class Node:
         children = len(self.children)
         return Stat(
             self.czxid, self.mzxid, self.ctime, self.mtime, self.version, _int32(2 * self.creates - children), self.aversion,
-            self.ephemeral_owner, len(self.data), children, self.pzxid,
+            self.ephemeral_owner, len(self.data or b""), children, self.pzxid,
         )  # fmt: skip
 
     def copy(self) -> Node:
@@ -119,10 +128,11 @@ class CloseSession:
 
 @dataclass(frozen=True, slots=True)
 class Multi:
-    """Operations of one session that happen together or not at all."""
+    """Operations of one session that happen together or not at all. Without identities it may do everything: no ACL is looked at."""
 
     session_id: int
     operations: tuple[Operation, ...]
+    identities: frozenset[Identity] | None = None
 
 
 Request = OpenSession | CloseSession | Multi
@@ -151,7 +161,6 @@ class Tree:
             if path != "/":
                 parent, name = split(path)
                 self._nodes[parent].children.add(name)
-                self._nodes[parent].creates += 1
 
     @staticmethod
     def restored(nodes: Iterable[tuple[str, Node]], sessions: dict[int, int], last_zxid: int) -> Tree:
@@ -188,8 +197,8 @@ class Tree:
 
     # Reading
 
-    def get(self, path: str) -> tuple[bytes, Stat]:
-        """Data and stat; NoNodeError."""
+    def get(self, path: str) -> tuple[bytes | None, Stat]:
+        """Data (None: null) and stat; NoNodeError."""
         node = self._node(path)
         return node.data, node.stat
 
@@ -208,6 +217,10 @@ class Tree:
         """The rules of who may do what, and the stat; NoNodeError."""
         node = self._node(path)
         return node.acl, node.stat
+
+    def require_permission(self, path: str, permissions: int, identities: Collection[Identity]) -> None:
+        """NoAuthError unless the node gives one of these permissions to one of them; NoNodeError."""
+        _require_permission(path, self._node(path), permissions, identities)
 
     def ephemerals(self, session_id: int) -> list[str]:
         """Paths of a session's ephemeral nodes, in order."""
@@ -241,18 +254,19 @@ class Tree:
                 transaction = Transaction(zxid, now_ms, (*gone, SessionClosed(session_id)))
                 self.apply(transaction)
                 return Decision(transaction, ())
-            case Multi(session_id, operations):
+            case Multi(session_id):
                 if session_id not in self.sessions:
                     raise SessionExpiredError("/")
-                return self._decide_all(session_id, operations, zxid, now_ms)
+                return self._decide_all(request, zxid, now_ms)
 
-    def _decide_all(self, session_id: int, operations: Sequence[Operation], zxid: int, now_ms: int) -> Decision:
+    def _decide_all(self, request: Multi, zxid: int, now_ms: int) -> Decision:
+        operations = request.operations
         changes: list[Change] = []
         results: list[Result] = []
         undo: list[Callable[[], None]] = []
         for index, operation in enumerate(operations):
             try:
-                change = self._decide_one(session_id, operation)
+                change = self._decide_one(request, operation)
             except TreeError as error:
                 for back in reversed(undo):
                     back()
@@ -272,13 +286,18 @@ class Tree:
         self.last_zxid = zxid
         return Decision(Transaction(zxid, now_ms, tuple(changes)), tuple(results))
 
-    def _decide_one(self, session_id: int, operation: Operation) -> NodeCreated | NodeDeleted | DataSet | AclSet | None:
+    def _decide_one(self, request: Multi, operation: Operation) -> NodeCreated | NodeDeleted | DataSet | AclSet | None:
+        identities = request.identities
         match operation:
             case Create():
-                return self._decide_create(session_id, operation)
+                return self._decide_create(request, operation)
             case Delete(path, version):
                 if path in _SPECIAL:
                     raise BadArgumentsError(path, "this node cannot be deleted")
+                check_path(path)
+                parent = self._nodes.get(split(path)[0])
+                if parent is not None:
+                    _require_permission(path, parent, DELETE, identities)
                 node = self._node(path)
                 _require_version(path, node.version, version)
                 if node.children:
@@ -286,19 +305,23 @@ class Tree:
                 return NodeDeleted(path)
             case SetData(path, data, version):
                 node = self._node(path)
+                _require_permission(path, node, WRITE, identities)
                 _require_size(path, data)
                 _require_version(path, node.version, version)
-                return DataSet(path, bytes(data), _int32(node.version + 1))
+                return DataSet(path, _kept(data), _int32(node.version + 1))
             case SetAcl(path, acl, version):
                 node = self._node(path)
+                _require_permission(path, node, ADMIN, identities)
                 _require_acl(path, acl)
                 _require_version(path, node.aversion, version)
                 return AclSet(path, acl, _int32(node.aversion + 1))
             case Check(path, version):
-                _require_version(path, self._node(path).version, version)
+                node = self._node(path)
+                _require_permission(path, node, READ, identities)
+                _require_version(path, node.version, version)
                 return None
 
-    def _decide_create(self, session_id: int, operation: Create) -> NodeCreated:
+    def _decide_create(self, request: Multi, operation: Create) -> NodeCreated:
         path = operation.path
         check_path(path + "1" if operation.sequential else path)
         _require_acl(path, operation.acl)
@@ -309,13 +332,14 @@ class Tree:
         parent = self._nodes.get(parent_path)
         if parent is None:
             raise NoNodeError(path)
+        _require_permission(path, parent, CREATE, request.identities)
         if operation.sequential:
             path += f"{_int32(parent.creates):010d}"
         if path in self._nodes:
             raise NodeExistsError(path)
         if parent.ephemeral_owner:
             raise NoChildrenForEphemeralsError(path)
-        return NodeCreated(path, bytes(operation.data), operation.acl, session_id if operation.ephemeral else 0)
+        return NodeCreated(path, _kept(operation.data), operation.acl, request.session_id if operation.ephemeral else 0)
 
     # Applying
 
@@ -420,13 +444,22 @@ def check_path(path: str) -> None:
                 raise BadArgumentsError(path, f"a path does not hold the character {char!r}")
 
 
+def _require_permission(path: str, node: Node, permissions: int, identities: Collection[Identity] | None) -> None:
+    if identities is not None and not permits(node.acl, permissions, identities):
+        raise NoAuthError(path)
+
+
 def _require_version(path: str, actual: int, wanted: int) -> None:
     if wanted not in (ANY_VERSION, actual):
         raise BadVersionError(path, f"it is at version {actual}, not {wanted}")
 
 
-def _require_size(path: str, data: bytes) -> None:
-    if len(data) > TREE_NODE_MAX_BYTES:
+def _kept(data: bytes | None) -> bytes | None:
+    return None if data is None else bytes(data)
+
+
+def _require_size(path: str, data: bytes | None) -> None:
+    if data is not None and len(data) > TREE_NODE_MAX_BYTES:
         raise BadArgumentsError(path, f"{len(data)} bytes are more than the {TREE_NODE_MAX_BYTES} that a node may hold")
 
 

@@ -82,6 +82,14 @@ class Watches(Generic[W]):
                     self._take(found, (self._data,), path, EventType.NODE_DATA_CHANGED)
         return found
 
+    def count(self, watcher: W) -> int:
+        """How many watches somebody has."""
+        return len(self._of.get(watcher, ()))
+
+    def paths(self) -> int:
+        """How many paths are watched."""
+        return len(self._data.keys() | self._child.keys())
+
     def __len__(self) -> int:
         return sum(len(places) for places in self._of.values())
 

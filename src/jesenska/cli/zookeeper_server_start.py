@@ -1,0 +1,103 @@
+"""zookeeper-server-start: the tree alone, served to ZooKeeper's clients. Flags of Apache Kafka's script:
+
+    zookeeper-server-start [-name NAME] [-loggc] FILE [--override NAME=VALUE]...
+
+FILE is a zookeeper.properties. What has an effect: dataDir, clientPort (2181; 0: any), clientPortAddress (all), tickTime (3000), maxClientCnxns (60),
+minSessionTimeout, maxSessionTimeout. The rest is named on stderr and ignored, but for what would promise more than there is: an ensemble (server.N) and TLS
+(secureClientPort) are refused. The data are one SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM and Ctrl-C stop it in order; sessions
+live on, and their clients come back to it. There is no -daemon.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jesenska.base.clock import SystemClock
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.broker_process import configure_logging
+from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.journal import METADATA_FILE, JournalError
+from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+
+_NUMBERS = {"clientPort": 2181, "tickTime": 3000, "maxClientCnxns": 60, "minSessionTimeout": -1, "maxSessionTimeout": -1}
+_TEXTS = ("dataDir", "clientPortAddress")
+_REFUSED = {"server.": "an ensemble is not built: run one server", "secureClientPort": "TLS is not built, and no plain connection is made in its place"}
+
+
+def _parser() -> Parser:
+    parser = Parser("zookeeper-server-start", "Serves the metadata tree to ZooKeeper's clients, with a configuration file.")
+    parser.add_argument("file", metavar="FILE", help="The server's configuration (zookeeper.properties).")
+    parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="A setting that beats the file.")
+    parser.add_argument("-name", metavar="NAME", help="Accepted and ignored.")
+    parser.add_argument("-loggc", action="store_true", help="Accepted and ignored.")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="How much to log on stderr (default: info).")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_async(_parser(), arguments, _work)
+
+
+async def _work(options: argparse.Namespace) -> int:
+    configure_logging(options.log_level)
+    settings = read_properties(options.file) | properties_of(options.override)
+    directory, numbers = _checked(settings)
+    config = ServerConfig(
+        tick_ms=numbers["tickTime"],
+        min_session_timeout_ms=numbers["minSessionTimeout"] if numbers["minSessionTimeout"] >= 0 else None,
+        max_session_timeout_ms=numbers["maxSessionTimeout"] if numbers["maxSessionTimeout"] >= 0 else None,
+        max_client_connections=numbers["maxClientCnxns"],
+    )
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    clock = SystemClock()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        tree = await EmbeddedTree.open(directory / METADATA_FILE, clock, served=True)
+    except JournalError as error:
+        raise JesenskaError(str(error)) from error
+    except OSError as error:
+        raise JesenskaError(f"dataDir={directory} cannot be made ({error.strerror}): name a directory that can be written.") from error
+    try:
+        server = ZooKeeperServer(tree, clock, config)
+        try:
+            await server.start(settings.get("clientPortAddress", ""), numbers["clientPort"])
+            print(f"jesenska's ZooKeeper server is up at {server.host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
+            await stopping.wait()
+        finally:
+            await server.stop()
+    finally:
+        await tree.close()
+    return 0
+
+
+def _checked(settings: Mapping[str, str]) -> tuple[Path, dict[str, int]]:
+    """dataDir and the numbers; JesenskaError for what is missing, wrong, or promises what there is not."""
+    for name in settings:
+        for begin, reason in _REFUSED.items():
+            if name.startswith(begin):
+                raise JesenskaError(f"{name} is set, but {reason}; remove it.")
+        if name not in _NUMBERS and name not in _TEXTS:
+            print(f"zookeeper-server-start: {name} has no effect here.", file=sys.stderr)
+    if not settings.get("dataDir"):
+        raise JesenskaError("dataDir is missing: name the directory for the data.")
+    numbers = {}
+    for name, default in _NUMBERS.items():
+        text = settings.get(name, str(default)).strip()
+        if not (text.lstrip("-").isascii() and text.removeprefix("-").isdigit()):
+            raise JesenskaError(f"{name}={text} is no number: write one.")
+        numbers[name] = int(text)
+    if not 0 <= numbers["clientPort"] < 65536 or numbers["tickTime"] < 1 or numbers["maxClientCnxns"] < 0:
+        raise JesenskaError("clientPort is a port, tickTime a number of milliseconds from 1, maxClientCnxns not below 0: correct what is not.")
+    return Path(settings["dataDir"]), numbers
+
+
+if __name__ == "__main__":
+    sys.exit(main())

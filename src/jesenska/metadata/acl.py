@@ -1,0 +1,100 @@
+"""Who may do what with a node: identities, and the rules that they meet (ZooKeeper's schemes world, digest, ip and auth).
+
+    scheme   id in a rule                         who meets it
+    world    anyone                               everyone
+    digest   user:base64(SHA-1(user:password))    who has said `user:password` on this connection
+    ip       address, or address/bits             who comes from there
+    auth     (anything)                           replaced, when the rule is set, by what its writer has shown of itself
+
+A rule gives permission bits (READ, WRITE, CREATE, DELETE, ADMIN); they do not pass on to children. CREATE and DELETE are asked of the parent."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Collection
+from ipaddress import ip_address, ip_network
+from typing import NamedTuple
+
+from jesenska.metadata.transactions import ADMIN, OPEN_ACL, Acl, InvalidAclError
+
+
+class Identity(NamedTuple):
+    """What a connection is known as: `ip` with its address always, `digest` for each user and password that it gave."""
+
+    scheme: str
+    id: str
+
+
+def digest_identity(user_and_password: bytes) -> Identity:
+    """Who says `user:password`; without a colon all of it is the user."""
+    hashed = base64.b64encode(hashlib.sha1(user_and_password, usedforsecurity=False).digest()).decode()
+    user = user_and_password.partition(b":")[0].decode(errors="replace")
+    return Identity("digest", f"{user}:{hashed}")
+
+
+def permits(acl: tuple[Acl, ...], permissions: int, identities: Collection[Identity]) -> bool:
+    """Whether some rule gives one of these permissions to one of these identities."""
+    if acl is OPEN_ACL:
+        return True
+    for rule in acl:
+        if not rule.permissions & permissions:
+            continue
+        if rule.scheme == "world" and rule.id == "anyone":
+            return True
+        if any(rule.scheme == identity.scheme and _matches(rule, identity) for identity in identities):
+            return True
+    return False
+
+
+def _matches(rule: Acl, identity: Identity) -> bool:
+    if rule.scheme != "ip":
+        return rule.id == identity.id
+    try:
+        return ip_address(identity.id) in ip_network(rule.id, strict=False)
+    except ValueError:
+        return False
+
+
+def completed(path: str, acl: tuple[Acl, ...], identities: Collection[Identity]) -> tuple[Acl, ...]:
+    """The rules as they are stored: each once, `auth` replaced by its writer's identities. InvalidAclError for a rule that nobody could mean."""
+    if acl == OPEN_ACL:
+        return OPEN_ACL
+    found: dict[Acl, None] = {}
+    for rule in acl:
+        match rule.scheme:
+            case "auth":
+                own = [Acl(rule.permissions, *identity) for identity in identities if identity.scheme == "digest"]
+                if not own:
+                    raise InvalidAclError(path, "scheme auth without an identity")
+                found.update(dict.fromkeys(own))
+                continue
+            case "world":
+                is_valid = rule.id == "anyone"
+            case "digest":
+                is_valid = rule.id.count(":") == 1
+            case "ip":
+                is_valid = _is_network(rule.id)
+            case _:
+                is_valid = False
+        if not is_valid:
+            raise InvalidAclError(path, f"{rule.scheme}:{rule.id} is no identity")
+        found[rule] = None
+    if not found:
+        raise InvalidAclError(path, "no rules")
+    return tuple(found)
+
+
+def shown(acl: tuple[Acl, ...], identities: Collection[Identity]) -> tuple[Acl, ...]:
+    """The rules as these identities may see them: without ADMIN, the hashes of passwords are struck out."""
+    if permits(acl, ADMIN, identities):
+        return acl
+    return tuple(Acl(rule.permissions, rule.scheme, rule.id.partition(":")[0] + ":x") if rule.scheme == "digest" else rule for rule in acl)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,44 @@
+"""`host:port,host:port/chroot`: where a ZooKeeper is, as Kafka's zookeeper.connect and ZooKeeper's own clients write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jesenska.metadata.transactions import BadArgumentsError
+from jesenska.metadata.tree import check_path
+
+DEFAULT_PORT = 2181
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectString:
+    """`chroot` is empty where there is none; it begins with a slash and does not end with one."""
+
+    servers: tuple[tuple[str, int], ...]
+    chroot: str = ""
+
+    @staticmethod
+    def parse(text: str) -> ConnectString:
+        """ValueError with one sentence for what is none. An address of IPv6 stands in brackets."""
+        addresses, slash, path = text.strip().partition("/")
+        chroot = (slash + path).rstrip("/")
+        if chroot:
+            try:
+                check_path(chroot)
+            except BadArgumentsError as error:
+                raise ValueError(f"The chroot {chroot!r} is no path of ZooKeeper ({error.reason}).") from None
+        servers = tuple(_server(item.strip()) for item in addresses.split(",") if item.strip())
+        if not servers:
+            raise ValueError(f"{text!r} names no server: write host:port,host:port/chroot.")
+        return ConnectString(servers, chroot)
+
+
+def _server(text: str) -> tuple[str, int]:
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        port = rest.removeprefix(":")
+    else:
+        host, _, port = text.rpartition(":") if ":" in text else (text, "", "")
+    if not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
+        raise ValueError(f"{text!r} is no address: write host:port.")
+    return host, int(port) if port else DEFAULT_PORT

@@ -1,0 +1,49 @@
+"""ZooKeeper's frames in a stream of bytes: four bytes of length (INT, big-endian), then that many.
+
+What has not arrived whole is kept as it came: a length alone allocates nothing."""
+
+from __future__ import annotations
+
+from jesenska.metadata.zookeeper.messages import MessageError
+
+LENGTH_BYTES = 4
+
+
+class Frames:
+    """Takes bytes as they arrive (`feed`), gives frames (`next`)."""
+
+    __slots__ = ("_data", "_max_bytes", "_position")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._data = bytearray()
+        self._position = 0
+        self._max_bytes = max_bytes
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        if self._position:
+            del self._data[: self._position]
+            self._position = 0
+        self._data += data
+
+    def first(self) -> bytes | None:
+        """The first four bytes of what has not been taken, once they are there."""
+        found = bytes(self._data[self._position : self._position + LENGTH_BYTES])
+        return found if len(found) == LENGTH_BYTES else None
+
+    def next(self) -> bytes | None:
+        """The next frame's bytes, None while it is not whole; MessageError for a length that is not allowed."""
+        begin = self._position + LENGTH_BYTES
+        if len(self._data) < begin:
+            return None
+        size = int.from_bytes(self._data[self._position : begin], "big", signed=True)
+        if not 0 <= size <= self._max_bytes:
+            raise MessageError(f"a frame of {size} bytes is not allowed (limit {self._max_bytes})")
+        if len(self._data) < begin + size:
+            return None
+        self._position = begin + size
+        return bytes(self._data[begin : begin + size])
+
+
+def framed(payload: bytes | bytearray) -> bytes:
+    """The payload with its length in front."""
+    return len(payload).to_bytes(LENGTH_BYTES, "big") + payload

@@ -1,0 +1,562 @@
+"""What ZooKeeper's clients and servers say to each other, as bytes (jute) and as values.
+
+A frame is four bytes of length, then one message. The first of a connection is a ConnectRequest, answered by a ConnectResponse; then
+
+    request     RequestHeader  body of its type
+    answer      ReplyHeader    body, where the error is 0 and the type has one
+    event       ReplyHeader with xid -1, WatcherEvent
+
+jute: BOOL is one byte; INT and LONG are big-endian, signed; BUFFER and STRING (UTF-8) are an INT of length and that many bytes, a vector is an INT of count
+and its elements. -1 in their place stands for null, which is read as empty; a node's data (DATA) may be null, and clients tell that from no bytes.
+`LAYOUT` has the fields of every message in their order.
+
+    multi       (MultiHeader(type, False, -1)  body of its type)*  MultiHeader(-1, True, -1)
+    its answer  (MultiHeader(type, False, 0)   body)*              MultiHeader(-1, True, -1)          all were done
+                (MultiHeader(-1, False, code)  INT code)*          MultiHeader(-1, True, -1)          none was
+
+multiRead is shaped as multi, but each of its answers stands for itself.
+
+Everything is bounded by the frame it came in: a length or a count that its bytes cannot hold is refused before anything is made.
+Reading raises MessageError and nothing else.
+Left out: reconfig, SASL, containers and nodes with a time to live (their types are known, to be answered UNIMPLEMENTED), persistent watches.
+
+Sources: ZooKeeper's zookeeper.jute and its Programmer's Guide; ZooKeeper 3.8.4 was asked where they are silent."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from enum import IntEnum, IntFlag
+from typing import Any, Final, NamedTuple, TypeVar
+
+from jesenska.metadata.transactions import Acl, Stat
+
+PASSWORD_BYTES = 16
+
+
+class MessageError(Exception):
+    """Bytes that are no message."""
+
+
+class OpCode(IntEnum):
+    """Types of request; the numbers are ZooKeeper's."""
+
+    ERROR = -1
+    CREATE = 1
+    DELETE = 2
+    EXISTS = 3
+    GET_DATA = 4
+    SET_DATA = 5
+    GET_ACL = 6
+    SET_ACL = 7
+    GET_CHILDREN = 8
+    SYNC = 9
+    PING = 11
+    GET_CHILDREN2 = 12
+    CHECK = 13
+    MULTI = 14
+    CREATE2 = 15
+    RECONFIG = 16
+    CHECK_WATCHES = 17
+    REMOVE_WATCHES = 18
+    CREATE_CONTAINER = 19
+    DELETE_CONTAINER = 20
+    CREATE_TTL = 21
+    MULTI_READ = 22
+    AUTH = 100
+    SET_WATCHES = 101
+    SASL = 102
+    GET_EPHEMERALS = 103
+    GET_ALL_CHILDREN_NUMBER = 104
+    SET_WATCHES2 = 105
+    ADD_WATCH = 106
+    WHO_AM_I = 107
+    CLOSE_SESSION = -11
+
+
+class Xid(IntEnum):
+    """Numbers of requests that stand for what they are; other requests count from 1."""
+
+    NOTIFICATION = -1
+    PING = -2
+    AUTH = -4
+    SET_WATCHES = -8
+
+
+class CreateFlag(IntFlag):
+    """What CREATE's `flags` say, as far as nodes here can be."""
+
+    PERSISTENT = 0
+    EPHEMERAL = 1
+    SEQUENTIAL = 2
+
+
+#: ZooKeeper's KeeperState.SyncConnected: the state of every event that a server sends.
+SYNC_CONNECTED = 3
+
+
+# Reading and writing values
+
+
+class Reader:
+    """Takes values from the front of a frame; MessageError where it does not hold them."""
+
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._data = memoryview(data)
+        self._position = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._position
+
+    def take(self, size: int) -> memoryview:
+        if not 0 <= size <= self.left:
+            raise MessageError(f"{size} bytes are wanted where {self.left} are left")
+        self._position += size
+        return self._data[self._position - size : self._position]
+
+    def boolean(self) -> bool:
+        value = self.take(1)[0]
+        if value > 1:
+            raise MessageError(f"{value} is neither true nor false")
+        return value == 1
+
+    def int32(self) -> int:
+        return int.from_bytes(self.take(4), "big", signed=True)
+
+    def int64(self) -> int:
+        return int.from_bytes(self.take(8), "big", signed=True)
+
+    def buffer(self) -> bytes:
+        return self.data() or b""
+
+    def data(self) -> bytes | None:
+        size = self.int32()
+        return None if size == -1 else bytes(self.take(size))
+
+    def string(self) -> str:
+        try:
+            return str(self.buffer(), "utf-8")
+        except UnicodeDecodeError as error:
+            raise MessageError(f"a string is not UTF-8: {error.reason}") from None
+
+    def count(self, element_min_bytes: int) -> int:
+        """How many elements a vector has, of which each takes at least so many bytes."""
+        count = self.int32()
+        if count == -1:
+            return 0
+        if not 0 <= count <= self.left // element_min_bytes:
+            raise MessageError(f"{count} elements are announced where {self.left} bytes are left")
+        return count
+
+    def end(self) -> None:
+        """MessageError unless everything was read."""
+        if self.left:
+            raise MessageError(f"{self.left} bytes stand behind the message")
+
+
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_STAT = struct.Struct(">qqqqiiiqiiq")
+
+
+def _write_bool(out: bytearray, value: bool) -> None:
+    out.append(1 if value else 0)
+
+
+def _write_int(out: bytearray, value: int) -> None:
+    out += _INT.pack(value)
+
+
+def _write_long(out: bytearray, value: int) -> None:
+    out += _LONG.pack(value)
+
+
+def _write_buffer(out: bytearray, value: bytes) -> None:
+    out += _INT.pack(len(value))
+    out += value
+
+
+def _write_data(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out += _INT.pack(-1)
+    else:
+        _write_buffer(out, value)
+
+
+def _write_string(out: bytearray, value: str) -> None:
+    _write_buffer(out, value.encode())
+
+
+def _read_strings(reader: Reader) -> tuple[str, ...]:
+    return tuple([reader.string() for _ in range(reader.count(4))])
+
+
+def _write_strings(out: bytearray, values: Sequence[str]) -> None:
+    out += _INT.pack(len(values))
+    for value in values:
+        _write_string(out, value)
+
+
+def _read_acls(reader: Reader) -> tuple[Acl, ...]:
+    return tuple([Acl(reader.int32(), reader.string(), reader.string()) for _ in range(reader.count(12))])
+
+
+def _write_acls(out: bytearray, values: Sequence[Acl]) -> None:
+    out += _INT.pack(len(values))
+    for permissions, scheme, who in values:
+        out += _INT.pack(permissions)
+        _write_string(out, scheme)
+        _write_string(out, who)
+
+
+def _read_stat(reader: Reader) -> Stat:
+    return Stat(*_STAT.unpack(reader.take(_STAT.size)))
+
+
+def _write_stat(out: bytearray, value: Stat) -> None:
+    out += _STAT.pack(*value)
+
+
+class _Type(NamedTuple):
+    read: Callable[[Reader], Any]
+    write: Callable[[bytearray, Any], None]
+
+
+_BOOL = _Type(Reader.boolean, _write_bool)
+_INT32 = _Type(Reader.int32, _write_int)
+_INT64 = _Type(Reader.int64, _write_long)
+_BUFFER = _Type(Reader.buffer, _write_buffer)
+_DATA = _Type(Reader.data, _write_data)
+_STRING = _Type(Reader.string, _write_string)
+_STRINGS = _Type(_read_strings, _write_strings)
+_ACLS = _Type(_read_acls, _write_acls)
+_STAT_FIELDS = _Type(_read_stat, _write_stat)
+
+
+# Messages
+
+
+class ConnectRequest(NamedTuple):
+    """`read_only` is what newer clients append: whether a read-only server will do."""
+
+    protocol_version: int
+    last_zxid_seen: int
+    timeout_ms: int
+    session_id: int
+    password: bytes
+
+
+class ConnectResponse(NamedTuple):
+    """A timeout of 0 says that the session is over."""
+
+    protocol_version: int
+    timeout_ms: int
+    session_id: int
+    password: bytes
+
+
+class RequestHeader(NamedTuple):
+    xid: int
+    type: int
+
+
+class ReplyHeader(NamedTuple):
+    xid: int
+    zxid: int
+    error: int
+
+
+class MultiHeader(NamedTuple):
+    type: int
+    done: bool
+    error: int
+
+
+class PathRequest(NamedTuple):
+    """The body of SYNC, GET_ACL, GET_EPHEMERALS and GET_ALL_CHILDREN_NUMBER."""
+
+    path: str
+
+
+class WatchableRequest(NamedTuple):
+    """The body of EXISTS, GET_DATA, GET_CHILDREN and GET_CHILDREN2."""
+
+    path: str
+    watch: bool
+
+
+class CreateRequest(NamedTuple):
+    path: str
+    data: bytes | None
+    acl: tuple[Acl, ...]
+    flags: int
+
+
+class VersionRequest(NamedTuple):
+    """The body of DELETE and CHECK."""
+
+    path: str
+    version: int
+
+
+class SetDataRequest(NamedTuple):
+    path: str
+    data: bytes | None
+    version: int
+
+
+class SetAclRequest(NamedTuple):
+    path: str
+    acl: tuple[Acl, ...]
+    version: int
+
+
+class AuthPacket(NamedTuple):
+    type: int
+    scheme: str
+    auth: bytes
+
+
+class SetWatches(NamedTuple):
+    """The watches of a client that has come back, which has seen everything up to `relative_zxid`."""
+
+    relative_zxid: int
+    data_watches: tuple[str, ...]
+    exist_watches: tuple[str, ...]
+    child_watches: tuple[str, ...]
+
+
+class SetWatches2(NamedTuple):
+    relative_zxid: int
+    data_watches: tuple[str, ...]
+    exist_watches: tuple[str, ...]
+    child_watches: tuple[str, ...]
+    persistent_watches: tuple[str, ...]
+    persistent_recursive_watches: tuple[str, ...]
+
+
+class WatcherEvent(NamedTuple):
+    type: int
+    state: int
+    path: str
+
+
+class PathResponse(NamedTuple):
+    """The answer to CREATE and SYNC."""
+
+    path: str
+
+
+class PathAndStatResponse(NamedTuple):
+    """The answer to CREATE2."""
+
+    path: str
+    stat: Stat
+
+
+class StatResponse(NamedTuple):
+    """The answer to EXISTS, SET_DATA and SET_ACL."""
+
+    stat: Stat
+
+
+class GetDataResponse(NamedTuple):
+    data: bytes | None
+    stat: Stat
+
+
+class GetAclResponse(NamedTuple):
+    acl: tuple[Acl, ...]
+    stat: Stat
+
+
+class NamesResponse(NamedTuple):
+    """The answer to GET_CHILDREN and GET_EPHEMERALS."""
+
+    names: tuple[str, ...]
+
+
+class GetChildren2Response(NamedTuple):
+    children: tuple[str, ...]
+    stat: Stat
+
+
+class NumberResponse(NamedTuple):
+    """The answer to GET_ALL_CHILDREN_NUMBER, and the refusal of one operation in the answer to a multi."""
+
+    number: int
+
+
+class EmptyResponse(NamedTuple):
+    """The answer to what has nothing to say: DELETE and CHECK in a multi."""
+
+
+Message = tuple[Any, ...]
+M = TypeVar("M", bound=Message)
+
+LAYOUT: Final[dict[type[Message], tuple[_Type, ...]]] = {
+    ConnectRequest: (_INT32, _INT64, _INT32, _INT64, _BUFFER),
+    ConnectResponse: (_INT32, _INT32, _INT64, _BUFFER),
+    RequestHeader: (_INT32, _INT32),
+    ReplyHeader: (_INT32, _INT64, _INT32),
+    MultiHeader: (_INT32, _BOOL, _INT32),
+    PathRequest: (_STRING,),
+    WatchableRequest: (_STRING, _BOOL),
+    CreateRequest: (_STRING, _DATA, _ACLS, _INT32),
+    VersionRequest: (_STRING, _INT32),
+    SetDataRequest: (_STRING, _DATA, _INT32),
+    SetAclRequest: (_STRING, _ACLS, _INT32),
+    AuthPacket: (_INT32, _STRING, _BUFFER),
+    SetWatches: (_INT64, _STRINGS, _STRINGS, _STRINGS),
+    SetWatches2: (_INT64, _STRINGS, _STRINGS, _STRINGS, _STRINGS, _STRINGS),
+    WatcherEvent: (_INT32, _INT32, _STRING),
+    PathResponse: (_STRING,),
+    PathAndStatResponse: (_STRING, _STAT_FIELDS),
+    StatResponse: (_STAT_FIELDS,),
+    GetDataResponse: (_DATA, _STAT_FIELDS),
+    GetAclResponse: (_ACLS, _STAT_FIELDS),
+    NamesResponse: (_STRINGS,),
+    GetChildren2Response: (_STRINGS, _STAT_FIELDS),
+    NumberResponse: (_INT32,),
+    EmptyResponse: (),
+}
+
+#: The body of each type of request; the types that are not here have none, are multis, or are not served.
+REQUESTS: Final[dict[OpCode, type[Message]]] = {
+    OpCode.CREATE: CreateRequest,
+    OpCode.CREATE2: CreateRequest,
+    OpCode.CREATE_CONTAINER: CreateRequest,
+    OpCode.DELETE: VersionRequest,
+    OpCode.EXISTS: WatchableRequest,
+    OpCode.GET_DATA: WatchableRequest,
+    OpCode.SET_DATA: SetDataRequest,
+    OpCode.GET_ACL: PathRequest,
+    OpCode.SET_ACL: SetAclRequest,
+    OpCode.GET_CHILDREN: WatchableRequest,
+    OpCode.GET_CHILDREN2: WatchableRequest,
+    OpCode.SYNC: PathRequest,
+    OpCode.CHECK: VersionRequest,
+    OpCode.AUTH: AuthPacket,
+    OpCode.SET_WATCHES: SetWatches,
+    OpCode.SET_WATCHES2: SetWatches2,
+    OpCode.GET_EPHEMERALS: PathRequest,
+    OpCode.GET_ALL_CHILDREN_NUMBER: PathRequest,
+}
+
+#: The body of the answer to each.
+RESPONSES: Final[dict[OpCode, type[Message]]] = {
+    OpCode.CREATE: PathResponse,
+    OpCode.CREATE2: PathAndStatResponse,
+    OpCode.DELETE: EmptyResponse,
+    OpCode.EXISTS: StatResponse,
+    OpCode.GET_DATA: GetDataResponse,
+    OpCode.SET_DATA: StatResponse,
+    OpCode.GET_ACL: GetAclResponse,
+    OpCode.SET_ACL: StatResponse,
+    OpCode.GET_CHILDREN: NamesResponse,
+    OpCode.GET_CHILDREN2: GetChildren2Response,
+    OpCode.SYNC: PathResponse,
+    OpCode.CHECK: EmptyResponse,
+    OpCode.GET_EPHEMERALS: NamesResponse,
+    OpCode.GET_ALL_CHILDREN_NUMBER: NumberResponse,
+}
+
+#: What a multi and a multiRead may hold.
+MULTI_TYPES: Final = frozenset({OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DATA, OpCode.CHECK})
+MULTI_READ_TYPES: Final = frozenset({OpCode.GET_DATA, OpCode.GET_CHILDREN})
+
+
+def read(kind: type[M], reader: Reader) -> M:
+    """One message from the front of the reader."""
+    return kind(*[field.read(reader) for field in LAYOUT[kind]])
+
+
+def write(out: bytearray, *messages: Message) -> bytearray:
+    """Appends some messages, and gives `out` back."""
+    for message in messages:
+        for field, value in zip(LAYOUT[type(message)], message, strict=True):
+            field.write(out, value)
+    return out
+
+
+def read_connect(data: bytes | bytearray | memoryview) -> tuple[ConnectRequest, bool | None]:
+    """A connection's first message, and whether its sender would take a read-only server: None from one that does not say."""
+    reader = Reader(data)
+    request = read(ConnectRequest, reader)
+    read_only = reader.boolean() if reader.left else None
+    reader.end()
+    return request, read_only
+
+
+def read_connected(data: bytes | bytearray | memoryview) -> ConnectResponse:
+    """The answer to it; whether the server is read-only is not told further."""
+    reader = Reader(data)
+    response = read(ConnectResponse, reader)
+    if reader.left:
+        reader.boolean()
+    reader.end()
+    return response
+
+
+class SubRequest(NamedTuple):
+    """One operation of a multi."""
+
+    type: OpCode
+    body: Message
+
+
+def read_multi(reader: Reader, allowed: frozenset[OpCode]) -> tuple[SubRequest, ...]:
+    """The operations of a multi; MessageError where one is not of a type that is allowed."""
+    found: list[SubRequest] = []
+    while True:
+        header = read(MultiHeader, reader)
+        if header.done:
+            return tuple(found)
+        if header.type not in allowed:
+            raise MessageError(f"an operation of type {header.type} does not belong here")
+        kind = OpCode(header.type)
+        found.append(SubRequest(kind, read(REQUESTS[kind], reader)))
+
+
+def write_multi(out: bytearray, operations: Sequence[SubRequest]) -> bytearray:
+    for kind, body in operations:
+        write(out, MultiHeader(kind, False, -1), body)
+    return write(out, _MULTI_END)
+
+
+class SubResponse(NamedTuple):
+    """The answer to one operation of a multi: its body, or a code where it was refused (or not tried)."""
+
+    type: OpCode
+    error: int
+    body: Message | None
+
+
+def read_multi_response(reader: Reader) -> tuple[SubResponse, ...]:
+    found: list[SubResponse] = []
+    while True:
+        header = read(MultiHeader, reader)
+        if header.done:
+            return tuple(found)
+        if header.type == OpCode.ERROR:
+            found.append(SubResponse(OpCode.ERROR, read(NumberResponse, reader).number, None))
+        elif header.type in MULTI_TYPES or header.type in MULTI_READ_TYPES:
+            kind = OpCode(header.type)
+            found.append(SubResponse(kind, 0, read(RESPONSES[kind], reader)))
+        else:
+            raise MessageError(f"an answer of type {header.type} does not belong here")
+
+
+def write_multi_response(out: bytearray, responses: Sequence[SubResponse]) -> bytearray:
+    for kind, error, body in responses:
+        if body is None:
+            write(out, MultiHeader(OpCode.ERROR, False, error), NumberResponse(error))
+        else:
+            write(out, MultiHeader(kind, False, 0), body)
+    return write(out, _MULTI_END)
+
+
+_MULTI_END = MultiHeader(-1, True, -1)

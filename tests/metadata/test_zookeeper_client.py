@@ -1,0 +1,120 @@
+"""The client by itself: where it connects to, and servers that do not keep to the protocol. What it does as a store is in tests/conformance."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jesenska.metadata.store import SessionState
+from jesenska.metadata.transactions import ConnectionLossError
+from jesenska.metadata.zookeeper import messages
+from jesenska.metadata.zookeeper.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.connect_string import ConnectString
+from jesenska.metadata.zookeeper.frames import Frames, framed
+from jesenska.metadata.zookeeper.messages import ConnectResponse, MessageError, ReplyHeader, Xid
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "chroot"),
+    [
+        ("a:1", (("a", 1),), ""),
+        ("a", (("a", 2181),), ""),
+        ("a:1, b ,[::1]:3/chroot/of/it", (("a", 1), ("b", 2181), ("::1", 3)), "/chroot/of/it"),
+        ("[::1]/", (("::1", 2181),), ""),
+    ],
+)
+def test_a_connect_string_is_servers_and_a_chroot(text: str, servers: tuple[tuple[str, int], ...], chroot: str) -> None:
+    assert ConnectString.parse(text) == ConnectString(servers, chroot)
+
+
+@pytest.mark.parametrize("text", ["", "/chroot", ":1/x", "a:0", "a:65536", "a:b", "a:1//x", "a:1/../x"])
+def test_what_is_no_connect_string_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\.$"):
+        ConnectString.parse(text)
+
+
+@given(payloads=st.lists(st.binary(max_size=100), max_size=10), cuts=st.lists(st.integers(1, 20), max_size=200))
+def test_frames_are_found_however_their_bytes_arrive(payloads: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(map(framed, payloads))
+    frames, found = Frames(100), []
+    while stream:
+        size = cuts.pop() if cuts else len(stream)
+        frames.feed(stream[:size])
+        stream = stream[size:]
+        while (frame := frames.next()) is not None:
+            found.append(frame)
+    assert found == payloads
+
+
+@pytest.mark.parametrize("length", [-1, 101, 2**31 - 1])
+def test_a_frames_length_is_limited(length: int) -> None:
+    frames = Frames(100)
+    frames.feed(length.to_bytes(4, "big", signed=True))
+    with pytest.raises(MessageError):
+        frames.next()
+
+
+@contextlib.asynccontextmanager
+async def strange_server(answer: bytes) -> AsyncIterator[int]:
+    """Takes every session, and answers the first request of each connection with these bytes."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+            writer.write(framed(messages.write(bytearray(), ConnectResponse(0, 4000, 7, bytes(16)))))
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+            writer.write(answer)
+            await reader.read()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        while pending := {task for task in tasks if not task.done()}:
+            await asyncio.wait(pending)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff",
+        framed(b""),
+        framed(b"abc"),
+        framed(messages.write(bytearray(), ReplyHeader(99, 1, 0))),
+        framed(messages.write(bytearray(), ReplyHeader(1, 1, 0)) + b"abc"),
+        framed(messages.write(bytearray(), ReplyHeader(Xid.NOTIFICATION, -1, 0)) + b"\x00"),
+        framed(messages.write(bytearray(), ReplyHeader(Xid.SET_WATCHES, 1, -5))),
+    ],
+)
+def test_an_answer_that_is_none_ends_the_connection_and_not_the_store(answer: bytes) -> None:
+    async def body() -> None:
+        async with asyncio.timeout(30), strange_server(answer) as port:
+            store = await ZooKeeperStore.connect(ConnectString((("127.0.0.1", port),)))
+            states: list[SessionState] = []
+            back = asyncio.Event()
+
+            def changed(state: SessionState) -> None:
+                states.append(state)
+                if state is SessionState.CONNECTED:
+                    back.set()
+
+            store.on_state(changed)
+            with pytest.raises(ConnectionLossError):
+                await store.get("/")
+            await back.wait()
+            assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+            await store.close()
+
+    asyncio.run(body())

@@ -1,0 +1,89 @@
+"""A real Apache ZooKeeper on loopback (the one of Apache Kafka 3.9.1's jars, 3.8.4), and its shell."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import threading
+from pathlib import Path
+
+from tests.peers.apache_kafka import TOOLS, free_port, java_command, wait_for_port
+
+RELEASE = "3.9.1"
+
+
+class ZooKeeper:
+    """Ends with the `with` block."""
+
+    def __init__(self, directory: Path, tick_ms: int = 200) -> None:
+        self._directory = directory
+        self._tick_ms = tick_ms
+        self.port = free_port()
+
+    def __enter__(self) -> ZooKeeper:
+        settings = self._directory / "zookeeper.properties"
+        settings.write_text(
+            f"dataDir={self._directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+            f"tickTime={self._tick_ms}\n4lw.commands.whitelist=*\n"
+        )
+        log = self._directory / "zookeeper.log"
+        with log.open("ab") as output:
+            command = java_command(RELEASE, TOOLS["zookeeper-server-start"][0], str(settings), heap="128m")
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        try:
+            wait_for_port(self.port, self._process, log)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Shell:
+    """ZooKeeper's shell while it runs; ends with the `with` block."""
+
+    def __init__(self, port: int) -> None:
+        command = java_command(RELEASE, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{port}", heap="128m", log_level="ERROR")
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.strip())
+
+    def say(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+
+    def hear(self, text: str, seconds: float = 30) -> None:
+        """Reads on to a line with that text; queue.Empty where none comes."""
+        while text not in self._lines.get(timeout=seconds):
+            pass
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._thread.join(30)
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+def shell(port: int, *commands: str) -> str:
+    """What ZooKeeper's own shell prints for some commands."""
+    command = java_command(RELEASE, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{port}", heap="128m", log_level="ERROR")
+    done = subprocess.run(command, input="".join(f"{line}\n" for line in (*commands, "quit")), text=True, capture_output=True, timeout=60, check=False)
+    return done.stdout + done.stderr
