@@ -75,7 +75,7 @@ async function read (kafka, topics) {
 }
 
 async function takePart (kafka, { group, topic }, leave) {
-  const consumer = kafka.consumer({ groupId: group, heartbeatInterval: 300 })
+  const consumer = kafka.consumer({ groupId: group, heartbeatInterval: 300, maxWaitTimeInMs: 200 })
   await consumer.connect()
   await consumer.subscribe({ topics: [topic], fromBeginning: true })
   // It commits by itself after each batch.
