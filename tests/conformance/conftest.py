@@ -23,15 +23,16 @@ RELEASES = ("3.9.1", "4.3.1")
 
 def need(*programs: str) -> None:
     """Skips, or fails in CI, unless every program is there."""
-    _refuse([name for name in programs if shutil.which(name) is None])
+    refuse([name for name in programs if shutil.which(name) is None])
 
 
 def need_modules(*modules: str) -> None:
     """The same for Python packages."""
-    _refuse([name for name in modules if importlib.util.find_spec(name) is None])
+    refuse([name for name in modules if importlib.util.find_spec(name) is None])
 
 
-def _refuse(missing: list[str]) -> None:
+def refuse(missing: list[str]) -> None:
+    """Skips, or fails in CI, if anything is missing."""
     if missing:
         sentence = f"{', '.join(missing)} not installed"
         if os.environ.get("JESENSKA_PEERS") == "required":

@@ -39,6 +39,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "kafka-topics": ("kafka.admin.TopicCommand", "org.apache.kafka.tools.TopicCommand"),
     "kafka-console-producer": ("kafka.tools.ConsoleProducer", "org.apache.kafka.tools.ConsoleProducer"),
     "kafka-console-consumer": ("kafka.tools.ConsoleConsumer", "org.apache.kafka.tools.consumer.ConsoleConsumer"),
+    "kafka-simple-consumer-shell": ("kafka.tools.SimpleConsumerShell",),
     "kafka-consumer-groups": ("kafka.admin.ConsumerGroupCommand", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
     "kafka-configs": ("kafka.admin.ConfigCommand",),
     "kafka-acls": ("kafka.admin.AclCommand", "org.apache.kafka.tools.AclCommand"),
