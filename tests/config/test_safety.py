@@ -6,7 +6,7 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.config.safety import StartRefused, refusals, refuse_unsafe
 
 REFUSED = [
-    ({"zookeeper.connect": "localhost:2181"}, "zookeeper.connect"),
+    ({"zookeeper.connect": "localhost:2181", "zookeeper.ssl.client.enable": "true"}, "zookeeper.ssl.client.enable"),
     ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl"),
     ({"listeners": "SSL://:9093"}, "listeners"),
     ({"listeners": "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093"}, "listeners"),
@@ -48,6 +48,7 @@ def test_what_would_not_be_served_as_it_was_meant_stops_the_start(settings: dict
         {},
         {"log.dirs": "a,b,c", "min.insync.replicas": "2", "broker.rack": "r"},
         {"zookeeper.connect": ""},
+        {"zookeeper.connect": "localhost:2181/jesenska"},
         {"authorizer.class.name": ""},
         {"zookeeper.connection.timeout.ms": "18000"},
         {"listeners": "IN://:9092", "listener.security.protocol.map": "IN:PLAINTEXT", "inter.broker.listener.name": "IN"},

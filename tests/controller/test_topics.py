@@ -25,6 +25,7 @@ from jesenska.base.errors import (
 )
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Listener
+from jesenska.controller.reading import load
 from jesenska.controller.topics import (
     NewTopic,
     TopicPlan,
@@ -36,7 +37,7 @@ from jesenska.controller.topics import (
     plan_deletion_end,
     plan_expansion,
 )
-from jesenska.controller.view import ClusterView, TopicView, load, view_of
+from jesenska.controller.view import ClusterView, TopicView, view_of
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.nodes import BrokerNode, PartitionStateNode, TopicNode, encode_config

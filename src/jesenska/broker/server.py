@@ -1,7 +1,7 @@
 """A broker: the order in which it starts and stops, and what handlers find in it.
 
-    start   listeners bound -> directories locked -> tree opened -> cluster id settled -> logs loaded and recovered -> registered in the tree
-            -> view of topics built -> connections accepted
+    start   listeners bound -> directories locked -> tree opened, here or on a ZooKeeper server -> cluster id settled -> registered in the tree, controller
+            -> logs loaded and recovered -> view of topics built -> connections accepted -> others' changes of the tree looked at
     stop    no new connections -> requests in work answered -> session closed -> logs synced, marked clean -> directories given up
 
 Binding first means that a taken port is told before anything is touched; clients that connect during recovery wait in the backlog.
@@ -32,21 +32,23 @@ from jesenska.broker.effective import directory_settings_of, rules_at
 from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
 from jesenska.broker.loop_lag import LoopLag
+from jesenska.broker.membership import Membership
 from jesenska.broker.pool import Pool
 from jesenska.broker.topics import Topics
+from jesenska.broker.tree_changes import TreeChanges
+from jesenska.broker.tree_home import TreeHome, open_home
 from jesenska.broker.waiting import WaitingRoom
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Listener as ConfiguredListener
 from jesenska.config.listeners import listeners_of
-from jesenska.controller.view import view_of
 from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import FileLayer, raise_open_file_limit
 from jesenska.log.log_directories import Known, LoadProgress, LogDirectories
-from jesenska.metadata.embedded import EmbeddedTree
-from jesenska.metadata.journal import METADATA_FILE, JournalError
+from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerNode as RegisteredBroker
+from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.producer_ids import ProducerIds
-from jesenska.metadata.registration import BrokerIdTaken, become_controller, ensure_cluster_id, ensure_paths, next_broker_id, register_broker
+from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, next_broker_id
 from jesenska.metadata.store import Store
 from jesenska.metadata.transactions import TreeError
 from jesenska.net.listener import Listener
@@ -78,7 +80,9 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._listeners_config = listeners_of(config)
         self._listeners: list[Listener] = []
-        self._tree: EmbeddedTree | None = None
+        self._home: TreeHome | None = None
+        self._membership: Membership
+        self._tree_changes: TreeChanges | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._writers: list[ThreadPoolExecutor] = []
         self._flushers: list[ThreadPoolExecutor] = []
@@ -108,9 +112,10 @@ class Broker:
         recoveries."""
         try:
             await self._start(on_progress)
-        except (TreeError, JournalError) as error:
+        except (TreeError, JournalError, NodeFormatError) as error:
             told = error.reason if isinstance(error, TreeError) and error.reason else str(error)
-            raise JesenskaError(f"The metadata in {self._log_dirs()[0]} cannot be written or read: {told}") from error
+            where = self.config.string("zookeeper.connect") or self._log_dirs()[0]
+            raise JesenskaError(f"The metadata in {where} cannot be written or read: {told}") from error
 
     async def _start(self, on_progress: Callable[[str], None] | None) -> None:
         open_segments_max = raise_open_file_limit()
@@ -127,8 +132,8 @@ class Broker:
         )
         found = self.directories.lock()
         self._locked = True
-        self._tree = await EmbeddedTree.open(paths[0] / METADATA_FILE, self.clock)
-        self.store = store = await self._tree.session()
+        self._home = home = await open_home(self.config, paths[0], self.clock)
+        self.store = store = home.store
         await ensure_paths(store)
         found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)
         cluster_id = await ensure_cluster_id(store, found_id or uuid_to_text(random_uuid()))
@@ -138,13 +143,10 @@ class Broker:
         self.directories.claim(cluster_id, self.broker_id)
         self.view.cluster_id = cluster_id
         endpoints = self._endpoints()
-        now_ms = self.clock.now_ms()
-        try:
-            await register_broker(store, self.broker_id, RegisteredBroker(endpoints, now_ms, self.config.string("broker.rack")))
-        except BrokerIdTaken as error:
-            raise JesenskaError(str(error)) from error
-        await become_controller(store, self.broker_id, now_ms)
-        self.topics = Topics(self, store, view_of(self._tree.tree))
+        node = RegisteredBroker(endpoints, self.clock.now_ms(), self.config.string("broker.rack"))
+        self._membership = Membership(store, self.broker_id, node, self.clock, home.session_timeout_ms)
+        await self._membership.join(on_progress)
+        self.topics = Topics(self, store, await home.facts(), home.change_max_bytes)
         self.reconfigure(self.topics.with_dynamic(self.config))
         await self._load_logs(await self.topics.known(), on_progress)
         await self.topics.take_over(clean=self.directories.was_clean)
@@ -155,11 +157,22 @@ class Broker:
         )
         self.view.controller_id = self.broker_id
         self.producer_ids = ProducerIds(store, self.broker_id)
+        if home.is_shared:
+            home.on_renewed(self._renewed)
+            self._tree_changes = TreeChanges(self, store, self.topics, self._membership)
+            await home.serve()
+            self._tree_changes.start()
         for listener in self._listeners:
             listener.start()
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
+
+    async def _renewed(self) -> None:
+        """The session in the tree is another: the broker's place is taken again (what others wrote meanwhile is looked at once it is)."""
+        await self._membership.renew()
+        async with self.topics.changing():
+            self.topics.controller_since(self._membership.epoch, self._membership.epoch_version)
 
     def _bind(self) -> None:
         backlog = self.config.integer("socket.listen.backlog.size")
@@ -269,6 +282,8 @@ class Broker:
             self.loop_lag.close()
             self._ticking.cancel()
             await asyncio.wait({self._ticking})
+        if self._tree_changes is not None:
+            await self._tree_changes.close()
         self.waiting.close()
         if self._ticking is not None:
             await self.groups.close()
@@ -284,8 +299,8 @@ class Broker:
             for executor in executors:
                 await self._loop.run_in_executor(None, executor.shutdown)
             await asyncio.sleep(0)
-        if self._tree is not None:
-            await self._tree.close()
+        if self._home is not None:
+            await self._home.close()
         if self._locked:
             await self._loop.run_in_executor(None, self._close_directories)
 

@@ -3,6 +3,7 @@
     create    plan (controller.topics) -> tree -> logs made -> view: a topic is visible everywhere before the answer leaves
     delete    mark in the tree -> view -> logs renamed -> everything about it goes from the tree
     settings  plan (controller.config_changes) -> tree -> view and logs
+    adopt     what somebody else wrote in the tree (`tree_changes`) -> what is missing of it -> view and logs
     start     tree -> settings of each partition for the log directories -> logs loaded -> view, leader epochs raised after a crash
 
 After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a directory whose topic is not in
@@ -36,19 +37,20 @@ from jesenska.controller.config_changes import (
 from jesenska.controller.topics import (
     NewTopic,
     TopicPlan,
+    epoch_check,
     forget_topic,
     plan_creation,
     plan_deletion,
     plan_deletion_end,
     plan_expansion,
 )
-from jesenska.controller.view import ClusterView, PartitionView, TopicView
+from jesenska.controller.view import ClusterView, ConfigView, PartitionView, TopicView
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import Known
 from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata import nodes, paths
-from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import Create, MultiError, Operation, Result, SetData, TreeError
+from jesenska.metadata.store import Store, multi_in_pieces
+from jesenska.metadata.transactions import Create, MultiError, NoNodeError, Operation, Result, SetData, TreeError
 from jesenska.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -68,9 +70,10 @@ _SLICE_SECONDS = 0.005
 class Topics:
     """The mover of topics and settings. `facts` is what the tree holds, kept up to date by the plans that are done."""
 
-    def __init__(self, broker: Broker, store: Store, facts: ClusterView) -> None:
+    def __init__(self, broker: Broker, store: Store, facts: ClusterView, change_max_bytes: int | None = None) -> None:
         self._broker = broker
         self._store = store
+        self._change_max_bytes = change_max_bytes
         self.facts = facts
         self._one_at_a_time = asyncio.Lock()
         self._told = ToldChanges()
@@ -107,33 +110,46 @@ class Topics:
         for child in (await self._store.children(paths.CONFIG_CHANGES))[0]:
             self._told.add(f"{paths.CONFIG_CHANGES}/{child}", self._broker.clock.now_ms())
         for name in [name for name, topic in self.facts.topics.items() if topic.deleting]:
-            await self._end_deletion(name)
-        broker_id, epoch = self._broker.broker_id, self.facts.controller_epoch
+            await self.end_deletion(name)
         operations: list[Operation] = []
         for name, topic in self.facts.topics.items():
-            partitions = dict(topic.partitions)
-            for number, replicas in topic.node.replicas.items():
-                held = partitions.get(number)
-                leads = broker_id in replicas
-                if held is None:
-                    await self._make_parents(name, number)
-                    state = nodes.PartitionStateNode(broker_id if leads else -1, 0, (broker_id,) if leads else replicas, epoch)
-                    operations.append(Create(paths.partition_state(name, number), state.encode()))
-                    partitions[number] = PartitionView(state)
-                elif leads and (not clean or held.state.leader != broker_id):
-                    state = nodes.PartitionStateNode(broker_id, held.state.leader_epoch + 1, (broker_id,), epoch)
-                    operations.append(SetData(paths.partition_state(name, number), state.encode(), held.version))
-                    partitions[number] = PartitionView(state, held.version + 1)
+            partitions, changes = await self._led(topic, clean=clean)
+            operations += changes
             self.facts.topics[name] = TopicView(name, topic.node, topic.version, partitions)
         for start in range(0, len(operations), _OPERATIONS_AT_ONCE):
             await self._store.multi(operations[start : start + _OPERATIONS_AT_ONCE])
         for name in self.facts.topics:
             self._show(name)
 
-    async def _make_parents(self, name: str, number: int) -> None:
-        for path in (paths.partitions(name), paths.partition(name, number)):
-            if await self._store.exists(path) is None:
-                await self._store.create(path)
+    async def _led(self, topic: TopicView, *, clean: bool) -> tuple[dict[int, PartitionView], list[Operation]]:
+        """A topic's partitions once this broker leads all that it has a replica of, and the changes that make it so."""
+        name, partitions = topic.name, dict(topic.partitions)
+        broker_id, epoch = self._broker.broker_id, self.facts.controller_epoch
+        operations = await self._parents(name, [number for number in topic.node.replicas if number not in partitions])
+        for number, replicas in topic.node.replicas.items():
+            held = partitions.get(number)
+            leads = broker_id in replicas
+            if held is None:
+                state = nodes.PartitionStateNode(broker_id if leads else -1, 0, (broker_id,) if leads else replicas, epoch)
+                operations.append(Create(paths.partition_state(name, number), state.encode()))
+                partitions[number] = PartitionView(state)
+            elif leads and (not clean or held.state.leader != broker_id):
+                state = nodes.PartitionStateNode(broker_id, held.state.leader_epoch + 1, (broker_id,), epoch)
+                operations.append(SetData(paths.partition_state(name, number), state.encode(), held.version))
+                partitions[number] = PartitionView(state, held.version + 1)
+        return partitions, operations
+
+    async def _parents(self, name: str, numbers: Sequence[int]) -> list[Operation]:
+        """Makes the nodes above the states of partitions, where they are missing."""
+        if not numbers:
+            return []
+        operations: list[Operation] = []
+        try:
+            there = set((await self._store.children(paths.partitions(name)))[0])
+        except NoNodeError:
+            there = set()
+            operations.append(Create(paths.partitions(name)))
+        return operations + [Create(paths.partition(name, number)) for number in numbers if str(number) not in there]
 
     # --- the view -----------------------------------------------------------------------------------------------------------------------
 
@@ -217,7 +233,7 @@ class Topics:
         if not operations:
             return ()
         try:
-            return await self._store.multi(operations)
+            return await multi_in_pieces(self._store, operations, self._change_max_bytes)
         except TreeError as error:
             logger.error("the metadata could not be changed: %s", error)
             raise KafkaStorageError(f"The metadata could not be changed: {error}") from error
@@ -254,17 +270,14 @@ class Topics:
         async with self._one_at_a_time:
             operations = plan_deletion(self.facts, name, self._broker.config)
             await self._do(operations)
-            topic = self.facts.topics[name]
-            self.facts.topics[name] = TopicView(name, topic.node, topic.version, topic.partitions, deleting=True)
-            await self._end_deletion(name)
+            await self.end_deletion(name)
             self._broker.groups.topic_deleted(name)
 
-    async def _end_deletion(self, name: str) -> None:
-        removed = self._broker.view.remove(name)
-        for partition in removed.partitions if removed is not None else ():
-            # Requests that wait on it are told to look for its leader elsewhere, and find that there is none.
-            partition.leader, partition.log = -1, None
-            partition.changed()
+    async def end_deletion(self, name: str) -> None:
+        """What a mark in /admin/delete_topics asks for."""
+        topic = self.facts.topics[name]
+        self.facts.topics[name] = TopicView(name, topic.node, topic.version, topic.partitions, deleting=True)
+        self._hide(name)
         slices = self._slices()
         for number in self.facts.topics[name].node.replicas:
             await slices()
@@ -274,7 +287,6 @@ class Topics:
             except OSError as error:
                 logger.error("%s could not be renamed for deletion: %s; it is tried again at the next start", topic_partition, error)
                 raise KafkaStorageError(f"{topic_partition} could not be deleted: {error.strerror}") from error
-            self._broker.waiting.notify(topic_partition)
         try:
             # Before the tree forgets the topic: else a crash of the machine could leave directories that nobody knows.
             await asyncio.get_running_loop().run_in_executor(self._broker.pool.executor, self._broker.directories.sync_names)
@@ -282,6 +294,62 @@ class Topics:
             logger.error("the names of deleted partitions could not be synced: %s", error)
         await self._do(plan_deletion_end(self.facts, name))
         forget_topic(self.facts, name)
+
+    def _hide(self, name: str) -> None:
+        """Takes a topic out of the view."""
+        removed = self._broker.view.remove(name)
+        for partition in removed.partitions if removed is not None else ():
+            # Requests that wait on it are told to look for its leader elsewhere, and find that there is none.
+            partition.leader, partition.log = -1, None
+            partition.changed()
+            self._broker.waiting.notify(partition.topic_partition)
+
+    # --- what others wrote (the caller has `changing`) -----------------------------------------------------------------------------------
+
+    def changing(self) -> asyncio.Lock:
+        """To be held while something is read from the tree and acted on."""
+        return self._one_at_a_time
+
+    async def adopt(self, written: TopicView) -> None:
+        """A topic as somebody else wrote it: new, with more partitions, or with other replicas. It gets what it lacks: an id, states, logs."""
+        name, node, version = written.name, written.node, written.version
+        known = self.facts.topics.get(name)
+        if node.topic_id is None:
+            topic_id = known.topic_id if known is not None else None
+            node = nodes.TopicNode(node.replicas, topic_id or random_uuid(), node.adding, node.removing)
+            version = (await self._store.set(paths.topic(name), node.encode(), version)).version
+        partitions, operations = await self._led(TopicView(name, node, version, written.partitions), clean=True)
+        if operations:
+            await self._do((*epoch_check(self.facts), *operations))
+        self.facts.topics[name] = TopicView(name, node, version, partitions)
+        topic = self._show(name, await self._new_logs(name))
+        for partition in topic.partitions:
+            partition.replicas = tuple(node.replicas[partition.topic_partition.partition])
+        logger.info("topic %s was written in the tree: it has %d partitions", name, len(topic.partitions))
+
+    async def vanished(self, name: str) -> None:
+        """A topic's node was taken away, not by a deletion: its data stay where they are."""
+        logger.error("topic %s was taken away from the tree: clients do not see it any more, its data stay in the log directories", name)
+        self._hide(name)
+        forget_topic(self.facts, name)
+
+    def settings_written(self, entity: str, found: ConfigView) -> None:
+        """Somebody changed the settings of `topics/<name>` or `brokers/<id>`."""
+        self.facts.configs[entity] = found
+        kind, _, name = entity.partition("/")
+        if kind == "topics" and name in self._broker.view.topics:
+            for setting, refusal in self._show(name).config.refused:
+                logger.error("topic %s: %s in the tree has no effect: %s", name, setting, refusal)
+        elif kind == "brokers" and name in (paths.DEFAULT_ENTITY, str(self._broker.broker_id)):
+            self._reconfigured()
+
+    def told(self, path: str) -> None:
+        """Somebody left a node under /config/changes: it is taken away with the old ones."""
+        self._told.add(path, self._broker.clock.now_ms())
+
+    def controller_since(self, epoch: int, version: int) -> None:
+        """This broker is controller of another epoch."""
+        self.facts.controller_epoch, self.facts.controller_epoch_version = epoch, version
 
     # --- settings -----------------------------------------------------------------------------------------------------------------------
 
@@ -318,9 +386,12 @@ class Topics:
             )
             if not validate_only:
                 await self._done(plan)
-                self._broker.reconfigure(self.with_dynamic(config))
-                for name in list(self._broker.view.topics):
-                    self._show(name)
+                self._reconfigured()
+
+    def _reconfigured(self) -> None:
+        self._broker.reconfigure(self.with_dynamic(self._broker.config))
+        for name in list(self._broker.view.topics):
+            self._show(name)
 
     def with_dynamic(self, config: BrokerConfig) -> BrokerConfig:
         """The broker's settings with what the tree says of it."""

@@ -35,14 +35,13 @@ def refusals(config: BrokerConfig) -> Iterator[StartRefused]:
 
 
 def _zookeeper(config: BrokerConfig) -> Iterator[StartRefused]:
-    if config.string("zookeeper.connect"):
-        yield StartRefused(
-            "zookeeper.connect",
-            "zookeeper.connect asks for a ZooKeeper ensemble, which jesenska cannot join yet: leave the setting out to keep the metadata in the broker.",
-        )
-    for name in ("zookeeper.set.acl", "zookeeper.metadata.migration.enable"):
+    for name, what in (
+        ("zookeeper.set.acl", "protecting nodes by ACLs"),
+        ("zookeeper.metadata.migration.enable", "moving metadata to KRaft"),
+        ("zookeeper.ssl.client.enable", "TLS to ZooKeeper"),
+    ):
         if config.boolean(name):
-            yield StartRefused(name, f"{name}=true needs a ZooKeeper ensemble, which jesenska cannot join yet: leave the setting out.")
+            yield StartRefused(name, f"{name}=true asks for {what}, which is not built yet: leave the setting out.")
 
 
 def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:

@@ -10,7 +10,6 @@ brokers and refused for topics, as Kafka does."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -35,17 +34,21 @@ class ToldChanges:
     """The nodes under /config/changes, oldest first. Each change of settings leaves one; they go when they are old, with a later change."""
 
     def __init__(self) -> None:
-        self._nodes: deque[tuple[int, str]] = deque()
+        self._nodes: dict[str, int] = {}  # when it was heard of
 
     def add(self, path: str, now_ms: int) -> None:
-        self._nodes.append((now_ms, path))
+        self._nodes.setdefault(path, now_ms)
 
     def due(self, now_ms: int) -> tuple[Operation, ...]:
         """What takes the old ones away; they are forgotten here."""
-        found: list[Operation] = []
-        while self._nodes and self._nodes[0][0] <= now_ms - TOLD_FOR_MS:
-            found.append(Delete(self._nodes.popleft()[1]))
-        return tuple(found)
+        old: list[str] = []
+        for path, heard_ms in self._nodes.items():
+            if heard_ms > now_ms - TOLD_FOR_MS:
+                break
+            old.append(path)
+        for path in old:
+            del self._nodes[path]
+        return tuple(Delete(path) for path in old)
 
 
 class OpType(IntEnum):

@@ -1,6 +1,6 @@
 """What the controller knows of the cluster: the tree's facts about topics and brokers, as values.
 
-A view is built from the tree at the start (`view_of` in this process, `load` through a store) and kept up to date by whoever executes plans, who
+A view is built from the tree at the start (`view_of` in this process, `reading.load` through a store) and kept up to date by whoever executes plans, who
 knows what they change, or by reading again what a watch has said. Versions are those of the nodes: plans use them to say "only if it is still so"."""
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from jesenska.controller.assignment import BrokerPlace
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import BrokerNode, PartitionStateNode, TopicNode, decode_config, decode_controller_epoch
-from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import NoNodeError
 from jesenska.metadata.tree import Tree
 
 
@@ -98,58 +96,7 @@ def view_of(tree: Tree) -> ClusterView:
     return view
 
 
-async def load(store: Store) -> ClusterView:
-    """The view through any store, one node at a time; a node that goes away meanwhile is left out."""
-    view = ClusterView()
-    deleting = set(await _children(store, paths.DELETE_TOPICS))
-    for name in await _children(store, paths.TOPICS):
-        topic = await load_topic(store, name, deleting=name in deleting)
-        if topic is not None:
-            view.topics[name] = topic
-    for name in await _children(store, paths.BROKER_IDS):
-        found = await _get(store, f"{paths.BROKER_IDS}/{name}")
-        if found is not None:
-            view.brokers[int(name)] = BrokerNode.decode(found[0])
-    for kind in ("topics", "brokers"):
-        for name in await _children(store, f"{paths.CONFIG}/{kind}"):
-            found = await _get(store, paths.config(kind, name))
-            if found is not None:
-                view.configs[f"{kind}/{name}"] = ConfigView(decode_config(found[0]), found[1])
-    epoch = await _get(store, paths.CONTROLLER_EPOCH)
-    if epoch is not None:
-        view.controller_epoch, view.controller_epoch_version = decode_controller_epoch(epoch[0]), epoch[1]
-    return view
-
-
-async def load_topic(store: Store, name: str, *, deleting: bool = False) -> TopicView | None:
-    """One topic through any store; None where it is gone."""
-    found = await _get(store, paths.topic(name))
-    if found is None:
-        return None
-    partitions: dict[int, PartitionView] = {}
-    for number in await _children(store, paths.partitions(name)):
-        state = await _get(store, paths.partition_state(name, int(number)))
-        if state is not None:
-            partitions[int(number)] = PartitionView(PartitionStateNode.decode(state[0]), state[1])
-    return TopicView(name, TopicNode.decode(found[0]), found[1], partitions, deleting)
-
-
 def _state_of(path: str) -> Iterator[tuple[str, int]]:
     parts = path.split("/")
     if len(parts) == 7 and parts[1:3] == ["brokers", "topics"] and parts[4] == "partitions" and parts[6] == "state":
         yield parts[3], int(parts[5])
-
-
-async def _children(store: Store, path: str) -> list[str]:
-    try:
-        return (await store.children(path))[0]
-    except NoNodeError:
-        return []
-
-
-async def _get(store: Store, path: str) -> tuple[bytes, int] | None:
-    try:
-        data, stat = await store.get(path)
-    except NoNodeError:
-        return None
-    return data, stat.version

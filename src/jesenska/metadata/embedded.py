@@ -342,7 +342,9 @@ class EmbeddedStore:
 
         return await self._read(read)
 
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL) -> Result:
+    async def create(
+        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
+    ) -> Result:
         return (await self._change((Create(path, data, ephemeral, sequential, acl),)))[0]
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:

@@ -198,6 +198,12 @@ def encode_config_change(entity_path: str) -> bytes:
 
 
 def decode_config_change(data: bytes) -> str:
+    """The part behind /config/ of what changed. Releases before 0.9 write only a topic's name, as a JSON text."""
+    if data[:1] == b'"':
+        try:
+            return f"topics/{json.loads(data)}"
+        except ValueError as error:
+            raise NodeFormatError("the node does not hold JSON") from error
     value = _load(data)
     if _int(value, "version") == 1:
         return f"{_str(value, 'entity_type')}/{_str(value, 'entity_name')}"

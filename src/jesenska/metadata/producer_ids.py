@@ -65,7 +65,7 @@ class ProducerIds:
             data, stat = await self._store.get(paths.PRODUCER_ID_BLOCK)
         except NoNodeError:
             try:
-                await self._store.create(paths.PRODUCER_ID_BLOCK)
+                await self._store.create(paths.PRODUCER_ID_BLOCK, None)
             except NodeExistsError:
                 pass
             return None

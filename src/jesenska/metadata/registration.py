@@ -34,7 +34,7 @@ async def ensure_paths(store: Store) -> None:
     for path in paths.PERSISTENT_PATHS:
         if await store.exists(path) is None:
             try:
-                await store.create(path)
+                await store.create(path, None)  # null, as Kafka: its brokers tell that from no bytes
             except NodeExistsError:
                 pass  # another broker was faster
     if await store.exists(paths.FEATURE) is None:

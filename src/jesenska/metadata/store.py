@@ -16,9 +16,10 @@ hears its event before an answer that shows the change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
 from typing import Protocol
 
 from jesenska.metadata.transactions import (
@@ -39,6 +40,8 @@ from jesenska.metadata.transactions import (
 from jesenska.metadata.watches import WatchEvent
 
 WatchCallback = Callable[[WatchEvent], None]
+#: Bytes of one operation in a request, beside its path and data: headers, the open ACL, flags.
+_OPERATION_BYTES = 64
 
 
 class SessionState(Enum):
@@ -79,7 +82,9 @@ class Store(Protocol):
         """Names of the children, in order; NoNodeError. `watch` hears once of the next child made or deleted."""
         ...
 
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL) -> Result:
+    async def create(
+        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
+    ) -> Result:
         """The full path and the stat; NodeExistsError, NoNodeError where the parent is missing."""
         ...
 
@@ -102,6 +107,34 @@ class Store(Protocol):
     async def close(self) -> None:
         """Ends the session: its ephemeral nodes go."""
         ...
+
+
+async def multi_in_pieces(store: Store, operations: Sequence[Operation], max_bytes: int | None) -> tuple[Result, ...]:
+    """All of them in one multi where they are not larger than that; else in pieces, in their order, the checks that they begin with in each of them.
+
+    Nothing is cut between an operation and one on its parent behind it (a node and the one it is in go together). What an error leaves is a beginning."""
+    if max_bytes is None:
+        return await store.multi(operations)
+    checks = tuple(takewhile(lambda operation: isinstance(operation, Check), operations))
+    results: list[Result] = []
+    for number, piece in enumerate(_pieces(operations[len(checks) :], max_bytes)):
+        answers = await store.multi((*checks, *piece))
+        results += answers if number == 0 else answers[len(checks) :]
+    return tuple(results)
+
+
+def _pieces(operations: Sequence[Operation], max_bytes: int) -> Iterator[list[Operation]]:
+    piece: list[Operation] = []
+    size = 0
+    for operation in operations:
+        own = _OPERATION_BYTES + len(operation.path) + len(getattr(operation, "data", None) or b"")
+        if piece and size + own > max_bytes and not piece[-1].path.startswith(operation.path + "/"):
+            yield piece
+            piece, size = [], 0
+        piece.append(operation)
+        size += own
+    if piece:
+        yield piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +177,9 @@ class ChrootStore:
     async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
         return await self._store.children(self._inside(path), self._watch(watch))
 
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL) -> Result:
+    async def create(
+        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
+    ) -> Result:
         result = await self._store.create(self._inside(path), data, ephemeral=ephemeral, sequential=sequential, acl=acl)
         return Result(self._outside(result.path), result.stat)
 

@@ -3,21 +3,27 @@
     3      a producer may name the id and epoch that it had (KIP-360); without transactions it gets a new id all the same, as in Kafka
     4, 5   new error codes for transactions
 
-Ids come in blocks of 1000 that are claimed in the tree, so none is ever handed out twice, whatever crashes.
+Ids come in blocks of 1000 that are claimed in the tree, so none is ever handed out twice, whatever crashes. While the tree is out of reach and the last block
+used up, producers are told to try again (COORDINATOR_LOAD_IN_PROGRESS, as Kafka's brokers do whose controller does not answer).
 
 Left out: transactional ids (INVALID_REQUEST).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.errors import ErrorCode
 from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.metadata.producer_ids import ProducerIdsExhausted
+from jesenska.metadata.transactions import TreeError
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
+
+logger = logging.getLogger(__name__)
 
 
 @handles(InitProducerIdRequest, 0, 5)
@@ -32,6 +38,8 @@ def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> 
 async def _new_id(broker: Broker) -> InitProducerIdResponse:
     try:
         producer_id = await broker.producer_ids.new()
-    except KafkaError as error:
-        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
+    except (TreeError, ProducerIdsExhausted) as error:
+        logger.warning("a producer gets no id: %s", error)
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(error, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

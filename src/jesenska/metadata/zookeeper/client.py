@@ -260,7 +260,9 @@ class ZooKeeperStore:
         check_path(path)
         return await self._ask(OpCode.GET_CHILDREN2, path, WatchableRequest(path, watch is not None), decode)
 
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL) -> Result:
+    async def create(
+        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
+    ) -> Result:
         kind, body = _sub_request(Create(path, data, ephemeral, sequential, acl))
         return await self._ask(kind, path, body, lambda code, reader: _result(kind, path, code, reader))
 

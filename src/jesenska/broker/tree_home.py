@@ -1,0 +1,186 @@
+"""Where a broker's tree lives: in its own process (`EmbeddedHome`), or on a ZooKeeper server, one of ours or a real one (`ZooKeeperHome`).
+
+A home opens the broker's store, reads the facts from it, and says whether others can write in the tree beside the broker: then the broker looks at what they
+write (`tree_changes`). The embedded tree answers ZooKeeper's protocol where `jesenska.zookeeper.listener` says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+from jesenska.base.clock import Clock
+from jesenska.base.errors import JesenskaError
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller import reading
+from jesenska.controller.view import ClusterView, view_of
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.journal import METADATA_FILE
+from jesenska.metadata.renewed import RenewedStore
+from jesenska.metadata.store import ChrootStore, Store
+from jesenska.metadata.transactions import ConnectionLossError, NodeExistsError, TreeError
+from jesenska.metadata.zookeeper.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.connect_string import ConnectString
+from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+
+logger = logging.getLogger(__name__)
+
+
+class TreeHome(Protocol):
+    """Opened by `open_home`."""
+
+    #: One session after the other: see `on_renewed`.
+    store: Store
+    #: Whether somebody else can write in the tree.
+    is_shared: bool
+    #: How long the tree keeps the place of a broker that has died.
+    session_timeout_ms: int
+    #: The largest change that it takes in one piece; None: it has no limit of that kind.
+    change_max_bytes: int | None
+
+    async def facts(self) -> ClusterView:
+        """What the tree says of the cluster now."""
+        ...
+
+    async def serve(self) -> None:
+        """Lets others in, once the broker has its place."""
+        ...
+
+    def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
+        """What is to be done when the broker has got another session."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the session: what the broker had in the tree for as long as it was up is gone."""
+        ...
+
+
+async def open_home(config: BrokerConfig, log_dir: Path, clock: Clock) -> TreeHome:
+    """The home that the settings name; TreeError, JournalError, or JesenskaError with one sentence where it cannot be had."""
+    servers = (config.string("zookeeper.connect") or "").strip()
+    if servers:
+        return await ZooKeeperHome.open(servers, config)
+    return await EmbeddedHome.open(log_dir / METADATA_FILE, config, clock)
+
+
+class EmbeddedHome:
+    """The tree in this process, in a file of the first log directory."""
+
+    change_max_bytes: int | None = None
+    session_timeout_ms = 0
+
+    def __init__(self, tree: EmbeddedTree, store: Store, clock: Clock, listener: tuple[str, int] | None) -> None:
+        self._tree = tree
+        self._clock = clock
+        self._listener = listener
+        self.store = store
+        self.is_shared = listener is not None
+        self.server: ZooKeeperServer | None = None
+
+    @staticmethod
+    async def open(path: Path, config: BrokerConfig, clock: Clock) -> EmbeddedHome:
+        listener = _address(config.string("jesenska.zookeeper.listener"))
+        tree = await EmbeddedTree.open(path, clock, served=listener is not None)
+        try:
+            return EmbeddedHome(tree, await tree.session(), clock, listener)
+        except BaseException:
+            await tree.close()
+            raise
+
+    async def facts(self) -> ClusterView:
+        return view_of(self._tree.tree)
+
+    async def serve(self) -> None:
+        if self._listener is None:
+            return
+        server = ZooKeeperServer(self._tree, self._clock, ServerConfig())
+        await server.start(*self._listener)
+        self.server = server
+        logger.info("ZooKeeper's clients are served at %s:%d", server.host or "*", server.port)
+
+    def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A session of this process lasts as long as the process."""
+
+    async def close(self) -> None:
+        if self.server is not None:
+            await self.server.stop()
+        await self._tree.close()
+
+
+class ZooKeeperHome:
+    """The tree on a server. `zookeeper.connect` may end in a path: the broker's tree is then below it (the path is made where it is missing)."""
+
+    is_shared = True
+    #: ZooKeeper takes a megabyte in one request (jute.maxbuffer).
+    change_max_bytes: int | None = 512 * 1024
+
+    def __init__(self, store: RenewedStore, session_timeout_ms: int, at_once: int) -> None:
+        self._renewed = store
+        self._at_once = at_once
+        self.store: Store = store
+        self.session_timeout_ms = session_timeout_ms
+
+    @staticmethod
+    async def open(servers: str, config: BrokerConfig) -> ZooKeeperHome:
+        try:
+            where = ConnectString.parse(servers)
+        except ValueError as error:
+            raise JesenskaError(f"zookeeper.connect={servers} is not understood: {error}") from error
+        session_ms = config.integer("zookeeper.session.timeout.ms")
+        connect_ms = config.value("zookeeper.connection.timeout.ms")
+
+        async def connect() -> Store:
+            store = await ZooKeeperStore.connect(
+                where, session_timeout_ms=session_ms, connect_timeout_ms=connect_ms if isinstance(connect_ms, int) else session_ms
+            )
+            if not where.chroot:
+                return store
+            try:
+                await _make(store, where.chroot)
+            except BaseException:
+                await store.close()
+                raise
+            return ChrootStore(store, where.chroot)
+
+        try:
+            store = await RenewedStore.open(connect)
+        except ConnectionLossError as error:
+            raise JesenskaError(f"There is no ZooKeeper at {servers}: start it, or correct zookeeper.connect.") from error
+        except TreeError as error:
+            raise JesenskaError(f"The ZooKeeper at {servers} refuses this broker: {error}") from error
+        return ZooKeeperHome(store, session_ms, config.integer("zookeeper.max.in.flight.requests"))
+
+    async def facts(self) -> ClusterView:
+        return await reading.load(self.store, at_once=self._at_once)
+
+    async def serve(self) -> None:
+        """Others are there already."""
+
+    def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._renewed.on_renewed(work)
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+async def _make(store: Store, path: str) -> None:
+    """The node and those above it, where they are missing."""
+    steps = path.split("/")
+    for depth in range(2, len(steps) + 1):
+        above = "/".join(steps[:depth])
+        if await store.exists(above) is None:
+            try:
+                await store.create(above)
+            except NodeExistsError:
+                pass  # another broker was faster
+
+
+def _address(text: str | None) -> tuple[str, int] | None:
+    """`host:port`, an empty host for every address; None where nothing is set."""
+    if not text or not text.strip():
+        return None
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise JesenskaError(f"jesenska.zookeeper.listener={text} is no address: write host:port, such as 127.0.0.1:2181.")
+    return host.removeprefix("[").removesuffix("]"), int(port)

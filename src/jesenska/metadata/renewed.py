@@ -1,0 +1,122 @@
+"""A store that outlives its sessions: when one expires, the next is opened, and the owner takes its place in the tree again.
+
+    session -- EXPIRED --> connect, again and again, until there is a new one --> `on_renewed` --> session
+
+What is asked for in between is refused with SessionExpiredError. Ephemeral nodes and watches of the old session are gone: `on_renewed` makes them anew. Where
+that cannot be done (the connection ends, somebody else has the place), it is called again after a pause."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from jesenska.metadata.store import SessionState, StateCallback, Store, WatchCallback
+from jesenska.metadata.transactions import ANY_VERSION, OPEN_ACL, Acl, MultiError, Operation, Result, Stat, TreeError
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_SECONDS = 1.0
+
+Connect = Callable[[], Awaitable[Store]]
+Renewed = Callable[[], Awaitable[None]]
+
+
+class RenewedStore:
+    """The session that there is now; made by `open`."""
+
+    def __init__(self, connect: Connect, first: Store) -> None:
+        self._connect = connect
+        self._store = first
+        self._renewing: asyncio.Task[None] | None = None
+        self._state_callbacks: list[StateCallback] = []
+        self._on_renewed: Renewed | None = None
+        self._closed = False
+        first.on_state(self._entered)
+
+    @staticmethod
+    async def open(connect: Connect) -> RenewedStore:
+        """With a first session; what `connect` raises where there is none."""
+        return RenewedStore(connect, await connect())
+
+    def on_renewed(self, work: Renewed) -> None:
+        """What is to be done with each later session before it is one like the one before."""
+        self._on_renewed = work
+
+    @property
+    def session_id(self) -> int:
+        return self._store.session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._store.state
+
+    def on_state(self, callback: StateCallback) -> None:
+        """Calls back with every later state; CONNECTED after EXPIRED once the new session has been taken up."""
+        self._state_callbacks.append(callback)
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
+        return await self._store.get(path, watch)
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        return await self._store.exists(path, watch)
+
+    async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
+        return await self._store.children(path, watch)
+
+    async def create(
+        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
+    ) -> Result:
+        return await self._store.create(path, data, ephemeral=ephemeral, sequential=sequential, acl=acl)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        return await self._store.set(path, data, version)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._store.delete(path, version)
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
+        return await self._store.multi(operations)
+
+    async def sync(self, path: str = "/") -> None:
+        await self._store.sync(path)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._renewing is not None:
+            self._renewing.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._renewing
+        await self._store.close()
+
+    def _entered(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED and not self._closed and self._renewing is None:
+            self._renewing = asyncio.get_running_loop().create_task(self._renew())
+        if self._renewing is None or state is SessionState.EXPIRED:
+            self._tell(state)
+
+    def _tell(self, state: SessionState) -> None:
+        for callback in self._state_callbacks:
+            callback(state)
+
+    async def _renew(self) -> None:
+        logger.warning("the session %#x of the metadata has expired: a new one is opened", self._store.session_id)
+        while True:
+            try:
+                if self._store.state is SessionState.EXPIRED:
+                    store = await self._connect()
+                    store.on_state(self._entered)
+                    self._store = store
+                if self._on_renewed is not None:
+                    await self._on_renewed()
+            except (TreeError, MultiError) as error:
+                logger.warning("the new session cannot be taken up yet: %s", error)
+            except Exception:
+                logger.exception("the new session cannot be taken up")
+            else:
+                if self._store.state is SessionState.CONNECTED:
+                    break
+            await asyncio.sleep(_PAUSE_SECONDS)
+        self._renewing = None
+        self._tell(SessionState.CONNECTED)
