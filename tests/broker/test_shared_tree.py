@@ -248,8 +248,6 @@ def test_a_controller_that_was_taken_away_is_claimed_again(tmp_path: Path) -> No
 def test_a_topic_that_is_too_large_for_one_request_is_made_in_pieces(tmp_path: Path) -> None:
     async def work() -> None:
         async with served() as server, broker_on(tmp_path, on(server)) as broker:
-            home = broker._home
-            assert home is not None
             broker.topics._change_max_bytes = 2000
             zxid = server.tree.tree.last_zxid
             await broker.topics.create(NewTopic("t", 60, 1))
@@ -311,8 +309,8 @@ def test_the_broker_serves_its_own_tree(tmp_path: Path) -> None:
     async def work() -> None:
         for turn in range(2):
             async with broker_on(tmp_path, {"jesenska.zookeeper.listener": "127.0.0.1:0"}) as broker:
-                server = broker._home.server  # type: ignore[union-attr]
-                async with tool(f"127.0.0.1:{server.port}") as store:
+                assert broker.tree_served_at is not None
+                async with tool("{}:{}".format(*broker.tree_served_at)) as store:
                     found = nodes.BrokerNode.decode((await store.get(paths.broker(0)))[0])
                     assert (found.endpoints[0].host, found.endpoints[0].port) == broker.endpoint_for("PLAINTEXT")
                     name = f"turn-{turn}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.cli import kafka_server_start, kafka_server_stop, kafka_topics
-from jesenska.cli.kafka_server_stop import lock_holder
+from jesenska.cli.stopping import lock_holder
 from jesenska.testing import BrokerProcess
 from tests.cli.conftest import Tool
 
@@ -61,7 +61,11 @@ def test_a_broker_that_cannot_start_in_the_background_says_why(tool: Tool, prope
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("listeners=SSL://127.0.0.1:0\n", "SSL"), ("num.partitions=many\n", "num.partitions"), ("zookeeper.connect=zk:2181\n", "zookeeper.connect")],
+    [
+        ("listeners=SSL://127.0.0.1:0\n", "SSL"),
+        ("num.partitions=many\n", "num.partitions"),
+        ("zookeeper.ssl.client.enable=true\n", "zookeeper.ssl.client.enable"),
+    ],
 )
 def test_a_configuration_that_cannot_be_served_stops_the_start(tool: Tool, tmp_path: Path, content: str, says: str) -> None:
     file = tmp_path / "server.properties"

@@ -101,7 +101,7 @@ def test_a_second_server_does_not_take_the_directory(tool: Tool, properties: Pat
     with server(properties):
         result = tool(zookeeper_server_start.main, str(properties))
         assert result.code == 1
-        assert "is in use by another process" in result.err
+        assert "is in use by process" in result.err
 
 
 def test_the_shell_says_when_nobody_answers(tool: Tool) -> None:

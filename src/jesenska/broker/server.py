@@ -237,6 +237,11 @@ class Broker:
     def auto_create_topics(self) -> bool:
         return self.config.boolean("auto.create.topics.enable")
 
+    @property
+    def tree_served_at(self) -> tuple[str, int] | None:
+        """Host (empty: every address) and port where ZooKeeper's clients are answered; None where they are not."""
+        return self._home.served_at if self._home is not None else None
+
     def endpoint_for(self, listener_name: str) -> tuple[str, int]:
         """Host and port that clients of a listener use for this broker."""
         endpoints = self.view.brokers[self.broker_id].endpoints

@@ -39,6 +39,11 @@ class TreeHome(Protocol):
     #: The largest change that it takes in one piece; None: it has no limit of that kind.
     change_max_bytes: int | None
 
+    @property
+    def served_at(self) -> tuple[str, int] | None:
+        """Where this process answers ZooKeeper's clients; None where it does not."""
+        ...
+
     async def facts(self) -> ClusterView:
         """What the tree says of the cluster now."""
         ...
@@ -88,6 +93,10 @@ class EmbeddedHome:
             await tree.close()
             raise
 
+    @property
+    def served_at(self) -> tuple[str, int] | None:
+        return (self.server.host, self.server.port) if self.server is not None else None
+
     async def facts(self) -> ClusterView:
         return view_of(self._tree.tree)
 
@@ -114,6 +123,7 @@ class ZooKeeperHome:
     is_shared = True
     #: ZooKeeper takes a megabyte in one request (jute.maxbuffer).
     change_max_bytes: int | None = 512 * 1024
+    served_at: tuple[str, int] | None = None
 
     def __init__(self, store: RenewedStore, session_timeout_ms: int, at_once: int) -> None:
         self._renewed = store

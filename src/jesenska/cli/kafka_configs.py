@@ -18,6 +18,7 @@ from typing import Any
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.config_listing import Setting, Source, settings_of_broker, settings_of_topics
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, read_properties, run_async, telling
+from jesenska.cli.tree import add_zookeeper
 from jesenska.client.admin import BROKER, DELETE, SET, TOPIC, Admin, ConfigChange
 from jesenska.client.cluster import Cluster
 
@@ -45,7 +46,7 @@ def _parser() -> Parser:
     actions.add_argument("--alter", action="store_true", help="Change the settings.")
     add_bootstrap(parser)
     parser.add_argument("--bootstrap-controller", metavar="HOST:PORT", help=argparse.SUPPRESS)
-    parser.add_argument("--zookeeper", metavar="HOSTS", help=argparse.SUPPRESS)
+    add_zookeeper(parser)
     parser.add_argument("--entity-type", action="append", metavar="TYPE", help="topics or brokers.")
     parser.add_argument("--entity-name", action="append", metavar="NAME", help="A topic's name or a broker's id; without it all of the type.")
     parser.add_argument("--entity-default", action="store_true", help="The default of all brokers.")
@@ -74,7 +75,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     if options.describe == options.alter:
         parser.error("Command must include exactly one action: --describe, --alter")
     entity = _entity(parser, options)
-    if options.bootstrap_controller or options.zookeeper:
+    if options.bootstrap_controller:
         raise JesenskaError("Only brokers are asked: name one with --bootstrap-server host:port.")
     if options.describe:
         if options.add_config or options.add_config_file or options.delete_config:

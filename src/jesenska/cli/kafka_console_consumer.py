@@ -1,7 +1,8 @@
 """kafka-console-consumer: prints the records of topics. Flags and output of Apache Kafka 4.3.1's tool and of the older releases.
 
 With --group (or group.id among the settings) it reads as a member of that group, which commits what was printed and leaves at the end; otherwise
-by assignment, all partitions of its topics, those that appear later too. It ends after --max-messages, after --timeout-ms without a record (exit
+by assignment, all partitions of its topics, those that appear later too. `--zookeeper` of the releases before 2.0 finds the brokers in the tree; groups are the
+brokers' all the same (0.8's own were in the tree). It ends after --max-messages, after --timeout-ms without a record (exit
 code 0, as Kafka's tool), or on a signal; then it says on stderr how many records it printed.
 
 Differs from Kafka's tool: a topic or a partition that does not exist is an error (there it waits). Left out: formatters of one's own.
@@ -21,6 +22,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.console_reading import Assigned, Member, Reader, Topics, fetch_options, group_of, group_options
 from jesenska.cli.console_records import JsonFormatter, NothingFormatter, RecordFormatter
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, client_settings, cluster_of, properties_of, read_properties, run_async, sentence, telling
+from jesenska.cli.tree import add_zookeeper
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.group import GroupConsumer
@@ -49,7 +51,7 @@ class Formatter(Protocol):
 def _parser() -> Parser:
     parser = Parser("kafka-console-consumer", "Prints the records of topics.")
     add_bootstrap(parser)
-    parser.add_argument("--zookeeper", metavar="HOSTS", help=argparse.SUPPRESS)
+    add_zookeeper(parser)
     parser.add_argument("--topic", metavar="TOPIC", help="The topic to read.")
     parser.add_argument("--include", "--whitelist", dest="include", metavar="PATTERN", help="Read all topics whose name this regular expression matches.")
     parser.add_argument("--partition", type=int, metavar="N", help="Read this partition only (from its end, unless --offset or --from-beginning is given).")
@@ -117,8 +119,6 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def _check(parser: Parser, options: argparse.Namespace) -> None:
-    if options.zookeeper:
-        raise JesenskaError("--zookeeper is not built yet: name a broker with --bootstrap-server host:port.")
     if (options.topic is None) == (options.include is None):
         parser.error("Exactly one of the following arguments is required: --topic, --include")
     if options.partition is not None and options.topic is None:

@@ -21,6 +21,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.console_reading import Topics, fetch_options, group_of, group_options
 from jesenska.cli.perf_figures import Consumed, date_text
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, client_settings, cluster_of, print_json, properties_of, read_properties, run_async
+from jesenska.cli.tree import add_zookeeper
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Fetched
 from jesenska.client.group import GroupConsumer
@@ -36,6 +37,7 @@ _DATE_FORMAT = "yyyy-MM-dd HH:mm:ss:SSS"
 def _parser() -> Parser:
     parser = Parser("kafka-consumer-perf-test", "Reads records and measures how fast that is.")
     add_bootstrap(parser, old_name="--broker-list")
+    add_zookeeper(parser)
     parser.add_argument("--topic", metavar="TOPIC", help="The topic to read.")
     parser.add_argument("--include", metavar="PATTERN", help="Read all topics whose name this regular expression matches.")
     parser.add_argument("--num-records", "--messages", dest="num_records", type=int, metavar="N", help="How many records to read.")

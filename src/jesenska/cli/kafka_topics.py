@@ -7,7 +7,8 @@
     --delete     --topic PATTERN
 
 A pattern is a Java regular expression that matches the whole name; a comma separates several. Names come sorted (Kafka's come in no order).
-Left out: `--zookeeper` of the releases before 3.0, which comes with the tree's own listener.
+With `--zookeeper HOST:PORT` in place of --bootstrap-server it works on the tree, as the releases before 3.0 (`topics_in_tree`): --alter then takes --config and
+--delete-config, and --create must name partitions and replicas.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from jesenska.base.errors import JesenskaError, KafkaError, TopicAlreadyExistsError, UnsupportedVersionError
 from jesenska.base.identifiers import NO_UUID, uuid_from_text, uuid_to_text
+from jesenska.cli import topics_in_tree
 from jesenska.cli.config_listing import Setting, settings_of_topics
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, properties_of, run_async, telling
 from jesenska.client.admin import Admin, NewTopic
@@ -58,14 +60,14 @@ def _parser() -> Parser:
     actions.add_argument("--alter", action="store_true", help="Raise the number of partitions (settings are changed with kafka-configs).")
     actions.add_argument("--delete", action="store_true", help="Delete topics with all their records.")
     add_bootstrap(parser)
-    parser.add_argument("--zookeeper", metavar="HOSTS", help=argparse.SUPPRESS)
+    parser.add_argument("--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="Work on the tree there, as releases before 3.0 did.")
     parser.add_argument("--topic", metavar="TOPIC", help="The topic; for all actions but --create a regular expression.")
     parser.add_argument("--topic-id", metavar="ID", help="The id of the topic to describe, instead of --topic.")
     parser.add_argument("--partitions", type=int, metavar="N", help="Number of partitions (without it, the broker's num.partitions).")
     parser.add_argument("--replication-factor", type=int, metavar="N", help="Replicas of each partition (without it, default.replication.factor).")
     parser.add_argument("--replica-assignment", metavar="IDS", help="Broker ids, replicas joined by ':', partitions by ',': 1:2,2:3.")
     parser.add_argument("--config", action="append", metavar="NAME=VALUE", help="A setting of the topic to create; may be repeated.")
-    parser.add_argument("--delete-config", action="append", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--delete-config", action="append", metavar="NAME", help="A setting to take away (--alter with --zookeeper).")
     parser.add_argument("--if-exists", action="store_true", help="Do nothing, without an error, where the topic does not exist.")
     parser.add_argument("--if-not-exists", action="store_true", help="Do nothing, without an error, where the topic exists.")
     parser.add_argument("--exclude-internal", action="store_true", help="Leave Kafka's own topics out.")
@@ -92,7 +94,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     action = given[0]
     _check(parser, options, action)
     if options.zookeeper:
-        raise JesenskaError("--zookeeper is not built yet: name a broker with --bootstrap-server host:port.")
+        async with telling("Waiting for ZooKeeper"):
+            return await topics_in_tree.work(options, action, _assignment(options.replica_assignment) if options.replica_assignment else None)
     async with cluster_of(options) as cluster, telling("Waiting for the broker"):
         if action == "create":
             return await _create(cluster, options)
@@ -106,15 +109,18 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def _check(parser: Parser, options: argparse.Namespace, action: str) -> None:
+    if options.zookeeper and options.bootstrap_server:
+        parser.error("only one of --bootstrap-server and --zookeeper can be used")
+    takes = _TAKES[action] | ({"config"} if options.zookeeper and action == "alter" else set())
     for name in set().union(*_TAKES.values()):
-        if getattr(options, name) not in (None, False) and name not in _TAKES[action]:
+        if getattr(options, name) not in (None, False) and name not in takes:
             more = ": settings are changed with kafka-configs" if action == "alter" and name == "config" else ""
             parser.error(f"--{name.replace('_', '-')} can't be used with --{action}{more}")
-    if action == "alter" and options.delete_config:
-        parser.error("--delete-config can't be used with --alter: settings are changed with kafka-configs")
+    if options.delete_config and not (options.zookeeper and action == "alter"):
+        parser.error(f"--delete-config can't be used with --{action}: settings are changed with kafka-configs")
     if action in ("create", "alter", "delete") and options.topic is None:
         parser.error("Missing required argument --topic")
-    if action == "alter" and options.partitions is None:
+    if action == "alter" and options.partitions is None and not (options.zookeeper and (options.config or options.delete_config)):
         parser.error("Missing required argument --partitions")
     if action == "create" and options.replica_assignment and (options.partitions is not None or options.replication_factor is not None):
         parser.error("--replica-assignment can't be used with --partitions or --replication-factor")

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from jesenska import __version__
 from jesenska.base.errors import JesenskaError
+from jesenska.cli.tree import brokers_in
 from jesenska.client.cluster import Cluster
 from jesenska.config.properties import PropertiesError, parse_properties
 from jesenska.config.table import Table
@@ -140,14 +141,19 @@ def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mappin
 @contextlib.asynccontextmanager
 async def cluster_of(options: argparse.Namespace, settings: dict[str, str] | None = None) -> AsyncIterator[Cluster]:
     """The cluster that the flags name; closed at the end."""
-    if not options.bootstrap_server:
-        raise JesenskaError("No broker is named: give --bootstrap-server host:port, for example 127.0.0.1:9092.")
+    bootstrap, zookeeper = options.bootstrap_server, getattr(options, "zookeeper", None)
+    if bootstrap and zookeeper:
+        raise JesenskaError("--bootstrap-server and --zookeeper were both given: one of them says where the cluster is.")
+    if not bootstrap:
+        if not zookeeper:
+            raise JesenskaError("No broker is named: give --bootstrap-server host:port, for example 127.0.0.1:9092.")
+        bootstrap = await brokers_in(zookeeper)
     settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if protocol != "PLAINTEXT":
         raise JesenskaError(f"security.protocol={protocol} is not built yet: only PLAINTEXT connections are, and none is made in its place.")
     cluster = Cluster(
-        options.bootstrap_server,
+        bootstrap,
         client_id=settings.get("client.id", "jesenska"),
         request_timeout_seconds=_milliseconds(settings, "request.timeout.ms", 30_000) / 1000,
         retry_backoff_seconds=_milliseconds(settings, "retry.backoff.ms", 100) / 1000,

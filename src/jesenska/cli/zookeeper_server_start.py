@@ -4,8 +4,8 @@
 
 FILE is a zookeeper.properties. What has an effect: dataDir, clientPort (2181; 0: any), clientPortAddress (all), tickTime (3000), maxClientCnxns (60),
 minSessionTimeout, maxSessionTimeout. The rest is named on stderr and ignored, but for what would promise more than there is: an ensemble (server.N) and TLS
-(secureClientPort) are refused. The data are one SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM and Ctrl-C stop it in order; sessions
-live on, and their clients come back to it. There is no -daemon.
+(secureClientPort) are refused. The data are one SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM, Ctrl-C and zookeeper-server-stop stop it
+in order; sessions live on, and their clients come back to it. There is no -daemon.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pathlib import Path
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.broker_process import configure_logging
+from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
+from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE, JournalError
 from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
@@ -60,11 +62,19 @@ async def _work(options: argparse.Namespace) -> int:
     clock = SystemClock()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        tree = await EmbeddedTree.open(directory / METADATA_FILE, clock, served=True)
-    except JournalError as error:
-        raise JesenskaError(str(error)) from error
     except OSError as error:
         raise JesenskaError(f"dataDir={directory} cannot be made ({error.strerror}): name a directory that can be written.") from error
+    try:
+        lock = DirectoryLock(directory)
+    except LogDirectoryError as error:
+        if (holder := lock_holder(directory)) is None:
+            raise JesenskaError(f"dataDir={directory} is locked or cannot be written: name another directory.") from error
+        raise JesenskaError(f"dataDir={directory} is in use by process {holder}: stop it (zookeeper-server-stop), or name another directory.") from error
+    try:
+        tree = await EmbeddedTree.open(directory / METADATA_FILE, clock, served=True)
+    except JournalError as error:
+        lock.release()
+        raise JesenskaError(str(error)) from error
     try:
         server = ZooKeeperServer(tree, clock, config)
         try:
@@ -75,6 +85,7 @@ async def _work(options: argparse.Namespace) -> int:
             await server.stop()
     finally:
         await tree.close()
+        lock.release()
     return 0
 
 
