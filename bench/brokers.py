@@ -106,8 +106,8 @@ class Apache:
 
     name = "Apache Kafka"
 
-    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
-        self._peer = ApacheKafka(KAFKA, directory / "kafka", settings=dict(settings))
+    def __init__(self, directory: Path, settings: Mapping[str, str], release: str = KAFKA) -> None:
+        self._peer = ApacheKafka(release, directory / "kafka", settings=dict(settings))
         self.bootstrap, self.pid = "", 0
 
     def start(self) -> float:
