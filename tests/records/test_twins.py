@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -163,6 +164,14 @@ def test_the_crc_is_the_same_by_instruction_by_tables_and_by_library(data: bytes
     assert COMPILED.crc32c(data, start, end) == crc
     assert COMPILED.crc32c_by_tables(data, start, end) == crc
     assert _precords.crc32c(data, start, end) == crc
+
+
+@both
+@given(st.binary(max_size=300), st.integers(1, 40), st.integers(0, 20))
+def test_the_crc_of_messages_is_zlibs(data: bytes, times: int, start: int) -> None:
+    assert COMPILED is not None
+    piece = memoryview(data * times)[start:]
+    assert COMPILED.crc32(piece) == COMPILED.crc32(piece, True) == zlib.crc32(piece)
 
 
 @both

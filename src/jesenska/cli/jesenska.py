@@ -5,18 +5,20 @@ jesenska up --any-port                any free port if 9092 is taken
 jesenska up --host 0.0.0.0            for other machines, too
 jesenska up --zookeeper-port 2181     with its tree for ZooKeeper's clients, too
 jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
+jesenska completion bash              a script for bash or zsh: Tab completes what follows each tool
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.broker.server import Broker
 from jesenska.cli.broker_process import configure_logging, run_broker
+from jesenska.cli.completion import SHELLS, script
 from jesenska.cli.configuration import broker_config
 from jesenska.cli.directory_layout import lay_out
 from jesenska.cli.tool import Parser, add_output, print_json, run
@@ -41,11 +43,19 @@ def _parser() -> Parser:
     init.add_argument("directory", nargs="?", default=".", metavar="DIR", help="Where (default: here).")
     init.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
     add_output(init)
+    completion = commands.add_parser("completion", help="Print a script with which Tab completes what follows each tool.", allow_abbrev=False)
+    completion.add_argument("shell", choices=SHELLS, help='The shell; for bash, put eval "$(jesenska completion bash)" into ~/.bashrc.')
+    completion.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return run(_parser(), arguments, lambda options: _up(options) if options.command == "up" else _init(options))
+    return run(_parser(), arguments, lambda options: _COMMANDS[options.command](options))
+
+
+def _completion(options: argparse.Namespace) -> int:
+    print(script(options.shell), end="")
+    return 0
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -111,6 +121,8 @@ def _announce(broker: Broker, data: str) -> None:
         flush=True,
     )
 
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"up": _up, "init": _init, "completion": _completion}
 
 if __name__ == "__main__":
     sys.exit(main())

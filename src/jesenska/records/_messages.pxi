@@ -3,8 +3,20 @@
 cdef extern from "crc32.h" nogil:
     void jesenska_crc32_prepare()
     uint32_t jesenska_crc32(const uint8_t *data, size_t size)
+    uint32_t jesenska_crc32_by_tables(const uint8_t *data, size_t size)
 
 jesenska_crc32_prepare()
+
+
+def crc32(buffer, bint by_tables=False):
+    """CRC-32 as messages have it, with or without what the processor has for it; for tests."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        return jesenska_crc32_by_tables(<const uint8_t *>view.buf, view.len) if by_tables else jesenska_crc32(<const uint8_t *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
 
 cdef enum:
     M_OVERHEAD = 12
