@@ -10,6 +10,11 @@ DECOMPRESSION_PIECE_BYTES = 64 * 1024
 INLINE_CHECK_MAX_BYTES = 64 * 1024
 #: Bytes that the compressed batches of one request may make on the loop (a quarter of a millisecond); what is beyond it goes to the pool.
 INLINE_DECOMPRESSED_MAX_BYTES = 512 * 1024
+#: How many such bytes a byte of a message set counts for that is decompressed, converted and compressed anew (16 KB of lz4 take 40 us), and one that is
+#: only converted.
+COST_OF_RECOMPRESSING, COST_OF_CONVERTING = 4, 1
+#: The largest buffer that a thread of the pool keeps to read into what it converts for old consumers; they ask for 1 MB by default.
+CONVERSION_BUFFER_MAX_BYTES = 2 * 1024 * 1024
 #: Bytes that one read from a socket may bring; one buffer of this size serves all connections of a loop.
 READ_BUFFER_BYTES = 256 * 1024
 #: A request that does not fit the read buffer gets a buffer of its own, which grows by doubling from this size as its bytes arrive.

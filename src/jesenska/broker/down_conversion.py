@@ -3,17 +3,22 @@ format v0, 2 and 3: v1).
 
 What was found in the log is a piece of a file, which nobody reads when it goes to a newer consumer; here it is read whole and converted, in the pool. What does
 not fit the old formats makes an error in place of the partition's records: zstd UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
+
+A megabyte of memory that is new costs more than a megabyte converted (the kernel clears each page), so each thread reads into a buffer that it keeps, and the
+messages are written to where they are sent from.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 
 from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.limits import CONVERSION_BUFFER_MAX_BYTES
 from jesenska.base.regions import FileRegion
 from jesenska.records.batch import iter_headers
-from jesenska.records.message_set import from_batch
+from jesenska.records.message_set import append_from_batch
 from jesenska.wire.messages.k01_fetch import FetchResponsePartition
 
 logger = logging.getLogger(__name__)
@@ -59,15 +64,36 @@ class DownConversion:
             logger.exception("the records from offset %d on could not be converted to format v%d", self._first_offset, self._magic)
             refuse(answer, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _converted(self) -> bytes:
-        region = self.region
-        batches = os.pread(region.file.fileno(), region.size_bytes, region.position)
+    def _converted(self) -> bytearray:
         converted = bytearray()
-        for position, header in iter_headers(batches):
-            try:
-                converted += from_batch(batches, self._magic, self._first_offset, position, header)
-            except KafkaError:
-                if not converted:
-                    raise
-                break  # the next fetch begins there
-        return bytes(converted)
+        with _read(self.region) as batches:
+            for position, header in iter_headers(batches):
+                try:
+                    append_from_batch(converted, batches, position, header, self._magic, self._first_offset)
+                except KafkaError:
+                    if not converted:
+                        raise
+                    break  # the next fetch begins there
+        return converted
+
+
+class _Kept(threading.local):
+    """A thread's buffer, as large as it has needed one yet, up to a limit."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+
+
+_kept = _Kept()
+
+
+def _read(region: FileRegion) -> memoryview:
+    """The bytes of the region that are there; until the thread reads the next one."""
+    size = region.size_bytes
+    buffer = _kept.buffer
+    if size > len(buffer):
+        buffer = bytearray(size)
+        if size <= CONVERSION_BUFFER_MAX_BYTES:
+            _kept.buffer = buffer
+    view = memoryview(buffer)
+    return view[: os.preadv(region.file.fileno(), [view[:size]], region.position)]

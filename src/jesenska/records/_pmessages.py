@@ -150,6 +150,7 @@ def records_to_messages(
     (`append_timestamp` is not -1) that is the time of each. Offsets are written less `relative_to`. Gives the count of messages, the offset of the
     last one and the largest timestamp. InvalidRecordError where the bytes are not `count` whole records and nothing else."""
     reader = RecordReader(bytes(body))
+    messages = bytearray()
     written = 0
     last = -1
     largest = _NO_TIMESTAMP
@@ -160,9 +161,10 @@ def records_to_messages(
         if offset < first_offset:
             continue
         timestamp = append_timestamp if append_time else wrap64(base_timestamp + timestamp_delta)
-        append_message(out, offset - relative_to, magic, 8 if append_time and magic else 0, timestamp, key, value)
+        append_message(messages, offset - relative_to, magic, 8 if append_time and magic else 0, timestamp, key, value)
         written += 1
         last = offset
         largest = max(largest, timestamp)
     reader.finish()
+    out += messages
     return written, last, largest

@@ -29,7 +29,7 @@ from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.records import codec as records_codec
 from jesenska.records._pmessages import messages_of
 from jesenska.records.check import CheckRules, check_batches
-from jesenska.records.compression import compress, decompress, with_old_lz4_checksum, with_true_lz4_checksum
+from jesenska.records.compression import compress, decompress_pieces, with_old_lz4_checksum, with_true_lz4_checksum
 from jesenska.records.decode import records_of
 from jesenska.records.encode import encode_batch, seal_batch
 from jesenska.records.faults import Fault, Rejection, raise_fault, raise_rejections
@@ -45,13 +45,20 @@ class Converted(NamedTuple):
 
     batch: bytearray
     header: BatchHeader
+    #: What lay in a compressed message.
+    unpacked_bytes: int
 
 
-def to_batch(messages: Buffer, rules: CheckRules) -> Converted | None:
+class TakesLongerError(Exception):
+    """A set takes longer to convert than its caller has time for; nothing was done."""
+
+
+def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = None) -> Converted | None:
     """One batch of all messages in a set that a producer sent, checked by the topic's rules as a batch would be; None for a set without a whole message.
     The batch has the codec of the set.
 
-    CorruptMessageError (length, magic, CRC), MessageTooLargeError, InvalidRecordError, InvalidTimestampError as `check_batches`."""
+    CorruptMessageError (length, magic, CRC), MessageTooLargeError, InvalidRecordError, InvalidTimestampError as `check_batches`. For a caller that has no time
+    TakesLongerError, where a compressed message makes more than `budget_bytes` or has a codec that is slow (gzip, a hundred times lz4)."""
     shallow = messages_of(messages)
     outer = next(shallow, None)
     if outer is None:
@@ -64,9 +71,11 @@ def to_batch(messages: Buffer, rules: CheckRules) -> Converted | None:
         if outer.size_bytes > max_message_bytes:
             raise_fault(Fault.TOO_LARGE)
         codec = codec_of(outer.attributes)
+        if budget_bytes is not None and (codec is Codec.GZIP or outer.attributes & 8):
+            raise TakesLongerError
         if outer.attributes & 8:
             return _with_outer_time(messages, codec, rules)
-        inside, max_message_bytes = unpack(outer.value, codec, outer.magic, rules.decompressed_max_bytes), -1
+        inside, max_message_bytes = unpack(outer.value, codec, outer.magic, rules.decompressed_max_bytes, budget_bytes), -1
     batch = bytearray(_EMPTY_HEADER)
     check_times = not rules.log_append_time
     count, base, largest = records_codec.messages_to_records(
@@ -77,7 +86,7 @@ def to_batch(messages: Buffer, rules: CheckRules) -> Converted | None:
     batch = seal_batch(batch, int(codec), count, base, largest)
     if len(batch) > rules.max_message_bytes:
         raise_fault(Fault.TOO_LARGE)
-    return Converted(batch, read_header(batch))
+    return Converted(batch, read_header(batch), len(inside) if codec else 0)
 
 
 def _with_outer_time(messages: Buffer, codec: Codec, rules: CheckRules) -> Converted:
@@ -88,7 +97,7 @@ def _with_outer_time(messages: Buffer, codec: Codec, rules: CheckRules) -> Conve
     if not records:
         raise InvalidRecordError("a compressed message has nothing in it")
     batch = encode_batch([(record.timestamp_ms, record.key, record.value, ()) for record in records], codec)
-    return Converted(batch, check_batches(batch, rules)[0])
+    return Converted(batch, check_batches(batch, rules)[0], 0)
 
 
 def codec_of(attributes: int) -> Codec:
@@ -101,31 +110,41 @@ def codec_of(attributes: int) -> Codec:
     return Codec(number)
 
 
-def unpack(value: Buffer | None, codec: Codec, magic: int, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> bytearray:
-    """The message set inside a compressed message."""
+def unpack(value: Buffer | None, codec: Codec, magic: int, limit: int = DECOMPRESSED_BATCH_MAX_BYTES, budget_bytes: int | None = None) -> bytearray:
+    """The message set inside a compressed message; TakesLongerError once it is larger than the budget."""
     if value is None:
         raise InvalidRecordError("a compressed message has nothing in it")
     if codec is Codec.LZ4 and magic == MAGIC_V0:
         value = with_true_lz4_checksum(value)
-    return decompress(codec, value, limit)
+    inside = bytearray()
+    for piece in decompress_pieces(codec, value, limit):
+        inside += piece
+        if budget_bytes is not None and len(inside) > budget_bytes:
+            raise TakesLongerError
+    return inside
 
 
-def from_batch(batch: Buffer, magic: int, first_offset: int = 0, position: int = 0, header: BatchHeader | None = None) -> bytearray:
-    """The batch at `position` as a message set of this format, in the batch's codec; empty for a control batch. As Kafka does, records before `first_offset`
-    are left out of an uncompressed batch and stay in a compressed one.
+def from_batch(batch: Buffer, magic: int, first_offset: int = 0) -> bytearray:
+    """A batch as a message set; `append_from_batch` says how."""
+    messages = bytearray()
+    append_from_batch(messages, batch, 0, read_header(batch), magic, first_offset)
+    return messages
 
-    UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be read."""
-    if header is None:
-        header = read_header(batch, position)
+
+def append_from_batch(messages: bytearray, batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int) -> None:
+    """Puts the batch at `position` at the end of a message set of this format, in the batch's codec; nothing for a control batch. As Kafka does, records
+    before `first_offset` are left out of an uncompressed batch and stay in a compressed one.
+
+    UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be read. The set is then as it was."""
     if header.is_control or not header.record_count:
-        return bytearray()
+        return
     codec = Codec(header.attributes & 7)
     if codec is Codec.ZSTD:
         raise UnsupportedCompressionTypeError("messages of format 0 and 1 do not know zstd")
     append_timestamp = header.max_timestamp if header.has_log_append_time else -1
     first = header.base_offset if codec else first_offset
     relative_to = header.base_offset if codec and magic else 0
-    inside = bytearray()
+    inside = bytearray() if codec else messages
     count, last, largest = records_codec.records_to_messages(
         inside,
         records_of(batch, position, header),
@@ -138,14 +157,12 @@ def from_batch(batch: Buffer, magic: int, first_offset: int = 0, position: int =
         first,
     )
     if not codec or not count:
-        return inside
+        return
     packed: Buffer = compress(codec, inside)
     if codec is Codec.LZ4 and magic == MAGIC_V0:
         packed = with_old_lz4_checksum(packed)
-    whole = bytearray()
     bit = 8 if header.has_log_append_time and magic else 0
-    records_codec.append_message(whole, last, magic, codec | bit, largest, None, packed)
-    return whole
+    records_codec.append_message(messages, last, magic, codec | bit, largest, None, packed)
 
 
 def decode_message_set(messages: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> list[Record]:

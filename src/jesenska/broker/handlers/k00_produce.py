@@ -17,7 +17,8 @@ takes no further request meanwhile, which keeps the order of its batches.
 acks 0 has no answer; an error closes the connection, as Kafka does, so that the producer learns of it. acks 1 and all are the same on a lone
 broker, except that all asks for min.insync.replicas first. A write that must wait behind a flush of its directory delays the answer, not the loop.
 
-Message sets are converted in the pool. One that holds no whole message is no error: nothing is appended, and the base offset in the answer is -1.
+Message sets are converted by the same rule: at once where they are small and none, snappy or lz4, else in the pool. One that holds no whole message is no
+error: nothing is appended, and the base offset in the answer is -1.
 
 Left out: transactions (INVALID_REQUEST), quotas.
 """
@@ -41,14 +42,14 @@ from jesenska.base.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
-from jesenska.base.limits import INLINE_CHECK_MAX_BYTES, INLINE_DECOMPRESSED_MAX_BYTES
+from jesenska.base.limits import COST_OF_CONVERTING, COST_OF_RECOMPRESSING, INLINE_CHECK_MAX_BYTES, INLINE_DECOMPRESSED_MAX_BYTES
 from jesenska.broker.cluster_view import Topic
 from jesenska.broker.dispatch import LATER, NO_ANSWER, Context, Outcome, handles
 from jesenska.log.partition_log import AppendResult
 from jesenska.records.check import CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
 from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
-from jesenska.records.message_set import to_batch
+from jesenska.records.message_set import TakesLongerError, to_batch
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k00_produce import (
     ProduceRequest,
@@ -256,12 +257,37 @@ def _prepare(broker: Broker, item: _Item, topic: Topic | None, data: ProduceRequ
         raise InvalidRecordError("a partition without records")
     item.records = records
     item.rules = broker.check_rules(topic)
-    if len(records) > INLINE_CHECK_MAX_BYTES or version < _FIRST_WITH_BATCHES:
+    if len(records) > INLINE_CHECK_MAX_BYTES:
         return 0
+    if _is_message_set(records, version):
+        return _convert_at_once(item, partition, records, budget_bytes)
     item.checked, made_bytes = check_within(records, item.rules, version, budget_bytes)
     if item.checked is not None:
         _require_format(partition, item.checked[0])
     return made_bytes
+
+
+def _is_message_set(records: memoryview, version: int) -> bool:
+    """A batch in an old request is taken as one, as Kafka does."""
+    return version < _FIRST_WITH_BATCHES and not (len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] == MAGIC_V2)
+
+
+def _convert_at_once(item: _Item, partition: Partition, records: memoryview, budget_bytes: int) -> int:
+    """Makes a batch of a message set, or leaves it to the pool if that takes too long; how much of the budget it took."""
+    cost = len(records) * COST_OF_CONVERTING
+    if cost > budget_bytes:
+        return 0
+    rules = item.rules
+    assert rules is not None
+    try:
+        made = to_batch(records, rules, budget_bytes // COST_OF_RECOMPRESSING)
+    except TakesLongerError:
+        return budget_bytes
+    if made is None:
+        return 0
+    _require_format(partition, made.header)
+    item.records, item.checked = memoryview(made.batch), [made.header]
+    return max(cost, made.unpacked_bytes * COST_OF_RECOMPRESSING)
 
 
 def _require_format(partition: Partition, header: BatchHeader) -> None:
@@ -279,10 +305,8 @@ def _check_all(items: list[_Item], version: int) -> None:
         assert item.records is not None
         assert item.rules is not None
         try:
-            if version >= _FIRST_WITH_BATCHES:
+            if not _is_message_set(item.records, version):
                 item.checked = check_batches(item.records, item.rules, version)
-            elif len(item.records) > MAGIC_OFFSET and item.records[MAGIC_OFFSET] == MAGIC_V2:
-                item.checked = check_batches(item.records, item.rules, version)  # a batch in an old request: taken, as Kafka does
             elif (made := to_batch(item.records, item.rules)) is not None:
                 item.records, item.checked = memoryview(made.batch), [made.header]
             if item.checked is not None:
