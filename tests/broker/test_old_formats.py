@@ -12,6 +12,7 @@ from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from jesenska.records.message_set import decode_message_set
 from jesenska.testing import BrokerProcess
+from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
 from tests.old_requests import create, fetch, list_offsets, produce
 from tests.raw_connection import RawConnection
@@ -53,6 +54,40 @@ def _rows(part: FetchResponsePartition, version: int) -> list[tuple[int, Row]]:
     assert isinstance(part.records, memoryview)
     records = decode_message_set(part.records) if version < 4 else list(decode_batches(part.records))
     return [(record.offset, (record.timestamp_ms, record.key, record.value)) for record in records]
+
+
+def test_sets_of_one_request_are_taken_whether_they_are_converted_at_once_or_in_the_pool(connection: RawConnection) -> None:
+    large: list[Row] = [(_NOW_MS, b"large", bytes(200_000))]
+    sets: dict[str, tuple[list[Row], Codec]] = {
+        "at-once": (_ROWS, Codec.NONE),
+        "at-once-lz4": (_ROWS, Codec.LZ4),
+        "slow-codec": (_ROWS, Codec.GZIP),
+        "large": (large, Codec.NONE),
+        "large-once-unpacked": (large, Codec.SNAPPY),
+    }
+    topics = []
+    for name, (rows, codec) in sets.items():
+        _create(connection, name)
+        part = ProduceRequestPartition(index=0, records=bytes(message_set(rows, 1, codec)))
+        topics.append(ProduceRequestTopic(name=name, partition_data=[part]))
+    answer = connection.ask(ProduceRequest(acks=1, timeout_ms=20_000, topic_data=topics), 2, ProduceResponse)
+    assert [(topic.name, topic.partition_responses[0].error_code, topic.partition_responses[0].base_offset) for topic in answer.responses] == [
+        (name, ErrorCode.NONE, 0) for name in sets
+    ]
+    for name, (rows, _) in sets.items():
+        assert _rows(fetch(connection, name, 4), 4) == list(enumerate(rows))
+
+
+def test_an_answer_has_its_own_records_whatever_was_converted_before(connection: RawConnection) -> None:
+    sizes = {"most": 900_000, "more": 500_000, "less": 300_000, "least": 10}
+    for index, (name, size) in enumerate(sizes.items()):
+        _create(connection, name)
+        codec = Codec.NONE if index < 2 else Codec.LZ4
+        assert produce(connection, name, 3, encode_batch([(_NOW_MS, name.encode(), bytes(size), ())], codec)).error_code == ErrorCode.NONE
+    for name in [*sizes, *reversed(sizes), *sizes]:
+        for version in (0, 2):
+            ((offset, (_, key, value)),) = _rows(fetch(connection, name, version, max_bytes=4_000_000), version)
+            assert (offset, key, len(value or b"")) == (0, name.encode(), sizes[name])
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)

@@ -28,7 +28,7 @@ from jesenska.records.compression import compress, with_old_lz4_checksum, with_t
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec, TimestampType
-from jesenska.records.message_set import codec_of, decode_message_set, from_batch, to_batch
+from jesenska.records.message_set import TakesLongerError, codec_of, decode_message_set, from_batch, to_batch
 from tests.records.old_messages import OLD_CODECS, Row, message_set
 from tests.records.twins import COMPILED, TWINS, using
 
@@ -61,6 +61,20 @@ def test_what_a_producer_sends_becomes_one_batch(twin_name: str, codec: Codec, m
     wanted = [(index, row[0] if magic else -1, row[1], row[2], ()) for index, row in enumerate(rows)]
     assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in decode_batch(made.batch)] == wanted
     assert made.header.max_timestamp == max(row[1] for row in wanted)
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_a_caller_without_time_gets_the_same_batch_or_none(codec: Codec) -> None:
+    messages = message_set([(5, b"key", bytes(1000))] * 3, 1, codec)
+    inside = len(message_set([(5, b"key", bytes(1000))] * 3, 1))
+    if codec is Codec.GZIP:
+        with pytest.raises(TakesLongerError):
+            to_batch(messages, CheckRules(), inside)
+        return
+    assert to_batch(messages, CheckRules(), inside) == to_batch(messages, CheckRules())
+    if codec:
+        with pytest.raises(TakesLongerError):
+            to_batch(messages, CheckRules(), inside - 1)
 
 
 @pytest.mark.parametrize("twin_name", TWINS)
