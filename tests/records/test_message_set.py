@@ -26,9 +26,9 @@ from jesenska.records.batch import stamp_append_time
 from jesenska.records.check import CheckRules
 from jesenska.records.compression import compress, with_old_lz4_checksum, with_true_lz4_checksum
 from jesenska.records.decode import decode_batch
-from jesenska.records.encode import encode_batch
-from jesenska.records.header import Codec, TimestampType
-from jesenska.records.message_set import TakesLongerError, codec_of, decode_message_set, from_batch, to_batch
+from jesenska.records.encode import encode_batch, seal_batch
+from jesenska.records.header import HEADER_SIZE, Codec, TimestampType
+from jesenska.records.message_set import TakesLongerError, codec_of, decode_message_set, from_batches, to_batch
 from tests.records.old_messages import OLD_CODECS, Row, message_set
 from tests.records.twins import COMPILED, TWINS, using
 
@@ -63,6 +63,49 @@ def test_what_a_producer_sends_becomes_one_batch(twin_name: str, codec: Codec, m
     assert made.header.max_timestamp == max(row[1] for row in wanted)
 
 
+@pytest.mark.parametrize("twin_name", TWINS)
+@given(
+    kinds=st.lists(st.sampled_from(["none", "append time", "lz4", "control", "empty"]), max_size=8),
+    magic=st.integers(0, 1),
+    start=st.integers(0, 30),
+    cut=st.integers(0, 80),
+)
+def test_batches_in_a_row_become_one_set(twin_name: str, kinds: list[str], magic: int, start: int, cut: int) -> None:
+    rows = [(number, b"k", b"v" * number, ((b"h", b"x"),)) for number in range(4)]
+    batches, pieces = bytearray(), []
+    with using(twin_name):
+        for index, kind in enumerate(kinds):
+            if kind == "empty":  # as compaction leaves them
+                batch = seal_batch(bytearray(HEADER_SIZE), 0, 0, 0, -1, base_offset=4 * index, last_offset_delta=3)
+            elif kind == "control":
+                batch = encode_batch([(0, b"\0\0\0\1", b"\0" * 6, ())], base_offset=4 * index, is_control=True)
+            else:
+                batch = encode_batch(rows, Codec.LZ4 if kind == "lz4" else Codec.NONE, base_offset=4 * index)
+            if kind == "append time":
+                stamp_append_time(batch, 0, 99)
+            batches += batch
+            pieces.append(batch)
+        part = encode_batch(rows, base_offset=4 * len(kinds))
+        whole = from_batches(batches + part[: min(cut, len(part) - 1)], magic, start)
+        assert whole == b"".join(from_batches(piece, magic, start) for piece in pieces)
+    wanted = [4 * index + number for index, kind in enumerate(kinds) for number in range(4) if kind in ("none", "append time", "lz4")]
+    found = [record.offset for record in decode_message_set(whole)]
+    assert found == [offset for offset in wanted if offset >= start or kinds[offset // 4] == "lz4"]
+
+
+@pytest.mark.parametrize("twin_name", TWINS)
+def test_what_is_before_a_batch_at_fault_is_given(twin_name: str) -> None:
+    good, bad = encode_batch([(1, b"k", b"v", ())]), encode_batch([(1, b"k", b"v", ())], base_offset=1)
+    bad[61] = 0x7E  # the length of the record
+    with using(twin_name):
+        assert from_batches(good + bad, 1) == from_batches(good, 1)
+        assert from_batches(good + encode_batch([(1, None, b"v", ())], Codec.ZSTD), 0) == from_batches(good, 0)
+        with pytest.raises(InvalidRecordError):
+            from_batches(bad + good, 1)
+        with pytest.raises(UnsupportedCompressionTypeError):
+            from_batches(encode_batch([(1, None, b"v", ())], Codec.ZSTD) + good, 0)
+
+
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_a_caller_without_time_gets_the_same_batch_or_none(codec: Codec) -> None:
     messages = message_set([(5, b"key", bytes(1000))] * 3, 1, codec)
@@ -84,32 +127,32 @@ def test_a_caller_without_time_gets_the_same_batch_or_none(codec: Codec) -> None
 def test_what_an_old_consumer_gets_has_everything_but_headers(twin_name: str, codec: Codec, magic: int, rows: list[Row], base_offset: int) -> None:
     with using(twin_name):
         batch = encode_batch([(*row, ((b"h", b"x"),)) for row in rows], codec, base_offset=base_offset)
-        found = decode_message_set(from_batch(batch, magic))
+        found = decode_message_set(from_batches(batch, magic))
     wanted = [(base_offset + index, row[0] if magic else -1, row[1], row[2]) for index, row in enumerate(rows)]
     assert [(r.offset, r.timestamp_ms, r.key, r.value) for r in found] == wanted
 
 
 def test_a_set_made_for_a_consumer_of_v1_counts_inside_from_the_batch_on() -> None:
     batch = encode_batch([(5, None, b"a", ()), (9, None, b"b", ())], Codec.GZIP, base_offset=100)
-    whole = from_batch(batch, 1)
+    whole = from_batches(batch, 1)
     (outer_offset,) = struct.unpack_from(">q", whole)
     (outer_time,) = struct.unpack_from(">q", whole, 18)
     assert (outer_offset, outer_time) == (101, 9)
     inside = gzip.decompress(bytes(whole[34:]))
     assert struct.unpack_from(">q", inside)[0] == 0
-    old = gzip.decompress(bytes(from_batch(batch, 0)[26:]))
+    old = gzip.decompress(bytes(from_batches(batch, 0)[26:]))
     assert struct.unpack_from(">q", old)[0] == 100
 
 
 def test_an_uncompressed_set_begins_where_the_consumer_asked(twin: str) -> None:
     batch = encode_batch([(0, None, bytes([index]), ()) for index in range(5)], base_offset=10)
-    assert [record.offset for record in decode_message_set(from_batch(batch, 1, first_offset=12))] == [12, 13, 14]
+    assert [record.offset for record in decode_message_set(from_batches(batch, 1, first_offset=12))] == [12, 13, 14]
     packed = encode_batch([(0, None, bytes([index]), ()) for index in range(5)], Codec.GZIP, base_offset=10)
-    assert [record.offset for record in decode_message_set(from_batch(packed, 1, first_offset=12))] == [10, 11, 12, 13, 14]
+    assert [record.offset for record in decode_message_set(from_batches(packed, 1, first_offset=12))] == [10, 11, 12, 13, 14]
 
 
 def test_control_batches_are_not_shown() -> None:
-    assert from_batch(encode_batch([(0, b"\0\0\0\1", b"\0" * 6, ())], is_control=True), 1) == b""
+    assert from_batches(encode_batch([(0, b"\0\0\0\1", b"\0" * 6, ())], is_control=True), 1) == b""
 
 
 @pytest.mark.parametrize("content_size", [False, True])
@@ -127,7 +170,7 @@ def test_zstd_is_not_for_old_formats() -> None:
     with pytest.raises(InvalidRecordError):
         codec_of(4)
     with pytest.raises(UnsupportedCompressionTypeError):
-        from_batch(encode_batch([(0, None, b"x", ())], Codec.ZSTD), 1)
+        from_batches(encode_batch([(0, None, b"x", ())], Codec.ZSTD), 1)
 
 
 def test_a_part_of_a_message_at_the_end_is_left_alone(twin: str) -> None:
@@ -237,5 +280,5 @@ def test_both_twins_make_the_same_messages(rows: list[Row], magic: int, flip: tu
 def test_log_append_time_is_the_time_of_all(twin: str) -> None:
     batch = encode_batch([(5, None, b"a", ()), (6, None, b"b", ())])
     stamp_append_time(batch, 0, 77)
-    found = decode_message_set(from_batch(batch, 1))
+    found = decode_message_set(from_batches(batch, 1))
     assert [(record.timestamp_ms, record.timestamp_type) for record in found] == [(77, TimestampType.LOG_APPEND_TIME)] * 2

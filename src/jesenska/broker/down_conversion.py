@@ -17,8 +17,7 @@ import threading
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.limits import CONVERSION_BUFFER_MAX_BYTES
 from jesenska.base.regions import FileRegion
-from jesenska.records.batch import iter_headers
-from jesenska.records.message_set import append_from_batch
+from jesenska.records.message_set import from_batches
 from jesenska.wire.messages.k01_fetch import FetchResponsePartition
 
 logger = logging.getLogger(__name__)
@@ -57,24 +56,13 @@ class DownConversion:
         answer = self._answer
         answer.records = b""
         try:
-            answer.records = self._converted()
+            with _read(self.region) as batches:
+                answer.records = from_batches(batches, self._magic, self._first_offset)
         except KafkaError as error:
             refuse(answer, error.code)
         except Exception:
             logger.exception("the records from offset %d on could not be converted to format v%d", self._first_offset, self._magic)
             refuse(answer, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-    def _converted(self) -> bytearray:
-        converted = bytearray()
-        with _read(self.region) as batches:
-            for position, header in iter_headers(batches):
-                try:
-                    append_from_batch(converted, batches, position, header, self._magic, self._first_offset)
-                except KafkaError:
-                    if not converted:
-                        raise
-                    break  # the next fetch begins there
-        return converted
 
 
 class _Kept(threading.local):

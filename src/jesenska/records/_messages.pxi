@@ -240,6 +240,62 @@ def append_message(bytearray out not None, int64_t offset, int magic, int attrib
     put_message(<uint8_t *>PyByteArray_AS_STRING(out) + before, offset, magic, attributes, timestamp, &key_field, &value_field)
 
 
+cdef struct Written:
+    int64_t count
+    int64_t last
+    int64_t largest
+
+
+cdef int measure_messages(
+    const uint8_t *cursor, const uint8_t *limit, int32_t count, int64_t base_offset, int magic, int64_t first_offset, int64_t *total, int32_t *index
+) noexcept nogil:
+    """Adds to `total` what `count` records, and nothing else, take as messages; `index` is that of the record at fault."""
+    cdef Whole record
+    cdef int fault
+    index[0] = 0
+    while index[0] < count:
+        fault = read_record(&cursor, limit, &record)
+        if fault:
+            return fault
+        if <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta) >= first_offset:
+            total[0] += message_size(magic, &record.key, &record.value)
+        index[0] += 1
+    return F_NONE if cursor == limit else F_BYTES_LEFT_IN_BATCH
+
+
+cdef uint8_t *put_messages(
+    uint8_t *target,
+    const uint8_t *cursor,
+    const uint8_t *limit,
+    int32_t count,
+    int64_t base_offset,
+    int64_t base_timestamp,
+    int64_t append_timestamp,
+    int magic,
+    int64_t relative_to,
+    int64_t first_offset,
+    Written *written,
+) noexcept nogil:
+    """Writes records that were measured."""
+    cdef Whole record
+    cdef bint append_time = append_timestamp != -1
+    cdef int attributes = 8 if append_time and magic else 0
+    cdef int32_t index
+    cdef int64_t offset, timestamp
+    for index in range(count):
+        read_record(&cursor, limit, &record)
+        offset = <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta)
+        if offset < first_offset:
+            continue
+        timestamp = append_timestamp if append_time else <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
+        target = put_message(target, offset - relative_to, magic, attributes, timestamp, &record.key, &record.value)
+        written.count += 1
+        written.last = offset
+        if timestamp > written.largest:
+            written.largest = timestamp
+    return target
+
+
 def records_to_messages(
     bytearray out not None,
     body,
@@ -254,49 +310,107 @@ def records_to_messages(
     cdef Py_buffer view
     cdef const uint8_t *cursor
     cdef const uint8_t *limit
-    cdef Whole record
-    cdef bint append_time = append_timestamp != -1
-    cdef int attributes = 8 if append_time and magic else 0
-    cdef int fault = F_NONE
-    cdef int32_t index = 0
+    cdef int fault
+    cdef int32_t index
     cdef int64_t total = 0
-    cdef int64_t written = 0
-    cdef int64_t last = -1
-    cdef int64_t largest = -1
-    cdef int64_t offset, timestamp
+    cdef Written written
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
     cdef uint8_t *target
+    written.count, written.last, written.largest = 0, -1, -1
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
     try:
-        limit = <const uint8_t *>view.buf + view.len
+        cursor = <const uint8_t *>view.buf
+        limit = cursor + view.len
         with nogil:
-            cursor = <const uint8_t *>view.buf
-            while index < count:
-                fault = read_record(&cursor, limit, &record)
-                if fault:
-                    break
-                if <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta) >= first_offset:
-                    total += message_size(magic, &record.key, &record.value)
-                index += 1
-            if not fault and cursor != limit:
-                fault = F_BYTES_LEFT_IN_BATCH
+            fault = measure_messages(cursor, limit, count, base_offset, magic, first_offset, &total, &index)
         if fault:
             raise_fault(fault, index)
         PyByteArray_Resize(out, before + total)
         target = <uint8_t *>PyByteArray_AS_STRING(out) + before
         with nogil:
-            cursor = <const uint8_t *>view.buf
-            for index in range(count):
-                read_record(&cursor, limit, &record)
-                offset = <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta)
-                if offset < first_offset:
-                    continue
-                timestamp = append_timestamp if append_time else <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
-                target = put_message(target, offset - relative_to, magic, attributes, timestamp, &record.key, &record.value)
-                written += 1
-                last = offset
-                if timestamp > largest:
-                    largest = timestamp
+            put_messages(target, cursor, limit, count, base_offset, base_timestamp, append_timestamp, magic, relative_to, first_offset, &written)
     finally:
         PyBuffer_Release(&view)
-    return written, last, largest
+    return written.count, written.last, written.largest
+
+
+cdef enum:
+    B_HEADER = 61
+    B_LENGTH = 8
+    B_MAGIC = 16
+    B_ATTRIBUTES = 21
+    B_BASE_TIMESTAMP = 27
+    B_MAX_TIMESTAMP = 35
+    B_COUNT = 57
+    B_NOT_PLAIN = 0x27  # a codec, or control
+    B_APPEND_TIME = 8
+
+
+cdef int64_t plain_batch_size(const uint8_t *data, int64_t left) noexcept nogil:
+    """The size of the batch there if it is whole, neither compressed nor control, and has records; else 0."""
+    cdef int64_t size
+    if left < B_HEADER or data[B_MAGIC] != 2 or data[B_ATTRIBUTES + 1] & B_NOT_PLAIN:
+        return 0
+    size = <int64_t><int32_t>big_endian(data + B_LENGTH, 4) + M_OVERHEAD
+    if size < B_HEADER or size > left or <int32_t>big_endian(data + B_COUNT, 4) <= 0:
+        return 0
+    return size
+
+
+def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position, int magic, int64_t first_offset):
+    cdef Py_buffer view
+    cdef const uint8_t *batch
+    cdef const uint8_t *begin
+    cdef const uint8_t *end
+    cdef int64_t size, base_offset
+    cdef int64_t total = 0, measured
+    cdef int32_t index
+    cdef Written written
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
+    cdef uint8_t *target
+    written.count, written.last, written.largest = 0, -1, -1
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if position < 0 or position > view.len:
+            raise ValueError("the position is not in the data")
+        begin = batch = <const uint8_t *>view.buf + position
+        end = <const uint8_t *>view.buf + view.len
+        with nogil:
+            while True:
+                size = plain_batch_size(batch, end - batch)
+                if not size:
+                    break
+                measured = total
+                base_offset = <int64_t>big_endian(batch, 8)
+                if measure_messages(
+                    batch + B_HEADER, batch + size, <int32_t>big_endian(batch + B_COUNT, 4), base_offset, magic, first_offset, &measured, &index
+                ):
+                    break
+                total = measured
+                batch += size
+        if batch != begin:
+            PyByteArray_Resize(out, before + total)
+            target = <uint8_t *>PyByteArray_AS_STRING(out) + before
+            end = batch
+            with nogil:
+                batch = begin
+                while batch != end:
+                    # Read a second time, so the bytes must not change meanwhile; they are the caller's own.
+                    size = plain_batch_size(batch, end - batch)
+                    target = put_messages(
+                        target,
+                        batch + B_HEADER,
+                        batch + size,
+                        <int32_t>big_endian(batch + B_COUNT, 4),
+                        <int64_t>big_endian(batch, 8),
+                        <int64_t>big_endian(batch + B_BASE_TIMESTAMP, 8),
+                        <int64_t>big_endian(batch + B_MAX_TIMESTAMP, 8) if batch[B_ATTRIBUTES + 1] & B_APPEND_TIME else -1,
+                        magic,
+                        0,
+                        first_offset,
+                        &written,
+                    )
+                    batch += size
+        return batch - <const uint8_t *>view.buf
+    finally:
+        PyBuffer_Release(&view)

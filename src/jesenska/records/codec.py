@@ -42,6 +42,7 @@ decode_records = records.decode_records
 encode_records = records.encode_records
 messages_to_records = messages.messages_to_records
 partitions_of_keys = columns.partitions_of_keys
+plain_batches_to_messages = messages.plain_batches_to_messages
 producer_batches = scan.producer_batches
 records_to_messages = messages.records_to_messages
 set_max_timestamp = records.set_max_timestamp
@@ -61,6 +62,7 @@ __all__ = [
     "encode_records",
     "messages_to_records",
     "partitions_of_keys",
+    "plain_batches_to_messages",
     "producer_batches",
     "records_to_messages",
     "set_max_timestamp",

@@ -24,10 +24,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jesenska.base.errors import InvalidRecordError, UnsupportedCompressionTypeError
+from jesenska.base.errors import InvalidRecordError, KafkaError, UnsupportedCompressionTypeError
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.records import codec as records_codec
 from jesenska.records._pmessages import messages_of
+from jesenska.records.batch import iter_headers
 from jesenska.records.check import CheckRules, check_batches
 from jesenska.records.compression import compress, decompress_pieces, with_old_lz4_checksum, with_true_lz4_checksum
 from jesenska.records.decode import records_of
@@ -124,18 +125,30 @@ def unpack(value: Buffer | None, codec: Codec, magic: int, limit: int = DECOMPRE
     return inside
 
 
-def from_batch(batch: Buffer, magic: int, first_offset: int = 0) -> bytearray:
-    """A batch as a message set; `append_from_batch` says how."""
+def from_batches(batches: Buffer, magic: int, first_offset: int = 0) -> bytearray:
+    """Batches in a row as a message set of this format, each in its codec; a part of a batch at the end is left alone. Control batches are left out, and, as
+    Kafka does, records before `first_offset` of a batch that is not compressed. Ends before a batch that cannot be converted, unless that is the first.
+
+    UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be read."""
     messages = bytearray()
-    append_from_batch(messages, batch, 0, read_header(batch), magic, first_offset)
+    position = 0
+    try:
+        while True:
+            position = records_codec.plain_batches_to_messages(messages, batches, position, magic, first_offset)
+            following = next(iter_headers(batches, position), None)
+            if following is None:
+                break
+            _, header = following
+            _append(messages, batches, position, header, magic, first_offset)
+            position += header.size_bytes
+    except KafkaError:
+        if not messages:
+            raise
     return messages
 
 
-def append_from_batch(messages: bytearray, batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int) -> None:
-    """Puts the batch at `position` at the end of a message set of this format, in the batch's codec; nothing for a control batch. As Kafka does, records
-    before `first_offset` are left out of an uncompressed batch and stay in a compressed one.
-
-    UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be read. The set is then as it was."""
+def _append(messages: bytearray, batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int) -> None:
+    """One batch, put at the end of the set; after an error that is as it was."""
     if header.is_control or not header.record_count:
         return
     codec = Codec(header.attributes & 7)
