@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9.1 in ZooKeeper mode with our server as its ZooKeeper: it registers, elects, makes and deletes topics, and keeps its data over a restart."""
+"""Apache Kafka 1.0.2 and 3.9.1 in ZooKeeper mode with our server as their ZooKeeper: each registers, elects, makes and deletes topics, and leaves its data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_apache_kafka_runs_on_our_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", ["1.0.2", "3.9.1"])
+def test_apache_kafka_runs_on_our_server(tmp_path: Path, release: str) -> None:
     need("java", "mvn")
     with ServedTree(tmp_path / "tree.db", ServerConfig(tick_ms=1000)) as served:
         tree = served.server.tree.tree
@@ -43,8 +44,9 @@ def test_apache_kafka_runs_on_our_server(tmp_path: Path) -> None:
                 await admin.delete_topics(["gone"])
                 await until(lambda: tree.exists("/kafka/brokers/topics/gone") is None)
 
-        with ApacheKafka("3.9.1", tmp_path / "kafka", heap="400m", zookeeper_connect=f"{served.address}/kafka") as kafka:
-            assert tree.children("/kafka/brokers/ids")[0] == ["0"]
+        with ApacheKafka(release, tmp_path / "kafka", heap="400m", zookeeper_connect=f"{served.address}/kafka") as kafka:
+            # 1.0 answers on its port before it has registered.
+            asyncio.run(until(lambda: tree.children("/kafka/brokers/ids")[0] == ["0"] and tree.exists("/kafka/controller") is not None))
             assert tree.get("/kafka/brokers/ids/0")[1].ephemeral_owner == tree.get("/kafka/controller")[1].ephemeral_owner
             asyncio.run(asyncio.wait_for(use(kafka.bootstrap), 60))
         # It closed its session: its ephemeral nodes are gone, what it knows is not.
