@@ -152,7 +152,8 @@ class TreeChanges:
         names = (await self._store.children(paths.TOPICS, self._hear[paths.TOPICS]))[0]
         facts = self._topics.facts
         for name in names:
-            if name not in facts.topics:
+            # Those that this broker has made are known already, but not watched.
+            if name not in facts.topics or name not in self._watched_topics:
                 await self._topic(name)
         for name in facts.topics.keys() - names:
             self._watched_topics.pop(name, None)
