@@ -114,6 +114,8 @@ class TreeChanges:
                     self._failures.pop(what, None)
 
     def _again_later(self, what: str, error: Exception) -> None:
+        if self._store.state is not SessionState.CONNECTED:
+            return  # once it is again, everything is looked at
         failures = self._failures[what] = self._failures.get(what, 0) + 1
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** (failures - 1), _LONGEST_PAUSE_SECONDS)
         logger.info("%s: not done (%s), tried again in %g s", what, error, pause)
