@@ -137,6 +137,28 @@ def test_a_topic_that_others_write_is_made_grows_and_is_deleted(tmp_path: Path) 
     run(work)
 
 
+def test_topics_that_the_broker_made_are_others_to_change_and_the_reverse(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with served() as server, broker_on(tmp_path, on(server)) as broker, tool(f"127.0.0.1:{server.port}") as store:
+            await broker.topics.create(NewTopic("mine", 1, 1))
+            data, stat = await store.get(paths.topic("mine"))
+            await store.set(paths.topic("mine"), data.replace(b'{"0":[0]}', b'{"0":[0],"1":[0]}'), stat.version)
+            await until(lambda: len(broker.view.topics["mine"].partitions) == 2)
+            await goes_round(broker, "mine", 1, b"value")
+            await broker.topics.expand("mine", 3, None)
+
+            await store.create(paths.topic("theirs"), OLD_TOPIC)
+            await until(lambda: "theirs" in broker.view.topics)
+            await broker.topics.expand("theirs", 3, None)
+            await broker.topics.alter_topic("theirs", {"retention.ms": "5"}, validate_only=False)
+            assert nodes.decode_config((await store.get(paths.topic_config("theirs")))[0]) == {"retention.ms": "5"}
+            await goes_round(broker, "theirs", 2, b"value")
+            await broker.topics.delete("theirs")
+            assert await store.exists(paths.topic("theirs")) is None
+
+    run(work)
+
+
 def test_what_cannot_be_done_is_said_and_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with served() as server, broker_on(tmp_path, on(server) | {"delete.topic.enable": "false"}) as broker, tool(f"127.0.0.1:{server.port}") as store:

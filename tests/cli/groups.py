@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
@@ -17,7 +17,14 @@ from jesenska.testing import BrokerProcess
 Value = TypeVar("Value")
 
 
-def ask(broker: BrokerProcess, work: Callable[[Cluster], Awaitable[Value]]) -> Value:
+class Reachable(Protocol):
+    """A broker, ours or another's."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+def ask(broker: Reachable, work: Callable[[Cluster], Awaitable[Value]]) -> Value:
     async def main() -> Value:
         cluster = Cluster(broker.bootstrap)
         try:
@@ -29,7 +36,7 @@ def ask(broker: BrokerProcess, work: Callable[[Cluster], Awaitable[Value]]) -> V
     return asyncio.run(main())
 
 
-def fill(broker: BrokerProcess, topic: str, partitions: int, count: int, start: int = 0, timestamp_ms: int | None = None) -> None:
+def fill(broker: Reachable, topic: str, partitions: int, count: int, start: int = 0, timestamp_ms: int | None = None) -> None:
     """A topic with this many numbers, the same count in each partition; adds to it if it is there."""
 
     async def work(cluster: Cluster) -> None:

@@ -88,6 +88,26 @@ def test_topics_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> No
     assert "does not exist" in topics("--delete", "--topic", "t", code=1)
 
 
+def test_old_flags_of_the_console_consumer(tool: Tool, served: tuple[BrokerProcess, str]) -> None:
+    broker, address = served
+    for topic in ("wanted", "others"):
+        tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--create", "--topic", topic)
+        produce(broker, topic, f"of {topic}".encode())
+
+    def consume(*words: str) -> list[str]:
+        result = tool(kafka_console_consumer.main, "--zookeeper", address, "--from-beginning", "--max-messages", "1", *words)
+        assert result.code == 0, result.err
+        return result.lines
+
+    assert consume("--blacklist", "others|t|__.*") == ["of wanted"]
+    group = ("--topic", "wanted", "--consumer-property", "group.id=old-flags")
+    assert consume(*group) == ["of wanted"]
+    assert consume(*group, "--timeout-ms", "500") == []
+    assert consume(*group, "--delete-consumer-offsets") == ["of wanted"]
+    with_metrics = tool(kafka_console_consumer.main, "--zookeeper", address, "--topic", "wanted", "--max-messages", "0", "--metrics-dir", "metrics")
+    assert "--metrics-dir have no effect" in with_metrics.err
+
+
 def test_mistakes_are_one_sentence(tool: Tool, served: tuple[BrokerProcess, str], monkeypatch: pytest.MonkeyPatch) -> None:
     broker, address = served
     monkeypatch.setattr("jesenska.cli.tree._CONNECT_MS", 100)

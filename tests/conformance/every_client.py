@@ -10,10 +10,12 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -94,26 +96,8 @@ class Kcat:
 
     def _read(self, bootstrap: str, topic: str, count: int) -> Read:
         form = "%T %K %S %h\n%k%s"
-        done = self._run(
-            bootstrap,
-            "-C",
-            "-t",
-            topic,
-            "-p",
-            "0",
-            "-o",
-            "beginning",
-            "-c",
-            str(count),
-            "-e",
-            "-q",
-            "-X",
-            "check.crcs=true",
-            "-X",
-            "fetch.wait.max.ms=10",
-            "-f",
-            form,
-        )
+        from_the_beginning = ["-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", str(count), "-e", "-q"]
+        done = self._run(bootstrap, *from_the_beginning, "-X", "check.crcs=true", "-X", "fetch.wait.max.ms=10", "-f", form)
         rows, said = [], done.stdout
         while said:
             line, _, said = said.partition(b"\n")
@@ -136,11 +120,14 @@ def _cut(data: bytes, size: int) -> tuple[bytes | None, bytes]:
 
 
 class Console:
-    """The console tools of a release of Apache Kafka, all runs in one JVM."""
+    """The console tools of a release of Apache Kafka, all runs in one JVM. Those of 0.8 read through ZooKeeper, where `tree` says it is."""
+
+    tree = ""
 
     def __init__(self, release: str, *producer: str) -> None:
         """`producer`: further arguments of the producer."""
         need("java", "mvn")
+        self._files = tempfile.TemporaryDirectory()
         self._numbers = tuple(int(part) for part in release.split("."))
         self._producer = producer
         self._tools = Tools(release)
@@ -148,6 +135,7 @@ class Console:
 
     def close(self) -> None:
         self._tools.close()
+        self._files.cleanup()
 
     def write(self, bootstrap: str, topics: Writes) -> dict[str, str | None]:
         return {topic: self._write(bootstrap, topic, codec, rows) for topic, codec, rows in topics}
@@ -176,16 +164,16 @@ class Console:
         with_headers, with_times = self._numbers >= (2, 7), self._numbers >= (0, 10)
         shown = ["print.key=true", f"key.separator={_AFTER_KEY}", f"line.separator={_AFTER_RECORD}"]
         shown += ["print.timestamp=true"] * with_times + ["print.headers=true"] * with_headers
-        arguments: list[object] = ["--topic", topic, "--partition", 0, "--max-messages", self._counted + count]
+        arguments: list[object] = ["--topic", topic, "--max-messages", self._counted + count]
         if with_times:
-            arguments += ["--bootstrap-server", bootstrap, "--offset", "earliest", "--timeout-ms", _CONSOLE_WAIT_MS]
+            arguments += ["--partition", 0, "--bootstrap-server", bootstrap, "--offset", "earliest", "--timeout-ms", _CONSOLE_WAIT_MS]
             # It closes when the fetch is answered that it has sent beyond the last record.
             arguments += ["--command-property" if self._numbers >= (4,) else "--consumer-property", "fetch.max.wait.ms=10"]
         else:
-            arguments += ["--broker-list", bootstrap, "--no-wait-at-logend"]
-        said = self._tools.run("kafka-console-consumer" if with_times else "kafka-simple-consumer-shell", *arguments, *(
-            word for setting in shown for word in (flag, setting)
-        ))  # fmt: skip
+            settings = Path(self._files.name) / "consumer.properties"
+            settings.write_text(f"group.id={topic}\nconsumer.timeout.ms={_CONSOLE_WAIT_MS}\nfetch.wait.max.ms=10\nrefresh.leader.backoff.ms=10\n")
+            arguments += ["--zookeeper", self.tree, "--from-beginning", "--consumer.config", settings]
+        said = self._tools.run("kafka-console-consumer", *arguments, *(word for setting in shown for word in (flag, setting)))
         output = said.output.encode(errors="surrogateescape")
         rows = [_of_console(text, with_times, with_headers) for text in output.split(_AFTER_RECORD.encode())[:-1]]
         if (0, 10) <= self._numbers < (2,):
@@ -229,8 +217,7 @@ class Client:
     shows_headers: bool = True
     shows_null: bool = True
     reads: bool = True
-    #: What it says of a batch in zstd, if it does not know that: a pattern. The shell of 0.8 looks at no error code: it takes our empty answer for the end, and
-    #: fails at the null that Apache Kafka 3.9.1 sends for the records.
+    #: What it says of a batch in zstd, if it does not know that: a pattern.
     without_zstd: str | None = None
 
     def rows(self, topic: str, now_ms: int) -> list[Row]:
@@ -278,7 +265,7 @@ CLIENTS = (
     Client("kafkajs", _talker(node_client)),
     Client(
         "console-0.8.2.2", partial(Console, "0.8.2.2", "--new-producer"),
-        form=0, codecs=OLD_CODECS, writes=_LINES, shows_null=False, shows_times=False, shows_headers=False, without_zstd="nothing said|newLimit < 0",
+        form=0, codecs=OLD_CODECS, writes=_LINES, shows_null=False, shows_times=False, shows_headers=False, without_zstd="kafka.common.UnknownException",
     ),
     Client("console-0.8.2.2-old-producer", partial(Console, "0.8.2.2"), form=0, codecs=OLD_CODECS, writes=_LINES, reads=False),
     Client(

@@ -29,7 +29,7 @@ from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition
 from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
 from tests.conformance.conftest import refuse
 from tests.conformance.every_client import CLIENTS, READERS, WRITTEN, Client, Console, Kcat, Read, Talker, now_ms, topic_of
-from tests.peers.apache_kafka import ApacheKafka
+from tests.peers.apache_kafka import ApacheKafka, free_port
 from tests.peers.clients import MissingError
 from tests.peers.python.conversation import Row
 from tests.raw_connection import RawConnection
@@ -44,8 +44,9 @@ Outcome = TypeVar("Outcome")
 class Matrix:
     """Everything written and read, once; what went wrong for a client is kept for its cells."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, tree: str) -> None:
         self.bootstrap = bootstrap
+        self._tree = tree
         self.begun_ms = now_ms()
         self._wrong: dict[str, BaseException] = {}
         self._started: dict[str, Talker | Kcat | Console] = {}
@@ -86,6 +87,8 @@ class Matrix:
     def _start(self, client: Client, running: ExitStack) -> None:
         started = self._started[client.name] = client.start()
         running.callback(started.close)
+        if isinstance(started, Console):
+            started.tree = self._tree
 
     def _write(self, client: Client) -> None:
         topics = [topic_of(client, codec) for codec in client.codecs]
@@ -128,8 +131,15 @@ class Matrix:
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     directory = tmp_path_factory.mktemp("matrix")
     release = os.environ.get("JESENSKA_MATRIX")
-    with ApacheKafka(release, directory) if release else BrokerProcess(directory / "data") as broker:
-        found = Matrix(broker.bootstrap)
+    if release:
+        with ApacheKafka(release, directory, zookeeper=True) as kafka:
+            found = Matrix(kafka.bootstrap, str(kafka.zookeeper_connect))
+            found.run()
+            yield found
+        return
+    tree = f"127.0.0.1:{free_port()}"
+    with BrokerProcess(directory / "data", settings={"jesenska.zookeeper.listener": tree}) as broker:
+        found = Matrix(broker.bootstrap, tree)
         found.run()
         yield found
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,9 +15,12 @@ import pytest
 
 from jesenska.cli.config_listing import settings_of_topics
 from jesenska.client.cluster import Cluster
+from jesenska.metadata.transactions import NoNodeError
+from jesenska.metadata.zookeeper.client import connect
 from jesenska.testing import BrokerProcess
+from tests.cli.groups import fill
 from tests.conformance.conftest import need
-from tests.peers.apache_kafka import free_port
+from tests.peers.apache_kafka import free_port, java_command, tool_class
 from tests.peers.tools import Outcome, Tools
 from tests.peers.zookeeper import ZooKeeper
 
@@ -118,3 +123,53 @@ def test_a_group_of_0_8_reads_on_where_it_was(tmp_path: Path) -> None:
         broker.start()
         send("four")
         assert read() == ["three", "four"]
+
+
+def test_two_consumers_of_0_8_share_a_topic_and_one_takes_over_from_the_other(tmp_path: Path) -> None:
+    """They agree in the tree: who is there, who owns which partition. One that is killed is missed when its session ends."""
+    need("java", "mvn")
+    settings = tmp_path / "group.properties"
+    settings.write_text("group.id=pair\nauto.commit.interval.ms=100\nzookeeper.session.timeout.ms=4000\nauto.offset.reset=smallest\nrebalance.backoff.ms=200\n")
+    with broker_and_tree(tmp_path, "ours") as (broker, address), contextlib.ExitStack() as running:
+        fill(broker, "t", 4, 0)
+        command = java_command("0.8.2.2", tool_class("0.8.2.2", "kafka-console-consumer"), heap="128m")
+        command += ["--zookeeper", address, "--topic", "t", "--consumer.config", str(settings)]
+        files = [tmp_path / "first", tmp_path / "second"]
+        consumers = []
+        for file in files:
+            output = running.enter_context(file.open("wb"))
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL)
+            running.callback(process.wait)
+            running.callback(process.kill)
+            consumers.append(process)
+        asyncio.run(until_owned(address, by=2))
+        fill(broker, "t", 4, 80)
+        until_read(files, 80)
+        assert all(file.stat().st_size > 0 for file in files), "both have partitions"
+        consumers[0].kill()
+        asyncio.run(until_owned(address, by=1))
+        fill(broker, "t", 4, 40, start=80)
+        until_read(files, 120)
+
+
+async def until_owned(address: str, by: int) -> None:
+    """Every partition of `t` has an owner, and there are so many of them."""
+    store = await connect(address, session_timeout_ms=4000)
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                owners = []
+                for number in range(4):
+                    with contextlib.suppress(NoNodeError):
+                        owners.append((await store.get(f"/consumers/pair/owners/t/{number}"))[0])
+                if len(owners) == 4 and len({owner.rpartition(b"-")[0] for owner in owners}) == by:
+                    return
+    finally:
+        await store.close()
+
+
+def until_read(files: list[Path], count: int) -> None:
+    """Every number below `count` stands in one of the files: each at least once, as 0.8 promises it."""
+    ends = time.monotonic() + 60
+    while {int(line) for file in files for line in file.read_text().splitlines()} != set(range(count)):
+        assert time.monotonic() < ends, "not all were read"

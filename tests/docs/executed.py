@@ -3,6 +3,7 @@
 Blocks of `console` are executed; a line that begins with "> " is a command for a shell, `cd` holds for what follows. The word behind `console` says how:
 
     (nothing)     the command ends with 0; the lines below it are all that it prints on stdout
+    begins        the same, but a line below is the beginning of one that is printed, in their order, and others may come between
     runs          it is left running once it has printed each line below it, and gets Ctrl-C at the end
     types         the lines below are typed into it, then its input ends
     interrupts    it gets Ctrl-C once it has printed the lines below
@@ -81,7 +82,10 @@ class Session:
         said, _ = process.communicate(typed, _SECONDS)
         if process.returncode != 0:
             raise Untrue(f"{command} ended with {process.returncode}: {said.decode(errors='replace')}")
-        if how == "" and said.decode().splitlines() != lines:
+        if how == "begins":
+            if not _begun(said, lines):
+                raise Untrue(f"{command} printed\n{said.decode()}\nwhere the document has lines that begin with\n" + "\n".join(lines))
+        elif how == "" and said.decode().splitlines() != lines:
             raise Untrue(f"{command} printed\n{said.decode()}\nwhere the document has\n" + "\n".join(lines))
 
     def _end(self) -> None:
@@ -96,8 +100,7 @@ def _wait_for(command: str, process: subprocess.Popen[bytes], lines: list[str]) 
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
-            rest = iter(said.decode(errors="replace").splitlines())
-            if all(any(line.startswith(wanted) for line in rest) for wanted in lines):
+            if _begun(said, lines):
                 return
             if not selector.select(max(0, ends - time.monotonic())):
                 raise Untrue(f"{command} said within {_SECONDS:g} s only\n{said.decode(errors='replace')}")
@@ -105,6 +108,11 @@ def _wait_for(command: str, process: subprocess.Popen[bytes], lines: list[str]) 
             if not piece:
                 raise Untrue(f"{command} ended with {process.wait(_SECONDS)} and had said only\n{said.decode(errors='replace')}")
             said += piece
+
+
+def _begun(said: bytes, lines: list[str]) -> bool:
+    rest = iter(said.decode(errors="replace").splitlines())
+    return all(any(line.startswith(wanted) for line in rest) for wanted in lines)
 
 
 def _interrupt(command: str, process: subprocess.Popen[bytes]) -> None:
@@ -131,6 +139,7 @@ def main(arguments: Sequence[str]) -> int:
         os.execvp("unshare", ["unshare", "--map-root-user", "--net", sys.executable, "-m", "tests.docs.executed", "--loopback", file])
     if "--loopback" in arguments:
         _alone()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever started this may have it ignored, and the commands would inherit that
     try:
         Session().execute(Path(file).read_text())
     except Untrue as error:

@@ -114,6 +114,8 @@ class TreeChanges:
                     self._failures.pop(what, None)
 
     def _again_later(self, what: str, error: Exception) -> None:
+        if self._store.state is not SessionState.CONNECTED:
+            return  # once it is again, everything is looked at
         failures = self._failures[what] = self._failures.get(what, 0) + 1
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** (failures - 1), _LONGEST_PAUSE_SECONDS)
         logger.info("%s: not done (%s), tried again in %g s", what, error, pause)
@@ -152,7 +154,8 @@ class TreeChanges:
         names = (await self._store.children(paths.TOPICS, self._hear[paths.TOPICS]))[0]
         facts = self._topics.facts
         for name in names:
-            if name not in facts.topics:
+            # Those that this broker has made are known already, but not watched.
+            if name not in facts.topics or name not in self._watched_topics:
                 await self._topic(name)
         for name in facts.topics.keys() - names:
             self._watched_topics.pop(name, None)

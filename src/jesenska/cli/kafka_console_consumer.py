@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from jesenska.base.errors import JesenskaError
+from jesenska.base.errors import GroupIdNotFoundError, JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.console_reading import Assigned, Member, Reader, Topics, fetch_options, group_of, group_options
 from jesenska.cli.console_records import JsonFormatter, NothingFormatter, RecordFormatter
@@ -26,6 +27,7 @@ from jesenska.cli.tree import add_zookeeper
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.group import GroupConsumer
+from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST
 from jesenska.config.client_settings import CONSUMER_SETTINGS
 from jesenska.pipeline.patterns import topic_pattern
@@ -54,6 +56,7 @@ def _parser() -> Parser:
     add_zookeeper(parser)
     parser.add_argument("--topic", metavar="TOPIC", help="The topic to read.")
     parser.add_argument("--include", "--whitelist", dest="include", metavar="PATTERN", help="Read all topics whose name this regular expression matches.")
+    parser.add_argument("--blacklist", metavar="PATTERN", help="Read all topics but those whose name this matches (0.8 to 1.1).")
     parser.add_argument("--partition", type=int, metavar="N", help="Read this partition only (from its end, unless --offset or --from-beginning is given).")
     parser.add_argument("--offset", metavar="OFFSET", help="Where to begin: a number, earliest, or latest; needs --partition.")
     parser.add_argument("--from-beginning", action="store_true", help="Begin with the earliest record, not with what comes from now on.")
@@ -77,9 +80,12 @@ def _parser() -> Parser:
         "--command-property", "--consumer-property", action="append", dest="property_list", metavar="NAME=VALUE", help="A setting of the consumer."
     )
     parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="Older name of --command-config.")
+    parser.add_argument("--delete-consumer-offsets", action="store_true", help="Forget what the group has committed before it begins (0.8 to 1.1).")
     parser.add_argument("--skip-message-on-error", action="store_true", help="Go on after a record that cannot be printed.")
     parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--new-consumer", action="store_true", help=argparse.SUPPRESS)
+    for old in ("--new-consumer", "--csv-reporter-enabled"):
+        parser.add_argument(old, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--metrics-dir", help=argparse.SUPPRESS)
     add_output(parser)
     return parser
 
@@ -108,10 +114,12 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     if options.from_beginning:
         fetching["auto_offset_reset"] = "earliest"
     async with cluster_of(options, texts) as cluster:
-        pattern = topic_pattern(options.include) if options.include is not None else None
+        pattern = _pattern(options)
         topics = Topics(cluster, options.topic, pattern, internal=not settings["exclude.internal.topics"])
         reader: Reader
         if group is not None:
+            if options.delete_consumer_offsets:
+                await _forget(cluster, group)
             reader = Member(GroupConsumer(cluster, group, (), **fetching, **group_options(settings)), topics)
         else:
             reader = Assigned(Consumer(cluster, **fetching), topics, options.partition, _start(options, fetching["auto_offset_reset"]))
@@ -119,8 +127,10 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def _check(parser: Parser, options: argparse.Namespace) -> None:
-    if (options.topic is None) == (options.include is None):
+    if sum(given is not None for given in (options.topic, options.include, options.blacklist)) != 1:
         parser.error("Exactly one of the following arguments is required: --topic, --include")
+    if options.csv_reporter_enabled or options.metrics_dir:
+        print("kafka-console-consumer: metrics are not written to files; --csv-reporter-enabled and --metrics-dir have no effect.", file=sys.stderr)
     if options.partition is not None and options.topic is None:
         parser.error("The topic is required when partition is specified.")
     if options.partition is not None and options.partition < 0:
@@ -133,6 +143,18 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         parser.error(f"The provided offset value '{options.offset}' is incorrect. Valid values are 'earliest', 'latest', or a non-negative long.")
     if options.max_messages is not None and options.max_messages < 0:
         options.max_messages = None  # as Kafka's tool: no limit
+
+
+def _pattern(options: argparse.Namespace) -> re.Pattern[str] | None:
+    if options.blacklist is not None:
+        return re.compile(f"(?!(?:{topic_pattern(options.blacklist).pattern})\\Z).*", re.ASCII)
+    return topic_pattern(options.include) if options.include is not None else None
+
+
+async def _forget(cluster: Cluster, group: str) -> None:
+    error = (await GroupAdmin(cluster).delete_groups([group]))[group]
+    if error is not None and not isinstance(error, GroupIdNotFoundError):
+        raise error
 
 
 def _formatter(options: argparse.Namespace) -> Formatter:

@@ -76,7 +76,9 @@ def _parser() -> Parser:
     parser.add_argument("--message-send-max-retries", metavar="N", help="Accepted; how long is tried is said by the setting delivery.timeout.ms.")
     parser.add_argument("--retry-backoff-ms", metavar="MS", help="Pause before another attempt (100).")
     parser.add_argument("--request-timeout-ms", metavar="MS", help="How long an answer is waited for (30000).")
-    parser.add_argument("--max-block-ms", metavar="MS", help="How long the topic's partitions are waited for (60000).")
+    parser.add_argument(
+        "--max-block-ms", "--metadata-fetch-timeout-ms", dest="max_block_ms", metavar="MS", help="How long the topic's partitions are waited for (60000)."
+    )
     parser.add_argument("--metadata-expiry-ms", metavar="MS", help="Age at which metadata are asked for again (300000).")
     parser.add_argument("--socket-buffer-size", metavar="BYTES", help="The system's send buffer.")
     for old in ("--queue-size", "--queue-enqueuetimeout-ms", "--value-serializer", "--key-serializer"):

@@ -96,6 +96,8 @@ def _parser() -> Parser:
     parser.add_argument("--execute", action="store_true", help="Do it.")
     parser.add_argument("--export", action="store_true", help="Print the offsets as CSV.")
     parser.add_argument("--timeout", type=int, metavar="MS", help="How long each request may take (default: 30000).")
+    parser.add_argument("--new-consumer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--zookeeper", metavar="HOSTS", help=argparse.SUPPRESS)
     add_output(parser)
     return parser
 
@@ -111,6 +113,10 @@ def _given(options: argparse.Namespace, names: Collection[str]) -> list[str]:
 
 async def _work(parser: Parser, options: argparse.Namespace) -> int:
     action = _check(parser, options)
+    if options.zookeeper:
+        raise JesenskaError(
+            "Groups that keep their offsets in ZooKeeper are not shown yet; name a broker with --bootstrap-server for those that it coordinates."
+        )
     timeout = {} if options.timeout is None else {"request.timeout.ms": str(options.timeout)}
     async with cluster_of(options, timeout) as cluster, telling("Waiting for the group's coordinator"):
         tool = _Tool(cluster, options)

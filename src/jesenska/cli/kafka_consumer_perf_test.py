@@ -51,7 +51,8 @@ def _parser() -> Parser:
     parser.add_argument("--date-format", default=_DATE_FORMAT, metavar="FORMAT", help=f"How times are written (default: {_DATE_FORMAT}).")
     parser.add_argument("--command-property", action="append", dest="property_list", metavar="NAME=VALUE", help="A setting of the consumer.")
     parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="Older name of --command-config.")
-    for name in ("--socket-buffer-size", "--threads", "--num-fetch-threads"):
+    parser.add_argument("--new-consumer", action="store_true", help=argparse.SUPPRESS)
+    for name in ("--socket-buffer-size", "--threads", "--num-fetch-threads", "--batch-size", "--compression-codec", "--message-size"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
     add_output(parser)

@@ -77,6 +77,7 @@ def _parser() -> Parser:
     parser.add_argument("--at-min-isr-partitions", action="store_true", help="Only partitions with exactly min.insync.replicas in sync.")
     parser.add_argument("--topics-with-overrides", action="store_true", help="Only topics that have settings of their own.")
     parser.add_argument("--partition-size-limit-per-response", type=int, default=None, metavar="N", help="Most partitions in one answer of the broker (2000).")
+    parser.add_argument("--disable-rack-aware", action="store_true", help="Place replicas without looking at racks (with --zookeeper).")
     parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)
     add_output(parser)
     return parser
@@ -116,6 +117,8 @@ def _check(parser: Parser, options: argparse.Namespace, action: str) -> None:
         if getattr(options, name) not in (None, False) and name not in takes:
             more = ": settings are changed with kafka-configs" if action == "alter" and name == "config" else ""
             parser.error(f"--{name.replace('_', '-')} can't be used with --{action}{more}")
+    if options.disable_rack_aware and not options.zookeeper:
+        parser.error("--disable-rack-aware can only be used with --zookeeper: a broker that is asked places replicas as it does")
     if options.delete_config and not (options.zookeeper and action == "alter"):
         parser.error(f"--delete-config can't be used with --{action}: settings are changed with kafka-configs")
     if action in ("create", "alter", "delete") and options.topic is None:

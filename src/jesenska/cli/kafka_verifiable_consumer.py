@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.console_reading import assignor_of, fetch_options, group_options
-from jesenska.cli.tool import Parser, add_bootstrap, client_settings, cluster_of, read_properties, run_async, sentence
+from jesenska.cli.tool import Parser, add_bootstrap, client_settings, cluster_of, read_properties, run_async, sentence, telling
 from jesenska.cli.verifiable import Events, Stop, stopping
 from jesenska.client.group import GroupConsumer
 from jesenska.config.client_settings import CONSUMER_SETTINGS
@@ -66,6 +66,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     if options.session_timeout is not None:
         settings["session.timeout.ms"] = options.session_timeout
     async with cluster_of(options, texts) as cluster:
+        async with telling("Waiting for the broker"):
+            await cluster.topics()  # a group's member tries again for ever: where nobody answers at the start, that is said
         with stopping() as stop:
             reading = _Reading(Events(cluster.clock), stop, options)
             consumer = GroupConsumer(

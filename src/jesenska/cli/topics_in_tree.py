@@ -11,6 +11,7 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jesenska.base.clock import system_random
@@ -40,6 +41,8 @@ async def work(options: argparse.Namespace, action: str, assignment: Sequence[Se
     """Does one action; KafkaError or JesenskaError with one sentence where it is refused."""
     async with tree_at(options.zookeeper) as store:
         view = await reading.load(store, at_once=100)
+        if options.disable_rack_aware:
+            view.brokers = {broker_id: replace(node, rack=None) for broker_id, node in view.brokers.items()}
         if action == "create":
             return await _create(store, view, options, assignment)
         if action == "list":

@@ -1,4 +1,4 @@
-"""docs/quickstart.md is true: typed with our tools, and once more with the tools of Apache Kafka 0.8.2.2 against our broker and tree."""
+"""The documents with commands are true: typed with our tools; the quick start once more with the tools of Apache Kafka 0.8.2.2 against our broker and tree."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.conformance.conftest import need, refuse
 from tests.docs.executed import blocks
@@ -44,9 +46,10 @@ def test_it_has_the_old_quick_start_word_for_word() -> None:
     assert places == sorted(places)
 
 
-def test_what_it_says_happens(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["quickstart.md", "tools.md"])
+def test_what_it_says_happens(tmp_path: Path, name: str) -> None:
     need("unshare")
-    done = typed(tmp_path, DOCUMENT)
+    done = typed(tmp_path, ROOT / "docs" / name)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
