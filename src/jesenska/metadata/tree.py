@@ -18,8 +18,9 @@ Leaves out: quotas, containers and TTL nodes, and watches (`watches`)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jesenska.base.limits import TREE_NODE_MAX_BYTES
 from jesenska.metadata.acl import Identity, permits
@@ -60,6 +61,9 @@ from jesenska.metadata.transactions import (
     Transaction,
     TreeError,
 )
+
+#: Paths that are fine at first sight: names of printable ASCII that do not begin with a dot.
+_PLAIN_PATH = re.compile(r"(?:/[!-\-0-~][ -.0-~]*+)++")
 
 _SPECIAL = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 
@@ -111,23 +115,20 @@ class Node:
         return (self.data, self.acl, self.stat, self.creates, frozenset(self.children))
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSession:
+class OpenSession(NamedTuple):
     """A request for a session; whoever asks chooses an id that is not in use."""
 
     session_id: int
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSession:
+class CloseSession(NamedTuple):
     """The end of a session, asked for by its owner or by whoever found that it expired."""
 
     session_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Multi:
+class Multi(NamedTuple):
     """Operations of one session that happen together or not at all. Without identities it may do everything: no ACL is looked at."""
 
     session_id: int
@@ -138,8 +139,7 @@ class Multi:
 Request = OpenSession | CloseSession | Multi
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What was decided: the transaction to journal, and the answers to give once it is. No transaction where nothing changes."""
 
     transaction: Transaction | None
@@ -204,9 +204,15 @@ class Tree:
 
     def exists(self, path: str) -> Stat | None:
         """The stat, or None where there is no such node."""
-        check_path(path)
-        node = self._nodes.get(path)
+        node = self.find(path)
         return node.stat if node is not None else None
+
+    def find(self, path: str) -> Node | None:
+        """The node, not to be changed, or None where there is no such node."""
+        node = self._nodes.get(path)
+        if node is None:
+            check_path(path)
+        return node
 
     def children(self, path: str) -> tuple[list[str], Stat]:
         """Names of the children in order, and the stat; NoNodeError."""
@@ -241,6 +247,10 @@ class Tree:
         TreeError where one operation alone was refused, MultiError where it was one of several; the tree is then as it was."""
         zxid = self.last_zxid + 1
         match request:
+            case Multi(session_id):
+                if session_id not in self.sessions:
+                    raise SessionExpiredError("/")
+                return self._decide_all(request, zxid, now_ms)
             case OpenSession(session_id, timeout_ms):
                 if session_id in self.sessions or session_id == 0:
                     raise BadArgumentsError("/", f"session id {session_id:#x} is in use")
@@ -254,13 +264,11 @@ class Tree:
                 transaction = Transaction(zxid, now_ms, (*gone, SessionClosed(session_id)))
                 self.apply(transaction)
                 return Decision(transaction, ())
-            case Multi(session_id):
-                if session_id not in self.sessions:
-                    raise SessionExpiredError("/")
-                return self._decide_all(request, zxid, now_ms)
 
     def _decide_all(self, request: Multi, zxid: int, now_ms: int) -> Decision:
         operations = request.operations
+        if len(operations) == 1:
+            return self._decide_alone(request, zxid, now_ms)
         changes: list[Change] = []
         results: list[Result] = []
         undo: list[Callable[[], None]] = []
@@ -270,8 +278,6 @@ class Tree:
             except TreeError as error:
                 for back in reversed(undo):
                     back()
-                if len(operations) == 1:
-                    raise
                 raise MultiError(index, len(operations), error) from error
             if change is None:
                 results.append(Result(operation.path, None))
@@ -285,6 +291,17 @@ class Tree:
             return Decision(None, tuple(results))
         self.last_zxid = zxid
         return Decision(Transaction(zxid, now_ms, tuple(changes)), tuple(results))
+
+    def _decide_alone(self, request: Multi, zxid: int, now_ms: int) -> Decision:
+        """As `_decide_all`; nothing can have to be taken back."""
+        (operation,) = request.operations
+        change = self._decide_one(request, operation)
+        if change is None:
+            return Decision(None, (Result(operation.path, None),))
+        self._apply_change(change, zxid, now_ms)
+        self.last_zxid = zxid
+        node = self._nodes.get(change.path)
+        return Decision(Transaction(zxid, now_ms, (change,)), (Result(change.path, node.stat if node is not None else None),))
 
     def _decide_one(self, request: Multi, operation: Operation) -> NodeCreated | NodeDeleted | DataSet | AclSet | None:
         identities = request.identities
@@ -416,9 +433,9 @@ class Tree:
         return restore_membership
 
     def _node(self, path: str) -> Node:
-        check_path(path)
         node = self._nodes.get(path)
         if node is None:
+            check_path(path)
             raise NoNodeError(path)
         return node
 
@@ -431,6 +448,8 @@ def split(path: str) -> tuple[str, str]:
 
 def check_path(path: str) -> None:
     """BadArgumentsError for what ZooKeeper does not take as a path."""
+    if _PLAIN_PATH.fullmatch(path):
+        return
     if not path.startswith("/"):
         raise BadArgumentsError(path, "a path begins with /")
     if path == "/":
