@@ -5,9 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 
-from jesenska.cli.zookeeper_server_start import main
-
 from bench.profiled import turn
+from jesenska.cli.zookeeper_server_start import main
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR2, turn)

@@ -136,9 +136,7 @@ def _round(number: int, rows: Sequence[Row], sides: dict[str, Figures], options:
             place.mkdir()
             if name == _OURS:
                 module = {"module": "bench.profiled_tree"} if options.profile else {}
-                server: Server = stack.enter_context(
-                    TreeProcess(place, {"tickTime": "2000"}, environment={"JESENSKA_PROFILE": str(profile)}, **module)
-                )
+                server: Server = stack.enter_context(TreeProcess(place, {"tickTime": "2000"}, environment={"JESENSKA_PROFILE": str(profile)}, **module))
             else:
                 server = stack.enter_context(ZooKeeper(place, tick_ms=2000, heap="512m"))
             side = Side(server, figures, place)

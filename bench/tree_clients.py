@@ -9,6 +9,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from jesenska.metadata.transactions import OPEN_ACL
@@ -77,9 +78,10 @@ def wait_until_serving(port: int) -> None:
     """ZooKeeper listens before it serves."""
     ends = time.monotonic() + 60
     while time.monotonic() < ends:
-        with socket.create_connection(("127.0.0.1", port), 60) as sock:
+        said = b""
+        # One that came too early is never answered.
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as sock:
             sock.sendall(b"srvr")
-            said = b""
             while more := sock.recv(4096):
                 said += more
         if b"Mode: standalone" in said:

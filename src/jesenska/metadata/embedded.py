@@ -89,6 +89,7 @@ class EmbeddedTree:
         self._sessions: dict[int, EmbeddedStore] = {}
         self._watches: Watches[_Watcher] = Watches()
         self._listeners: list[Callable[[Transaction], None]] = []
+        self._after: list[Callable[[], None]] = []
 
     @staticmethod
     async def open(path: Path, clock: Clock, *, served: bool = False) -> EmbeddedTree:
@@ -127,9 +128,12 @@ class EmbeddedTree:
         """Why the tree takes nothing any more; None while it does."""
         return self._failure
 
-    def on_commit(self, listener: Callable[[Transaction], None]) -> None:
-        """Calls with every transaction once it is committed and `tree` shows it, before its answer. On the loop; must not raise."""
+    def on_commit(self, listener: Callable[[Transaction], None], after: Callable[[], None] | None = None) -> None:
+        """Calls with every transaction once it is committed and `tree` shows it, before its answer; `after` when all that were committed together have been
+        answered. On the loop; must not raise."""
         self._listeners.append(listener)
+        if after is not None:
+            self._after.append(after)
 
     def submit(self, request: Request, done: Done) -> None:
         """Decides at once and calls `done` when the answer may be given: for requests in their order, each when `tree` shows what was decided up to it and
@@ -228,6 +232,8 @@ class EmbeddedTree:
                 item.done(item.results, item.error)
         self._committing = False
         self._commit_next()
+        for after in self._after:
+            after()
 
     def _publish(self, transaction: Transaction) -> None:
         """Shows a committed transaction to readers, and tells those who watch or whose session it ends."""

@@ -41,7 +41,7 @@ from jesenska.base.limits import (
     ZOOKEEPER_UNSENT_EVENTS_BYTES,
     ZOOKEEPER_WATCHES_MAX,
 )
-from jesenska.metadata.acl import Identity, completed, digest_identity, shown
+from jesenska.metadata.acl import Identity, completed, digest_identity, permits, shown
 from jesenska.metadata.embedded import CLIENT_SESSION_ID_BASE, EmbeddedTree
 from jesenska.metadata.transactions import (
     ADMIN,
@@ -52,6 +52,7 @@ from jesenska.metadata.transactions import (
     Create,
     Delete,
     MultiError,
+    NoAuthError,
     NoNodeError,
     Operation,
     Result,
@@ -65,7 +66,7 @@ from jesenska.metadata.transactions import (
     TreeError,
     UnimplementedError,
 )
-from jesenska.metadata.tree import CloseSession, Multi, Tree, check_path
+from jesenska.metadata.tree import CloseSession, Multi, Tree
 from jesenska.metadata.watches import EventType, Watches, WatchEvent
 from jesenska.metadata.zookeeper import messages, words
 from jesenska.metadata.zookeeper.frames import Frames, framed
@@ -89,7 +90,6 @@ from jesenska.metadata.zookeeper.messages import (
     PathAndStatResponse,
     PathResponse,
     Reader,
-    ReplyHeader,
     RequestHeader,
     SetWatches,
     SetWatches2,
@@ -110,6 +110,9 @@ _READS = frozenset(
 _KNOWN = frozenset(
     {OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.CHECK_WATCHES, OpCode.REMOVE_WATCHES, OpCode.ADD_WATCH, OpCode.WHO_AM_I, OpCode.SASL}
 )
+_KINDS = {int(kind): kind for kind in OpCode}
+#: Answers and events of a connection that are gathered before the socket is given them.
+_WRITE_OUT_BYTES = 64 * 1024
 #: Words of `cons` for the last operation.
 _SHORT_NAMES = {OpCode.CREATE: "CREA", OpCode.DELETE: "DELE", OpCode.EXISTS: "EXIS", OpCode.GET_DATA: "GETD", OpCode.SET_DATA: "SETD", OpCode.MULTI: "MULT",
                 OpCode.GET_CHILDREN: "GETC", OpCode.GET_CHILDREN2: "GETC", OpCode.PING: "PING", OpCode.CLOSE_SESSION: "CLOS"}  # fmt: skip
@@ -136,7 +139,8 @@ class ZooKeeperServer:
         self.watches: Watches[Connection] = Watches()
         self.connections: dict[Connection, None] = {}
         self.by_host: Counter[str] = Counter()
-        self.figures = _Figures()
+        self._figures = _Figures()  # of connections that are gone
+        self._unsent: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._look: asyncio.TimerHandle | None = None
         self._started_ms = 0.0
@@ -148,7 +152,7 @@ class ZooKeeperServer:
         for session_id, timeout_ms in self.tree.tree.sessions.items():
             if session_id >= CLIENT_SESSION_ID_BASE:
                 self.sessions.begin(session_id, timeout_ms, None, now_ms)
-        self.tree.on_commit(self._committed)
+        self.tree.on_commit(self._committed, self._send_unsent)
         try:
             self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), host or None, port)
         except OSError as error:
@@ -206,12 +210,19 @@ class ZooKeeperServer:
                 if ended is not None and not ended.is_closing_session:
                     ended.close()
 
+    def _send_unsent(self) -> None:
+        """Answers and events of one commit leave together."""
+        for connection in list(self._unsent):
+            connection.write_out()
+
     # Figures
 
     def figures_for_words(self) -> words.ServerFigures:
         tree = self.tree.tree
         sessions = self.sessions
-        figures = self.figures
+        figures = _Figures()
+        for some in (self._figures, *(connection.figures for connection in self.connections)):
+            figures.add(some)
         return words.ServerFigures(
             version=f"{words.ZOOKEEPER_VERSION}-jesenska-{__version__}, built on {sys.implementation.name} {platform.python_version()}",
             connections=[connection.figures_for_words() for connection in self.connections],
@@ -263,12 +274,23 @@ class _Figures:
         self.last_latency_ms = self.min_latency_ms = self.max_latency_ms = self.total_latency_ms = 0.0
 
     def answer(self, latency_ms: float) -> None:
-        self.min_latency_ms = latency_ms if not self.answered else min(self.min_latency_ms, latency_ms)
-        self.max_latency_ms = max(self.max_latency_ms, latency_ms)
+        if latency_ms < self.min_latency_ms or not self.answered:
+            self.min_latency_ms = latency_ms
+        if latency_ms > self.max_latency_ms:
+            self.max_latency_ms = latency_ms
         self.last_latency_ms = latency_ms
         self.total_latency_ms += latency_ms
         self.answered += 1
         self.sent += 1
+
+    def add(self, other: _Figures) -> None:
+        if other.answered:
+            self.min_latency_ms = other.min_latency_ms if not self.answered else min(self.min_latency_ms, other.min_latency_ms)
+            self.max_latency_ms = max(self.max_latency_ms, other.max_latency_ms)
+        self.received += other.received
+        self.sent += other.sent
+        self.answered += other.answered
+        self.total_latency_ms += other.total_latency_ms
 
     @property
     def average_latency_ms(self) -> float:
@@ -295,7 +317,11 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
+        self._tree = server.tree.tree
         self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes | bytearray] = []
+        self._unsent_bytes = 0
+        self._now_ms = 0.0  # when the requests that are being taken arrived
         self._frames = Frames(ZOOKEEPER_REQUEST_MAX_BYTES)
         self._host = self._address = ""
         self._is_connected = False  # the ConnectRequest was taken
@@ -314,7 +340,7 @@ class Connection(asyncio.Protocol):
         self.figures = _Figures()
         self._established_ms = server.clock.now_ms()
         self._last_xid = self._last_zxid = 0
-        self._last_operation = "NA"
+        self._last_kind: OpCode | None = None
 
     # The socket
 
@@ -341,6 +367,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """What was sent still leaves; nothing more is taken."""
+        self.write_out()
         transport = self._transport
         self._gone()
         if transport is not None:
@@ -351,6 +378,7 @@ class Connection(asyncio.Protocol):
 
     def end(self) -> None:
         """The server stops: what does not leave at once is dropped."""
+        self.write_out()
         transport = self._transport
         self._gone()
         if transport is not None:
@@ -368,8 +396,12 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
+        self._unsent.clear()
+        self._unsent_bytes = 0
         server = self._server
+        server._unsent.pop(self, None)
         server.connections.pop(self, None)
+        server._figures.add(self.figures)
         server.by_host[self._host] -= 1
         if not server.by_host[self._host]:
             del server.by_host[self._host]
@@ -384,14 +416,16 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_full = False
         self._proceed()
+        self.write_out()
 
     def data_received(self, data: bytes) -> None:
         if self._transport is not None:
             self._frames.feed(data)
             self._proceed()
+            self.write_out()
 
     def _proceed(self) -> None:
-        """Sends the answers that are due and takes the requests that have arrived, as far as the limits go."""
+        """Answers what is due and takes the requests that have arrived, as far as the limits go. `write_out` must follow, at once or after the commit."""
         if self._is_busy:
             return
         self._is_busy = True
@@ -411,6 +445,8 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _take_frames(self) -> None:
+        self._now_ms = now_ms = self._server.now_ms()
+        self._server.sessions.heard(self.session_id, now_ms)
         while self._transport is not None and not self._must_wait():
             if not self._is_connected and self._word():
                 return
@@ -419,27 +455,44 @@ class Connection(asyncio.Protocol):
                 return
             if not self._is_connected:
                 self._is_connected = True
+                self.figures.received += 1
                 self._connect(frame)
             elif not self.is_closing_session:
+                self.figures.received += 1
                 self._request(frame)
 
     def _must_wait(self) -> bool:
         return self._opening or self._is_full or len(self.slots) >= ZOOKEEPER_OUTSTANDING_MAX or self._held_bytes >= ZOOKEEPER_OUTSTANDING_BYTES
 
-    def _send(self, payload: bytes | bytearray) -> None:
-        if self._transport is not None:
-            self._transport.write(framed(payload))
+    def _send(self, frame: bytes) -> None:
+        """Has a frame leave with the others that are being made, in their order (`write_out`)."""
+        if self._transport is None:
+            return
+        if not self._unsent:
+            self._server._unsent[self] = None
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        if self._unsent_bytes > _WRITE_OUT_BYTES:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Gives the socket what was sent."""
+        if self._unsent and self._transport is not None:
+            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            del self._server._unsent[self]
+            self._transport.write(data)
 
     def send_event(self, event: WatchEvent) -> None:
         if self._transport is None:
             return
-        if self._transport.get_write_buffer_size() > ZOOKEEPER_UNSENT_EVENTS_BYTES:
+        if self._transport.get_write_buffer_size() + self._unsent_bytes > ZOOKEEPER_UNSENT_EVENTS_BYTES:
             logger.warning("the connection of %s is closed: it does not take its events", self._address)
             self._abort()
             return
         self.figures.sent += 1
-        self._server.figures.sent += 1
-        self._send(messages.write(bytearray(), ReplyHeader(Xid.NOTIFICATION, -1, 0), WatcherEvent(event.type, SYNC_CONNECTED, event.path)))
+        self._send(messages.reply(Xid.NOTIFICATION, -1, 0, messages.write(bytearray(), WatcherEvent(event.type, SYNC_CONNECTED, event.path))))
 
     # The beginning
 
@@ -456,7 +509,6 @@ class Connection(asyncio.Protocol):
         request, read_only = messages.read_connect(frame)
         self._hears_read_only = read_only is not None
         server = self._server
-        self._received(frame)
         if self._timer is not None:
             self._timer.cancel()
         if request.last_zxid_seen > server.tree.tree.last_zxid:
@@ -495,42 +547,34 @@ class Connection(asyncio.Protocol):
 
     def _tell_session(self, timeout_ms: int, session_id: int, password: bytes) -> None:
         # A client that asks whether it may be a read-only server is told that it is not one.
-        self._send(messages.write(bytearray(), ConnectResponse(0, timeout_ms, session_id, password)) + (b"\x00" if self._hears_read_only else b""))
+        answer = messages.write(bytearray(), ConnectResponse(0, timeout_ms, session_id, password))
+        self._send(framed(answer + b"\x00" if self._hears_read_only else answer))
 
     # Requests
 
-    def _received(self, frame: bytes) -> None:
-        self.figures.received += 1
-        self._server.figures.received += 1
-
     def _request(self, frame: bytes) -> None:
-        server = self._server
-        self._received(frame)
         reader = Reader(frame)
-        header = messages.read(RequestHeader, reader)
-        now_ms = server.now_ms()
-        server.sessions.heard(self.session_id, now_ms)
-        slot = _Slot(header.xid, header.type, len(frame), now_ms)
+        xid, kind = messages.read(RequestHeader, reader)
+        slot = _Slot(xid, kind, len(frame), self._now_ms)
         self.slots.append(slot)
         self._held_bytes += slot.size
-        self._last_xid = header.xid
+        self._last_xid = xid
         try:
-            self._take(header, reader, slot)
+            self._take(kind, reader, slot)
         except MessageError:
             slot.answer = TreeCode.MARSHALLING_ERROR
         except TreeError as error:
             slot.answer = error.code
         self._flush()
 
-    def _take(self, header: RequestHeader, reader: Reader, slot: _Slot) -> None:
+    def _take(self, number: int, reader: Reader, slot: _Slot) -> None:
         """Submits a write, or says how the slot is answered when its turn comes."""
         server = self._server
-        try:
-            kind = OpCode(header.type)
-        except ValueError:
+        kind = _KINDS.get(number)
+        if kind is None:
             slot.answer, slot.zxid, slot.closes = TreeCode.UNIMPLEMENTED, -1, True
             return
-        self._last_operation = _SHORT_NAMES.get(kind, kind.name)
+        self._last_kind = kind
         if kind in _READS:
             body = messages.read(REQUESTS[kind], reader)
             slot.read = lambda: self._read(kind, body)
@@ -582,39 +626,40 @@ class Connection(asyncio.Protocol):
     def _done(self, slot: _Slot, answer: bytes | bytearray | TreeCode) -> None:
         """A write was committed or refused; what is committed at this moment is what its answer speaks of."""
         slot.answer = answer
-        slot.zxid = self._server.tree.tree.last_zxid
+        slot.zxid = self._tree.last_zxid
         if self._transport is not None and self.slots and self.slots[0] is slot and not self._is_busy:
             self._proceed()
 
     def _flush(self) -> None:
         """Sends what is due: answers from the first on, as long as they are known and the client takes them."""
+        slots = self.slots
+        if not slots or (slots[0].answer is None and slots[0].read is None):
+            return
         server = self._server
-        while self.slots and not self._is_full and self._transport is not None:
-            slot = self.slots[0]
-            if slot.answer is None:
+        now_ms = server.now_ms()
+        while slots and not self._is_full and self._transport is not None:
+            slot = slots[0]
+            answer = slot.answer
+            if answer is None:
                 if slot.read is None:
                     return
-                slot.answer = slot.read()
-            self.slots.popleft()
+                answer = slot.read()
+            slots.popleft()
             self._held_bytes -= slot.size
-            zxid = server.tree.tree.last_zxid if slot.zxid is None else slot.zxid
-            answer = slot.answer
-            failed = isinstance(answer, TreeCode)
+            zxid = self._tree.last_zxid if slot.zxid is None else slot.zxid
             if slot.type == OpCode.AUTH:
                 zxid = 0
             self._last_zxid = zxid
-            if server.tree.failure is not None and answer is TreeCode.CONNECTION_LOSS:
+            self.figures.answer(now_ms - slot.begun_ms)
+            if not isinstance(answer, TreeCode):
+                self._send(messages.reply(slot.xid, zxid, 0, answer))
+            elif answer is TreeCode.CONNECTION_LOSS and server.tree.failure is not None:
                 # What is on the disk is in doubt, and nothing more will be done here.
+                self.write_out()
                 self._abort()
                 return
-            reply = messages.write(bytearray(), ReplyHeader(slot.xid, zxid, answer if isinstance(answer, TreeCode) else 0))
-            if not failed:
-                assert not isinstance(answer, TreeCode)
-                reply += answer
-            latency_ms = server.now_ms() - slot.begun_ms
-            self.figures.answer(latency_ms)
-            server.figures.answer(latency_ms)
-            self._send(reply)
+            else:
+                self._send(messages.reply(slot.xid, zxid, answer))
             if slot.closes:
                 self.close()
 
@@ -680,31 +725,30 @@ class Connection(asyncio.Protocol):
             return SubResponse(OpCode.ERROR, error.code, None)
 
     def _found(self, kind: OpCode, body: Any) -> Message:
-        tree, path = self._server.tree.tree, body.path or "/"
+        tree, path = self._tree, body.path or "/"
         if self._server.tree.failure is not None:
             raise ConnectionLossError(path, self._server.tree.failure)
         try:
-            check_path(path)
+            node = tree.find(path)
         except BadArgumentsError:
             raise NoNodeError(path) from None  # as ZooKeeper: nobody can be there
         if kind is OpCode.GET_EPHEMERALS:
             prefix = path
             return NamesResponse(tuple([own for own in tree.ephemerals(self.session_id) if own.startswith(prefix)]))
-        if kind is OpCode.EXISTS and tree.exists(path) is None:
-            if body.watch:
+        if node is None:
+            if kind is OpCode.EXISTS and body.watch:
                 self._watch_data(path)
             raise NoNodeError(path)
-        tree.require_permission(path, READ | ADMIN if kind is OpCode.GET_ACL else READ, self.identities)
+        if not permits(node.acl, READ | ADMIN if kind is OpCode.GET_ACL else READ, self.identities):
+            raise NoAuthError(path)
         watch = kind is not OpCode.GET_ACL and kind is not OpCode.GET_ALL_CHILDREN_NUMBER and body.watch
         match kind:
-            case OpCode.EXISTS:
-                stat = tree.get(path)[1]
-                found: Message = StatResponse(stat)
             case OpCode.GET_DATA:
-                found = GetDataResponse(*tree.get(path))
+                found: Message = GetDataResponse(node.data, node.stat)
+            case OpCode.EXISTS:
+                found = StatResponse(node.stat)
             case OpCode.GET_ACL:
-                acl, stat = tree.acl(path)
-                found = GetAclResponse(shown(acl, self.identities), stat)
+                found = GetAclResponse(shown(node.acl, self.identities), node.stat)
             case OpCode.GET_CHILDREN:
                 found = NamesResponse(tuple(tree.children(path)[0]))
             case OpCode.GET_CHILDREN2:
@@ -724,7 +768,7 @@ class Connection(asyncio.Protocol):
 
     def _set_watches(self, request: SetWatches) -> bytes:
         """Watches as they were on another connection; what has changed since then is told at once, and its watch is used up."""
-        tree = self._server.tree.tree
+        tree = self._tree
         since = request.relative_zxid
         for path in request.data_watches:
             stat = _stat(tree, path)
@@ -770,7 +814,7 @@ class Connection(asyncio.Protocol):
             received=figures.received,
             sent=figures.sent,
             session_id=self.session_id,
-            last_operation=self._last_operation,
+            last_operation="NA" if self._last_kind is None else _SHORT_NAMES.get(self._last_kind, self._last_kind.name),
             established_ms=self._established_ms,
             timeout_ms=self.timeout_ms,
             last_xid=self._last_xid,
