@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,8 @@ from jesenska.metadata.journal import METADATA_FILE, JournalError
 from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
 
 _NUMBERS = {"clientPort": 2181, "tickTime": 3000, "maxClientCnxns": 60, "minSessionTimeout": -1, "maxSessionTimeout": -1}
+#: Objects made before the collector looks at them: a commit of many writes has some ten for each.
+_YOUNG_OBJECTS = 50_000
 _TEXTS = ("dataDir", "clientPortAddress")
 _REFUSED = {"server.": "an ensemble is not built: run one server", "secureClientPort": "TLS is not built, and no plain connection is made in its place"}
 
@@ -79,6 +82,10 @@ async def _work(options: argparse.Namespace) -> int:
         server = ZooKeeperServer(tree, clock, config)
         try:
             await server.start(settings.get("clientPortAddress", ""), numbers["clientPort"])
+            # The tree stays: the collector would walk over it again and again.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(_YOUNG_OBJECTS, 5, 10)
             print(f"jesenska's ZooKeeper server is up at {server.host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
             await stopping.wait()
         finally:

@@ -68,6 +68,9 @@ _PLAIN_PATH = re.compile(r"(?:/[!-\-0-~][ -.0-~]*+)++")
 _SPECIAL = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 
 
+_NO_CHILDREN: set[str] = set()  # never changed
+
+
 class Node:
     """One node's state. `creates` counts children ever created; cversion follows from it and from the children that are left."""
 
@@ -92,7 +95,8 @@ class Node:
         self.ctime, self.mtime = ctime, mtime
         self.version, self.creates, self.aversion = version, creates, aversion
         self.ephemeral_owner = ephemeral_owner
-        self.children: set[str] = set()
+        #: Its own set only where there are some: most nodes are leaves.
+        self.children: set[str] = _NO_CHILDREN
 
     @property
     def stat(self) -> Stat:
@@ -102,12 +106,18 @@ class Node:
             self.ephemeral_owner, len(self.data or b""), children, self.pzxid,
         )  # fmt: skip
 
+    def add_child(self, name: str) -> None:
+        if self.children:
+            self.children.add(name)
+        else:
+            self.children = {name}
+
     def copy(self) -> Node:
         other = Node(
             self.data, self.acl, self.czxid, self.mzxid, self.pzxid, self.ctime, self.mtime, self.version, self.creates, self.aversion,
             self.ephemeral_owner,
         )  # fmt: skip
-        other.children = set(self.children)
+        other.children = set(self.children) if self.children else _NO_CHILDREN
         return other
 
     def fields(self) -> tuple[object, ...]:
@@ -160,7 +170,7 @@ class Tree:
             self._nodes[path] = Node(b"", OPEN_ACL, 0, 0, 0, 0, 0, 0, 0, 0, 0)
             if path != "/":
                 parent, name = split(path)
-                self._nodes[parent].children.add(name)
+                self._nodes[parent].add_child(name)
 
     @staticmethod
     def restored(nodes: Iterable[tuple[str, Node]], sessions: dict[int, int], last_zxid: int) -> Tree:
@@ -175,7 +185,7 @@ class Tree:
                 parent, name = split(path)
                 if parent not in tree._nodes:
                     raise ValueError(f"node {path} has no parent")
-                tree._nodes[parent].children.add(name)
+                tree._nodes[parent].add_child(name)
             if node.ephemeral_owner:
                 tree._ephemerals.setdefault(node.ephemeral_owner, set()).add(path)
         if "/" not in tree._nodes:
@@ -373,7 +383,7 @@ class Tree:
             case NodeCreated(path, data, acl, owner):
                 parent_path, name = split(path)
                 parent = self._nodes[parent_path]
-                parent.children.add(name)
+                parent.add_child(name)
                 parent.creates += 1
                 parent.pzxid = zxid
                 self._nodes[path] = Node(data, acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
@@ -426,7 +436,7 @@ class Tree:
                 self._ephemerals.get(owner, set()).discard(path)
             else:
                 nodes[path] = deleted
-                parent.children.add(name)
+                parent.add_child(name)
                 if owner:
                     self._ephemerals[owner].add(path)
 
