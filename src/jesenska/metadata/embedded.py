@@ -219,8 +219,16 @@ class EmbeddedTree:
         if self._journal is None or self._executor is None or not transactions:
             loop.call_soon(self._committed_batch, batch, None)
             return
-        commit = loop.run_in_executor(self._executor, self._journal.commit, transactions)
-        commit.add_done_callback(lambda done: self._committed_batch(batch, done.exception()))
+        self._executor.submit(self._write, self._journal, transactions, batch, loop)
+
+    def _write(self, journal: Journal, transactions: list[Transaction], batch: list[_Pending], loop: asyncio.AbstractEventLoop) -> None:
+        """Runs on the writer's thread."""
+        failure: BaseException | None = None
+        try:
+            journal.commit(transactions)
+        except BaseException as error:
+            failure = error
+        loop.call_soon_threadsafe(self._committed_batch, batch, failure)
 
     def _committed_batch(self, batch: list[_Pending], failure: BaseException | None) -> None:
         if failure is not None:

@@ -27,6 +27,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from jesenska import __version__
@@ -767,30 +768,37 @@ class Connection(asyncio.Protocol):
     # Watches
 
     def _set_watches(self, request: SetWatches) -> bytes:
-        """Watches as they were on another connection; what has changed since then is told at once, and its watch is used up."""
+        """Watches as they were on another connection; what has changed since then is told at once, in the order of the changes, and its watch is used up.
+
+        When a node was deleted is not known any more: those come first."""
         tree = self._tree
         since = request.relative_zxid
+        missed: list[tuple[int, WatchEvent]] = []
         for path in request.data_watches:
             stat = _stat(tree, path)
             if stat is None:
-                self.send_event(WatchEvent(EventType.NODE_DELETED, path))
+                missed.append((0, WatchEvent(EventType.NODE_DELETED, path)))
             elif stat.mzxid > since:
-                self.send_event(WatchEvent(EventType.NODE_DATA_CHANGED, path))
+                missed.append((stat.mzxid, WatchEvent(EventType.NODE_DATA_CHANGED, path)))
             else:
                 self._watch_data(path)
         for path in request.exist_watches:
-            if _stat(tree, path) is not None:
-                self.send_event(WatchEvent(EventType.NODE_CREATED, path))
+            stat = _stat(tree, path)
+            if stat is not None:
+                missed.append((stat.czxid, WatchEvent(EventType.NODE_CREATED, path)))
             else:
                 self._watch_data(path)
         for path in request.child_watches:
             stat = _stat(tree, path)
             if stat is None:
-                self.send_event(WatchEvent(EventType.NODE_DELETED, path))
+                missed.append((0, WatchEvent(EventType.NODE_DELETED, path)))
             elif stat.pzxid > since:
-                self.send_event(WatchEvent(EventType.NODE_CHILDREN_CHANGED, path))
+                missed.append((stat.pzxid, WatchEvent(EventType.NODE_CHILDREN_CHANGED, path)))
             else:
                 self._watch_children(path)
+        missed.sort(key=itemgetter(0))
+        for _, event in missed:
+            self.send_event(event)
         return b""
 
     def _watch_data(self, path: str) -> None:
