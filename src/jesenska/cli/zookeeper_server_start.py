@@ -21,6 +21,7 @@ from pathlib import Path
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.broker_process import configure_logging
+from jesenska.cli.memory import Memory
 from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _work(options: argparse.Namespace) -> int:
     configure_logging(options.log_level)
+    memory = Memory()
     settings = read_properties(options.file) | properties_of(options.override)
     directory, numbers = _checked(settings)
     config = ServerConfig(
@@ -86,6 +88,7 @@ async def _work(options: argparse.Namespace) -> int:
             gc.collect()
             gc.freeze()
             gc.set_threshold(_YOUNG_OBJECTS, 5, 10)
+            memory.keep_small(asyncio.get_running_loop())
             print(f"jesenska's ZooKeeper server is up at {server.host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
             await stopping.wait()
         finally:

@@ -410,6 +410,7 @@ class Connection(asyncio.Protocol):
         if self.session_id:
             server.sessions.left(self.session_id, self)
         self.slots.clear()
+        self._frames = Frames(0)  # what came of a frame may be a megabyte
 
     def pause_writing(self) -> None:
         self._is_full = True
