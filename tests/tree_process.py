@@ -68,7 +68,6 @@ class TreeProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environment},
-            start_new_session=True,
         )
         self._process = process
         ready = threading.Event()

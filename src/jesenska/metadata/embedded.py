@@ -84,7 +84,7 @@ class EmbeddedTree:
         self._journal = journal
         self._executor = executor
         self._queue: deque[_Pending] = deque()
-        self._committing = False
+        self._committing = self._commit_is_due = False
         self._failure: str | None = None
         self._sessions: dict[int, EmbeddedStore] = {}
         self._watches: Watches[_Watcher] = Watches()
@@ -154,7 +154,7 @@ class EmbeddedTree:
             done(item.results, item.error)
             return
         self._queue.append(item)
-        self._commit_next()
+        self._commit_soon()
 
     def open_client_session(self, timeout_ms: int, done: Callable[[int, Exception | None], None]) -> None:
         """Opens a session that somebody else looks after (`served`); its id is one that no session had before."""
@@ -165,7 +165,7 @@ class EmbeddedTree:
         """Calls `done` when what was decided before the call is committed, or refused."""
         if self._committing or self._queue:
             self._queue.append(_Pending(None, (), None, done))
-            self._commit_next()
+            self._commit_soon()
         else:
             done((), None)
 
@@ -207,6 +207,20 @@ class EmbeddedTree:
         future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
         self.submit(request, partial(_settle, future))
         return future
+
+    def _commit_soon(self) -> None:
+        """Begins a commit when the loop has taken all that has arrived: it shares an fsync."""
+        if self._committing or self._commit_is_due:
+            return
+        if self._journal is None:
+            self._commit_next()
+            return
+        self._commit_is_due = True
+        asyncio.get_running_loop().call_soon(self._commit_due)
+
+    def _commit_due(self) -> None:
+        self._commit_is_due = False
+        self._commit_next()
 
     def _commit_next(self) -> None:
         if self._committing or not self._queue:
