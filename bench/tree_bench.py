@@ -1,13 +1,13 @@
 """The tree's server against Apache ZooKeeper 3.8.4, in turn on the same machine and disk, driven by the same clients.
 
-    python -m bench.tree_bench                              every row, 3 rounds; about five minutes
+    python -m bench.tree_bench                              every row, 5 rounds; about five minutes
     python -m bench.tree_bench --list                       the names of the rows
     python -m bench.tree_bench --rows 'getData;32 conn'     rows with one of these words in their name
     python -m bench.tree_bench --rounds 1 --seconds 0.5     a look
-    python -m bench.tree_bench --sides jesenska --profile   cProfile of our event loop in each row, into profiles/; figures are then worth nothing
+    python -m bench.tree_bench --sides jesenska --profile   cProfile of our event loop in each row, into profiles/
 
-In each round both servers run, each freshly started on its own directory, and each row is measured on one and then on the other; the one that begins changes
-from row to row. What figures and ratios mean stands in `bench/figures.py`.
+Both servers run, each on its own directory; in each row the two are measured in turn, as many rounds as there are, and the one that begins changes from round
+to round. What figures and ratios mean stands in `bench/figures.py`.
 
 Both make writes durable before they answer (ZooKeeper's forceSync is on), many with one fsync where many wait. `fsyncs a write` says how many: counted by
 strace from outside, after the rate was measured, and with what strace costs.
@@ -97,7 +97,6 @@ class Side:
 
     def measure(self, row: Row, seconds: float) -> None:
         clients = self.clients[: row.connections]
-        run(clients, self._work(row.operation), row.window, min(_WARM_UP_SECONDS, seconds))
         work = self._work(row.operation)
         before = cpu(self.server.pid).total
         told = run(clients, work, row.window, seconds)
@@ -105,6 +104,9 @@ class Side:
         self.figures.add(row.name, "requests/s", told.rate)
         self.figures.add(row.name, "server CPU us a request", used / told.answers * 1e6)
         self.figures.add(row.name, "client CPU share", told.client_cpu_seconds / told.seconds)
+
+    def warm_up(self, row: Row, seconds: float) -> None:
+        run(self.clients[: row.connections], self._work(row.operation), row.window, min(_WARM_UP_SECONDS, seconds))
 
     def count_fsyncs(self, row: Row, seconds: float) -> None:
         work = self._work(row.operation)
@@ -127,7 +129,7 @@ class Side:
             client.close()
 
 
-def _round(number: int, rows: Sequence[Row], sides: dict[str, Figures], options: argparse.Namespace) -> None:
+def _measure(rows: Sequence[Row], sides: dict[str, Figures], options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=options.dir) as directory, ExitStack() as stack:
         found: list[Side] = []
         profile = Path(directory) / "profile"
@@ -142,14 +144,18 @@ def _round(number: int, rows: Sequence[Row], sides: dict[str, Figures], options:
             side = Side(server, figures, place)
             stack.callback(side.close)
             found.append(side)
-        for at, row in enumerate(rows):
-            print(f"round {number + 1}: {row.name}", file=sys.stderr, flush=True)
-            for side in found if (number + at) % 2 == 0 else reversed(found):
-                if options.profile and side.figures is sides.get(_OURS):
-                    side.profile(row, options.seconds, profile, options.profiles)
-                    continue
-                side.measure(row, options.seconds)
-                if number == 0 and row.operation != "getData" and can_trace():
+        for row in rows:
+            print(row.name, file=sys.stderr, flush=True)
+            if options.profile:
+                found[0].profile(row, options.seconds, profile, options.profiles)
+                continue
+            for side in found:
+                side.warm_up(row, options.seconds)
+            for number in range(options.rounds):
+                for side in found if number % 2 == 0 else reversed(found):
+                    side.measure(row, options.seconds)
+            if row.operation != "getData" and can_trace():
+                for side in found:
                     side.count_fsyncs(row, min(options.seconds, 1.0))
 
 
@@ -157,8 +163,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Benchmarks the tree's server against Apache ZooKeeper.", epilog="The rows' names: --list")
     parser.add_argument("--rows", default="", help="words of names, separated by semicolons")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long each row runs on each side")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long each row runs on each side in each round")
     parser.add_argument("--sides", default=f"{_OURS},{_THEIRS}", help=f"{_OURS}, {_THEIRS}, or both")
     parser.add_argument("--profile", action="store_true", help="profile jesenska's event loop in each row")
     parser.add_argument("--profiles", type=Path, default=Path("profiles"), help="directory for the profiles, a text file for each row")
@@ -173,13 +179,14 @@ def main() -> int:
     if not rows:
         raise SystemExit(f"no row's name has {options.rows!r} in it; --list names them")
     if options.profile:
+        if options.sides != _OURS:
+            raise SystemExit(f"--profile goes with --sides {_OURS}: the figures of a profiled server are worth nothing")
         options.profiles.mkdir(parents=True, exist_ok=True)
     sides = {name: Figures() for name in options.sides.split(",")}
-    for number in range(options.rounds):
-        _round(number, rows, sides, options)
+    _measure(rows, sides, options)
     heading = (
         f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, Apache ZooKeeper 3.8.4, {os.cpu_count()} cores, "
-        f"{options.rounds} rounds of {options.seconds:g} s a row and side"
+        f"{options.rounds} rounds of {options.seconds:g} s"
     )
     print(as_json(sides, heading) if options.output == "json" else table(sides, heading))
     return 0

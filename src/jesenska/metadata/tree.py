@@ -303,7 +303,7 @@ class Tree:
         return Decision(Transaction(zxid, now_ms, tuple(changes)), tuple(results))
 
     def _decide_alone(self, request: Multi, zxid: int, now_ms: int) -> Decision:
-        """As `_decide_all`; nothing can have to be taken back."""
+        """As `_decide_all`; there is nothing to take back."""
         (operation,) = request.operations
         change = self._decide_one(request, operation)
         if change is None:

@@ -5,7 +5,8 @@
 
 A write is decided when it arrives and answered when it is committed. A read waits for the writes that its client asked for before it, and is answered from
 what is committed. `EmbeddedTree.submit` answers each request at its place among the transactions, and a transaction's watches leave when it is committed:
-a client hears of a change before any answer that shows it, and an answer's zxid is that of the state it shows.
+a client hears of a change before any answer that shows it, and an answer's zxid is that of the state it shows. Answers and events go to the socket together:
+once for what one read of it brought, once for what one commit answered.
 
 A client that does not take its answers, or that sends without waiting for them, is not read from beyond a limit. Events cannot be held back: one that takes
 none of many is disconnected. Ephemeral nodes go when their session is closed or nothing was heard of it for its timeout, not when a connection ends.
@@ -14,8 +15,15 @@ As ZooKeeper 3.8.4 does it (it was asked): a request too short for its type is a
 unknown is answered UNIMPLEMENTED and the connection closed; an identity that is not taken, too. Differences, on purpose:
 - A request that is refused takes no zxid; the zxid then is that of the last change.
 - A wrong password does not disconnect the session's owner.
-- Containers and nodes with a time to live, reconfig, SASL, and persistent watches are UNIMPLEMENTED.
-- CHECK alone is answered (3.8.4 answers only where it fails)."""
+- Containers and nodes with a time to live, reconfig, SASL, persistent watches, removeWatches, checkWatches and whoAmI are UNIMPLEMENTED. A multi with a
+  node with a time to live is answered MARSHALLING_ERROR.
+- CHECK alone is answered (3.8.4 answers only where it fails).
+- A rule of an ACL with permissions above 31 is refused (INVALID_ACL).
+- A bad path below a parent that is missing is BAD_ARGUMENTS, not NO_NODE: paths are looked at first.
+- Frames may have 1 MiB and 64 KiB, so that a node at its largest fits with its path and ACL (ZooKeeper's jute.maxbuffer: 1,048,575 bytes).
+- Names of children are sorted. What SetWatches finds changed is told in the order of the changes (ZooKeeper: in no order), deletions first.
+- /zookeeper/config is empty and its aversion 0.
+- All nine four-letter words are allowed (4lw.commands.whitelist names them one by one)."""
 
 from __future__ import annotations
 
@@ -111,6 +119,7 @@ _READS = frozenset(
 _KNOWN = frozenset(
     {OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.CHECK_WATCHES, OpCode.REMOVE_WATCHES, OpCode.ADD_WATCH, OpCode.WHO_AM_I, OpCode.SASL}
 )
+_EPHEMERAL, _SEQUENTIAL = int(CreateFlag.EPHEMERAL), int(CreateFlag.SEQUENTIAL)
 _KINDS = {int(kind): kind for kind in OpCode}
 #: Answers and events of a connection that are gathered before the socket is given them.
 _WRITE_OUT_BYTES = 64 * 1024
@@ -218,12 +227,18 @@ class ZooKeeperServer:
 
     # Figures
 
+    @property
+    def figures(self) -> _Figures:
+        """Of all connections since the start."""
+        total = _Figures()
+        for some in (self._figures, *(connection.figures for connection in self.connections)):
+            total.add(some)
+        return total
+
     def figures_for_words(self) -> words.ServerFigures:
         tree = self.tree.tree
         sessions = self.sessions
-        figures = _Figures()
-        for some in (self._figures, *(connection.figures for connection in self.connections)):
-            figures.add(some)
+        figures = self.figures
         return words.ServerFigures(
             version=f"{words.ZOOKEEPER_VERSION}-jesenska-{__version__}, built on {sys.implementation.name} {platform.python_version()}",
             connections=[connection.figures_for_words() for connection in self.connections],
@@ -674,7 +689,7 @@ class Connection(asyncio.Protocol):
             path, data, acl, flags = body
             if not 0 <= flags <= 3:
                 raise UnimplementedError(path, "containers and times to live") if 4 <= flags <= 6 else BadArgumentsError(path, f"flags {flags}")
-            return Create(path, data, bool(flags & CreateFlag.EPHEMERAL), bool(flags & CreateFlag.SEQUENTIAL), completed(path, acl, self.identities))
+            return Create(path, data, bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL), completed(path, acl, self.identities))
         if kind is OpCode.DELETE:
             return Delete(*body)
         if kind is OpCode.SET_DATA:
