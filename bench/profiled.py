@@ -16,7 +16,8 @@ from jesenska.cli.jesenska import main
 _current: list[cProfile.Profile] = []
 
 
-def _turn(number: int, frame: FrameType | None) -> None:
+def turn(number: int, frame: FrameType | None) -> None:
+    """The signal's handler."""
     if not _current:
         _current.append(cProfile.Profile())
         _current[0].enable()
@@ -34,5 +35,5 @@ def _turn(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR2, _turn)
+    signal.signal(signal.SIGUSR2, turn)
     sys.exit(main())

@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _AT_ONCE = 64
 _FRAMES_EACH = 20
@@ -22,17 +22,17 @@ class _One:
 
     __slots__ = ("left", "since", "sock", "unsent")
 
-    def __init__(self, address: tuple[str, int], left: int) -> None:
+    def __init__(self, address: tuple[str, int], left: int, opening: bytes) -> None:
         self.sock = socket.create_connection(address, 20)
         self.sock.setblocking(False)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.left = left
         self.since = time.monotonic()
-        self.unsent = b""
+        self.unsent = opening
 
 
-def send_all(bootstrap: str, frames: Iterator[bytes], source: random.Random) -> Counter[str]:
-    """How the connections ended, and how many answers came."""
+def send_all(bootstrap: str, frames: Iterator[bytes], source: random.Random, opening: Callable[[random.Random], bytes] = lambda _: b"") -> Counter[str]:
+    """How the connections ended, and how many answers came. `opening` is what a connection sends first."""
     host, _, port = bootstrap.rpartition(":")
     address = (host, int(port))
     ended: Counter[str] = Counter()
@@ -80,7 +80,7 @@ def send_all(bootstrap: str, frames: Iterator[bytes], source: random.Random) -> 
     try:
         while more or ones:
             while more and len(ones) < _AT_ONCE:
-                one = _One(address, source.randrange(1, _FRAMES_EACH))
+                one = _One(address, source.randrange(1, _FRAMES_EACH), opening(source))
                 ones[one.sock.fileno()] = one
                 poll.register(one.sock.fileno(), select.EPOLLIN)
                 send(one)

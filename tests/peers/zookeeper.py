@@ -15,9 +15,10 @@ RELEASE = "3.9.1"
 class ZooKeeper:
     """Ends with the `with` block."""
 
-    def __init__(self, directory: Path, tick_ms: int = 200) -> None:
+    def __init__(self, directory: Path, tick_ms: int = 200, heap: str = "128m") -> None:
         self._directory = directory
         self._tick_ms = tick_ms
+        self._heap = heap
         self.port = free_port()
 
     def __enter__(self) -> ZooKeeper:
@@ -28,7 +29,7 @@ class ZooKeeper:
         )
         log = self._directory / "zookeeper.log"
         with log.open("ab") as output:
-            command = java_command(RELEASE, TOOLS["zookeeper-server-start"][0], str(settings), heap="128m")
+            command = java_command(RELEASE, TOOLS["zookeeper-server-start"][0], str(settings), heap=self._heap)
             self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         try:
             wait_for_port(self.port, self._process, log)
@@ -36,6 +37,10 @@ class ZooKeeper:
             self.stop()
             raise
         return self
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def __exit__(self, *_: object) -> None:
         self.stop()

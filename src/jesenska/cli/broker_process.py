@@ -7,19 +7,18 @@ its figures (broker.figures) to stderr in one line.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.source_only import request_path_is_compiled
 from jesenska.broker.figures import figures_line
 from jesenska.broker.server import Broker
+from jesenska.cli.memory import Memory
 from jesenska.config.layers import BrokerConfig
 from jesenska.net.event_loop import broker_loop
 from jesenska.records import codec
@@ -28,36 +27,6 @@ logger = logging.getLogger(__name__)
 
 #: Allocations between two looks of the collector at the young objects; a request makes a few dozen, nearly all without cycles.
 _YOUNG_OBJECTS = 10_000
-
-
-#: mallopt's numbers for them (glibc's malloc.h), and what a broker wants: see `_Memory`.
-_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES = -3, 1024 * 1024
-_M_ARENA_MAX, _ARENAS = -8, 2
-#: How often garbage is looked for and given back to the system, and the share of the loop's time that it may take. Some milliseconds each time; with hundreds
-#: of thousands of objects made since the start, a tenth of a second every hundred seconds.
-_CLEAN_SECONDS, _CLEAN_SHARE = 15.0, 0.001
-
-
-class _Memory:
-    """Gives back what is free. The collector looks for cycles by the number of objects made, at old ones nearly never: what deleted topics and failed requests
-    leave would stay for hours in a quiet broker. glibc gives each thread an arena of its own, after the first large block that is freed it keeps ever larger
-    ones, and of a heap it gives back the end only: memory grows with the largest moment of each thread. Elsewhere the system's allocator is left as it is."""
-
-    def __init__(self) -> None:
-        self._trim: Callable[[int], object] | None = None
-        with suppress(OSError, AttributeError):
-            library = ctypes.CDLL(None)
-            library.mallopt(_M_ARENA_MAX, _ARENAS)
-            library.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
-            self._trim = library.malloc_trim
-
-    def keep_small(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cleans from time to time while the loop runs."""
-        begun = loop.time()
-        gc.collect()
-        if self._trim is not None:
-            self._trim(0)
-        loop.call_later(max(_CLEAN_SECONDS, (loop.time() - begun) / _CLEAN_SHARE), self.keep_small, loop)
 
 
 def configure_logging(level: str) -> None:
@@ -70,12 +39,12 @@ def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_prog
     if not (codec.COMPILED and request_path_is_compiled()):
         missing = "request path" if codec.COMPILED else "record codec"
         logger.warning("The compiled %s is not there, so this broker is slower than it could be: install a C compiler, then install jesenska again.", missing)
-    memory = _Memory()
+    memory = Memory()
     with asyncio.Runner(loop_factory=broker_loop) as runner:
         return runner.run(_run(config, memory, on_ready, on_progress))
 
 
-async def _run(config: BrokerConfig, memory: _Memory, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None) -> int:
+async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 

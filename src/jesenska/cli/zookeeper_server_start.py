@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from pathlib import Path
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.broker_process import configure_logging
+from jesenska.cli.memory import Memory
 from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
@@ -28,6 +30,8 @@ from jesenska.metadata.journal import METADATA_FILE, JournalError
 from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
 
 _NUMBERS = {"clientPort": 2181, "tickTime": 3000, "maxClientCnxns": 60, "minSessionTimeout": -1, "maxSessionTimeout": -1}
+#: Objects made before the collector looks at them: a commit of many writes has some ten for each.
+_YOUNG_OBJECTS = 50_000
 _TEXTS = ("dataDir", "clientPortAddress")
 _REFUSED = {"server.": "an ensemble is not built: run one server", "secureClientPort": "TLS is not built, and no plain connection is made in its place"}
 
@@ -48,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _work(options: argparse.Namespace) -> int:
     configure_logging(options.log_level)
+    memory = Memory()
     settings = read_properties(options.file) | properties_of(options.override)
     directory, numbers = _checked(settings)
     config = ServerConfig(
@@ -79,6 +84,11 @@ async def _work(options: argparse.Namespace) -> int:
         server = ZooKeeperServer(tree, clock, config)
         try:
             await server.start(settings.get("clientPortAddress", ""), numbers["clientPort"])
+            # The tree stays: the collector would walk over it again and again.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(_YOUNG_OBJECTS, 5, 10)
+            memory.keep_small(asyncio.get_running_loop())
             print(f"jesenska's ZooKeeper server is up at {server.host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
             await stopping.wait()
         finally:

@@ -58,7 +58,7 @@ def _matches(rule: Acl, identity: Identity) -> bool:
 
 def completed(path: str, acl: tuple[Acl, ...], identities: Collection[Identity]) -> tuple[Acl, ...]:
     """The rules as they are stored: each once, `auth` replaced by its writer's identities. InvalidAclError for a rule that nobody could mean."""
-    if acl == OPEN_ACL:
+    if acl is OPEN_ACL or acl == OPEN_ACL:
         return OPEN_ACL
     found: dict[Acl, None] = {}
     for rule in acl:

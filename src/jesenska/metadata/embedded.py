@@ -84,11 +84,12 @@ class EmbeddedTree:
         self._journal = journal
         self._executor = executor
         self._queue: deque[_Pending] = deque()
-        self._committing = False
+        self._committing = self._commit_is_due = False
         self._failure: str | None = None
         self._sessions: dict[int, EmbeddedStore] = {}
         self._watches: Watches[_Watcher] = Watches()
         self._listeners: list[Callable[[Transaction], None]] = []
+        self._after: list[Callable[[], None]] = []
 
     @staticmethod
     async def open(path: Path, clock: Clock, *, served: bool = False) -> EmbeddedTree:
@@ -127,9 +128,12 @@ class EmbeddedTree:
         """Why the tree takes nothing any more; None while it does."""
         return self._failure
 
-    def on_commit(self, listener: Callable[[Transaction], None]) -> None:
-        """Calls with every transaction once it is committed and `tree` shows it, before its answer. On the loop; must not raise."""
+    def on_commit(self, listener: Callable[[Transaction], None], after: Callable[[], None] | None = None) -> None:
+        """Calls with every transaction once it is committed and `tree` shows it, before its answer; `after` when all that were committed together have been
+        answered. On the loop; must not raise."""
         self._listeners.append(listener)
+        if after is not None:
+            self._after.append(after)
 
     def submit(self, request: Request, done: Done) -> None:
         """Decides at once and calls `done` when the answer may be given: for requests in their order, each when `tree` shows what was decided up to it and
@@ -150,7 +154,7 @@ class EmbeddedTree:
             done(item.results, item.error)
             return
         self._queue.append(item)
-        self._commit_next()
+        self._commit_soon()
 
     def open_client_session(self, timeout_ms: int, done: Callable[[int, Exception | None], None]) -> None:
         """Opens a session that somebody else looks after (`served`); its id is one that no session had before."""
@@ -161,7 +165,7 @@ class EmbeddedTree:
         """Calls `done` when what was decided before the call is committed, or refused."""
         if self._committing or self._queue:
             self._queue.append(_Pending(None, (), None, done))
-            self._commit_next()
+            self._commit_soon()
         else:
             done((), None)
 
@@ -204,6 +208,20 @@ class EmbeddedTree:
         self.submit(request, partial(_settle, future))
         return future
 
+    def _commit_soon(self) -> None:
+        """Begins a commit when the loop has taken all that has arrived: it shares an fsync."""
+        if self._committing or self._commit_is_due:
+            return
+        if self._journal is None:
+            self._commit_next()
+            return
+        self._commit_is_due = True
+        asyncio.get_running_loop().call_soon(self._commit_due)
+
+    def _commit_due(self) -> None:
+        self._commit_is_due = False
+        self._commit_next()
+
     def _commit_next(self) -> None:
         if self._committing or not self._queue:
             return
@@ -215,8 +233,16 @@ class EmbeddedTree:
         if self._journal is None or self._executor is None or not transactions:
             loop.call_soon(self._committed_batch, batch, None)
             return
-        commit = loop.run_in_executor(self._executor, self._journal.commit, transactions)
-        commit.add_done_callback(lambda done: self._committed_batch(batch, done.exception()))
+        self._executor.submit(self._write, self._journal, transactions, batch, loop)
+
+    def _write(self, journal: Journal, transactions: list[Transaction], batch: list[_Pending], loop: asyncio.AbstractEventLoop) -> None:
+        """Runs on the writer's thread."""
+        failure: BaseException | None = None
+        try:
+            journal.commit(transactions)
+        except BaseException as error:
+            failure = error
+        loop.call_soon_threadsafe(self._committed_batch, batch, failure)
 
     def _committed_batch(self, batch: list[_Pending], failure: BaseException | None) -> None:
         if failure is not None:
@@ -228,6 +254,8 @@ class EmbeddedTree:
                 item.done(item.results, item.error)
         self._committing = False
         self._commit_next()
+        for after in self._after:
+            after()
 
     def _publish(self, transaction: Transaction) -> None:
         """Shows a committed transaction to readers, and tells those who watch or whose session it ends."""

@@ -15,7 +15,6 @@ Error codes are ZooKeeper's."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, NamedTuple
 
@@ -55,8 +54,7 @@ class Stat(NamedTuple):
 # What can be asked
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(NamedTuple):
     """`data`, here and below: None is ZooKeeper's null, which its clients tell from no bytes (Apache Kafka does); a `Store` gives it as no bytes."""
 
     path: str
@@ -66,28 +64,24 @@ class Create:
     acl: tuple[Acl, ...] = OPEN_ACL
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class SetData:
+class SetData(NamedTuple):
     path: str
     data: bytes | None
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class SetAcl:
+class SetAcl(NamedTuple):
     path: str
     acl: tuple[Acl, ...]
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """Changes nothing; makes a multi fail where the node is not at this version."""
 
     path: str
@@ -107,49 +101,42 @@ class Result(NamedTuple):
 # What happened
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCreated:
+class NodeCreated(NamedTuple):
     path: str
     data: bytes | None
     acl: tuple[Acl, ...]
     owner: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDeleted:
+class NodeDeleted(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class DataSet:
+class DataSet(NamedTuple):
     path: str
     data: bytes | None
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class AclSet:
+class AclSet(NamedTuple):
     path: str
     acl: tuple[Acl, ...]
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOpened:
+class SessionOpened(NamedTuple):
     session_id: int
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionClosed:
+class SessionClosed(NamedTuple):
     session_id: int
 
 
 Change = NodeCreated | NodeDeleted | DataSet | AclSet | SessionOpened | SessionClosed
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     zxid: int
     time_ms: int
     changes: tuple[Change, ...]

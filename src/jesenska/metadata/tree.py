@@ -18,8 +18,9 @@ Leaves out: quotas, containers and TTL nodes, and watches (`watches`)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jesenska.base.limits import TREE_NODE_MAX_BYTES
 from jesenska.metadata.acl import Identity, permits
@@ -61,7 +62,13 @@ from jesenska.metadata.transactions import (
     TreeError,
 )
 
+#: Paths that are fine at first sight: names of printable ASCII that do not begin with a dot.
+_PLAIN_PATH = re.compile(r"(?:/[!-\-0-~][ -.0-~]*+)++")
+
 _SPECIAL = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
+
+
+_NO_CHILDREN: set[str] = set()  # never changed
 
 
 class Node:
@@ -88,7 +95,8 @@ class Node:
         self.ctime, self.mtime = ctime, mtime
         self.version, self.creates, self.aversion = version, creates, aversion
         self.ephemeral_owner = ephemeral_owner
-        self.children: set[str] = set()
+        #: Its own set only where there are some: most nodes are leaves.
+        self.children: set[str] = _NO_CHILDREN
 
     @property
     def stat(self) -> Stat:
@@ -98,12 +106,18 @@ class Node:
             self.ephemeral_owner, len(self.data or b""), children, self.pzxid,
         )  # fmt: skip
 
+    def add_child(self, name: str) -> None:
+        if self.children:
+            self.children.add(name)
+        else:
+            self.children = {name}
+
     def copy(self) -> Node:
         other = Node(
             self.data, self.acl, self.czxid, self.mzxid, self.pzxid, self.ctime, self.mtime, self.version, self.creates, self.aversion,
             self.ephemeral_owner,
         )  # fmt: skip
-        other.children = set(self.children)
+        other.children = set(self.children) if self.children else _NO_CHILDREN
         return other
 
     def fields(self) -> tuple[object, ...]:
@@ -111,23 +125,20 @@ class Node:
         return (self.data, self.acl, self.stat, self.creates, frozenset(self.children))
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSession:
+class OpenSession(NamedTuple):
     """A request for a session; whoever asks chooses an id that is not in use."""
 
     session_id: int
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSession:
+class CloseSession(NamedTuple):
     """The end of a session, asked for by its owner or by whoever found that it expired."""
 
     session_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Multi:
+class Multi(NamedTuple):
     """Operations of one session that happen together or not at all. Without identities it may do everything: no ACL is looked at."""
 
     session_id: int
@@ -138,8 +149,7 @@ class Multi:
 Request = OpenSession | CloseSession | Multi
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What was decided: the transaction to journal, and the answers to give once it is. No transaction where nothing changes."""
 
     transaction: Transaction | None
@@ -160,7 +170,7 @@ class Tree:
             self._nodes[path] = Node(b"", OPEN_ACL, 0, 0, 0, 0, 0, 0, 0, 0, 0)
             if path != "/":
                 parent, name = split(path)
-                self._nodes[parent].children.add(name)
+                self._nodes[parent].add_child(name)
 
     @staticmethod
     def restored(nodes: Iterable[tuple[str, Node]], sessions: dict[int, int], last_zxid: int) -> Tree:
@@ -175,7 +185,7 @@ class Tree:
                 parent, name = split(path)
                 if parent not in tree._nodes:
                     raise ValueError(f"node {path} has no parent")
-                tree._nodes[parent].children.add(name)
+                tree._nodes[parent].add_child(name)
             if node.ephemeral_owner:
                 tree._ephemerals.setdefault(node.ephemeral_owner, set()).add(path)
         if "/" not in tree._nodes:
@@ -204,9 +214,15 @@ class Tree:
 
     def exists(self, path: str) -> Stat | None:
         """The stat, or None where there is no such node."""
-        check_path(path)
-        node = self._nodes.get(path)
+        node = self.find(path)
         return node.stat if node is not None else None
+
+    def find(self, path: str) -> Node | None:
+        """The node, not to be changed, or None where there is no such node."""
+        node = self._nodes.get(path)
+        if node is None:
+            check_path(path)
+        return node
 
     def children(self, path: str) -> tuple[list[str], Stat]:
         """Names of the children in order, and the stat; NoNodeError."""
@@ -241,6 +257,10 @@ class Tree:
         TreeError where one operation alone was refused, MultiError where it was one of several; the tree is then as it was."""
         zxid = self.last_zxid + 1
         match request:
+            case Multi(session_id):
+                if session_id not in self.sessions:
+                    raise SessionExpiredError("/")
+                return self._decide_all(request, zxid, now_ms)
             case OpenSession(session_id, timeout_ms):
                 if session_id in self.sessions or session_id == 0:
                     raise BadArgumentsError("/", f"session id {session_id:#x} is in use")
@@ -254,13 +274,11 @@ class Tree:
                 transaction = Transaction(zxid, now_ms, (*gone, SessionClosed(session_id)))
                 self.apply(transaction)
                 return Decision(transaction, ())
-            case Multi(session_id):
-                if session_id not in self.sessions:
-                    raise SessionExpiredError("/")
-                return self._decide_all(request, zxid, now_ms)
 
     def _decide_all(self, request: Multi, zxid: int, now_ms: int) -> Decision:
         operations = request.operations
+        if len(operations) == 1:
+            return self._decide_alone(request, zxid, now_ms)
         changes: list[Change] = []
         results: list[Result] = []
         undo: list[Callable[[], None]] = []
@@ -270,8 +288,6 @@ class Tree:
             except TreeError as error:
                 for back in reversed(undo):
                     back()
-                if len(operations) == 1:
-                    raise
                 raise MultiError(index, len(operations), error) from error
             if change is None:
                 results.append(Result(operation.path, None))
@@ -285,6 +301,17 @@ class Tree:
             return Decision(None, tuple(results))
         self.last_zxid = zxid
         return Decision(Transaction(zxid, now_ms, tuple(changes)), tuple(results))
+
+    def _decide_alone(self, request: Multi, zxid: int, now_ms: int) -> Decision:
+        """As `_decide_all`; there is nothing to take back."""
+        (operation,) = request.operations
+        change = self._decide_one(request, operation)
+        if change is None:
+            return Decision(None, (Result(operation.path, None),))
+        self._apply_change(change, zxid, now_ms)
+        self.last_zxid = zxid
+        node = self._nodes.get(change.path)
+        return Decision(Transaction(zxid, now_ms, (change,)), (Result(change.path, node.stat if node is not None else None),))
 
     def _decide_one(self, request: Multi, operation: Operation) -> NodeCreated | NodeDeleted | DataSet | AclSet | None:
         identities = request.identities
@@ -356,7 +383,7 @@ class Tree:
             case NodeCreated(path, data, acl, owner):
                 parent_path, name = split(path)
                 parent = self._nodes[parent_path]
-                parent.children.add(name)
+                parent.add_child(name)
                 parent.creates += 1
                 parent.pzxid = zxid
                 self._nodes[path] = Node(data, acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
@@ -409,16 +436,16 @@ class Tree:
                 self._ephemerals.get(owner, set()).discard(path)
             else:
                 nodes[path] = deleted
-                parent.children.add(name)
+                parent.add_child(name)
                 if owner:
                     self._ephemerals[owner].add(path)
 
         return restore_membership
 
     def _node(self, path: str) -> Node:
-        check_path(path)
         node = self._nodes.get(path)
         if node is None:
+            check_path(path)
             raise NoNodeError(path)
         return node
 
@@ -431,6 +458,8 @@ def split(path: str) -> tuple[str, str]:
 
 def check_path(path: str) -> None:
     """BadArgumentsError for what ZooKeeper does not take as a path."""
+    if _PLAIN_PATH.fullmatch(path):
+        return
     if not path.startswith("/"):
         raise BadArgumentsError(path, "a path begins with /")
     if path == "/":

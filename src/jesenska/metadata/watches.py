@@ -70,6 +70,8 @@ class Watches(Generic[W]):
     def fired(self, changes: Iterable[Change]) -> list[tuple[W, WatchEvent]]:
         """The events of some changes, for those who asked; their watches are used up."""
         found: list[tuple[W, WatchEvent]] = []
+        if not self._of:
+            return found
         for change in changes:
             match change:
                 case NodeCreated(path):

@@ -4,9 +4,12 @@ What has not arrived whole is kept as it came: a length alone allocates nothing.
 
 from __future__ import annotations
 
+import struct
+
 from jesenska.metadata.zookeeper.messages import MessageError
 
-LENGTH_BYTES = 4
+_LENGTH = struct.Struct(">i")
+LENGTH_BYTES = _LENGTH.size
 
 
 class Frames:
@@ -20,6 +23,9 @@ class Frames:
         self._max_bytes = max_bytes
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
+        if self._position == len(self._data):
+            self._data, self._position = bytearray(data), 0
+            return
         if self._position:
             del self._data[: self._position]
             self._position = 0
@@ -35,7 +41,7 @@ class Frames:
         begin = self._position + LENGTH_BYTES
         if len(self._data) < begin:
             return None
-        size = int.from_bytes(self._data[self._position : begin], "big", signed=True)
+        (size,) = _LENGTH.unpack_from(self._data, self._position)
         if not 0 <= size <= self._max_bytes:
             raise MessageError(f"a frame of {size} bytes is not allowed (limit {self._max_bytes})")
         if len(self._data) < begin + size:

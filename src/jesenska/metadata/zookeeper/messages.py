@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple, TypeVar
 
-from jesenska.metadata.transactions import Acl, Stat
+from jesenska.metadata.transactions import ACL_ALL, OPEN_ACL, Acl, Stat
 
 PASSWORD_BYTES = 16
 
@@ -101,21 +101,38 @@ SYNC_CONNECTED = 3
 class Reader:
     """Takes values from the front of a frame; MessageError where it does not hold them."""
 
-    __slots__ = ("_data", "_position")
+    __slots__ = ("_data", "_end", "_position")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self._data = memoryview(data)
+        self._data = data if type(data) is bytes else bytes(data)
         self._position = 0
+        self._end = len(self._data)
 
     @property
     def left(self) -> int:
-        return len(self._data) - self._position
+        return self._end - self._position
 
-    def take(self, size: int) -> memoryview:
-        if not 0 <= size <= self.left:
+    def take(self, size: int) -> bytes:
+        begin = self._position
+        if not 0 <= size <= self._end - begin:
             raise MessageError(f"{size} bytes are wanted where {self.left} are left")
-        self._position += size
-        return self._data[self._position - size : self._position]
+        self._position = end = begin + size
+        return self._data[begin:end]
+
+    def fixed(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Values that always take the same bytes."""
+        begin = self._position
+        if layout.size > self._end - begin:
+            raise MessageError(f"{layout.size} bytes are wanted where {self.left} are left")
+        self._position = begin + layout.size
+        return layout.unpack_from(self._data, begin)
+
+    def skip(self, expected: bytes) -> bool:
+        """Whether these are the next bytes; they are then behind."""
+        if not self._data.startswith(expected, self._position):
+            return False
+        self._position += len(expected)
+        return True
 
     def boolean(self) -> bool:
         value = self.take(1)[0]
@@ -124,17 +141,19 @@ class Reader:
         return value == 1
 
     def int32(self) -> int:
-        return int.from_bytes(self.take(4), "big", signed=True)
+        value: int = self.fixed(_INT)[0]
+        return value
 
     def int64(self) -> int:
-        return int.from_bytes(self.take(8), "big", signed=True)
+        value: int = self.fixed(_LONG)[0]
+        return value
 
     def buffer(self) -> bytes:
         return self.data() or b""
 
     def data(self) -> bytes | None:
-        size = self.int32()
-        return None if size == -1 else bytes(self.take(size))
+        size: int = self.fixed(_INT)[0]
+        return None if size == -1 else self.take(size)
 
     def string(self) -> str:
         try:
@@ -160,6 +179,7 @@ class Reader:
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _STAT = struct.Struct(">qqqqiiiqiiq")
+_REPLY = struct.Struct(">iiqi")
 
 
 def _write_bool(out: bytearray, value: bool) -> None:
@@ -201,6 +221,8 @@ def _write_strings(out: bytearray, values: Sequence[str]) -> None:
 
 
 def _read_acls(reader: Reader) -> tuple[Acl, ...]:
+    if reader.skip(_OPEN_ACL_BYTES):
+        return OPEN_ACL
     return tuple([Acl(reader.int32(), reader.string(), reader.string()) for _ in range(reader.count(12))])
 
 
@@ -212,8 +234,11 @@ def _write_acls(out: bytearray, values: Sequence[Acl]) -> None:
         _write_string(out, who)
 
 
+_OPEN_ACL_BYTES = b"".join((_INT.pack(1), _INT.pack(ACL_ALL), _INT.pack(5), b"world", _INT.pack(6), b"anyone"))
+
+
 def _read_stat(reader: Reader) -> Stat:
-    return Stat(*_STAT.unpack(reader.take(_STAT.size)))
+    return Stat(*reader.fixed(_STAT))
 
 
 def _write_stat(out: bytearray, value: Stat) -> None:
@@ -424,6 +449,16 @@ LAYOUT: Final[dict[type[Message], tuple[_Type, ...]]] = {
     EmptyResponse: (),
 }
 
+_TAKES = {kind: tuple(field.read for field in fields) for kind, fields in LAYOUT.items()}
+_PUTS = {kind: tuple(field.write for field in fields) for kind, fields in LAYOUT.items()}
+#: Messages of numbers only.
+_FIXED = {
+    kind: struct.Struct(">" + "".join("i" if field is _INT32 else "q" for field in fields))
+    for kind, fields in LAYOUT.items()
+    if fields and all(field in (_INT32, _INT64) for field in fields)
+}
+_REPLY_BYTES = _REPLY.size - _INT.size
+
 #: The body of each type of request; the types that are not here have none, are multis, or are not served.
 REQUESTS: Final[dict[OpCode, type[Message]]] = {
     OpCode.CREATE: CreateRequest,
@@ -471,15 +506,21 @@ MULTI_READ_TYPES: Final = frozenset({OpCode.GET_DATA, OpCode.GET_CHILDREN})
 
 def read(kind: type[M], reader: Reader) -> M:
     """One message from the front of the reader."""
-    return kind(*[field.read(reader) for field in LAYOUT[kind]])
+    layout = _FIXED.get(kind)
+    return tuple.__new__(kind, reader.fixed(layout) if layout is not None else [take(reader) for take in _TAKES[kind]])
 
 
 def write(out: bytearray, *messages: Message) -> bytearray:
     """Appends some messages, and gives `out` back."""
     for message in messages:
-        for field, value in zip(LAYOUT[type(message)], message, strict=True):
-            field.write(out, value)
+        for put, value in zip(_PUTS[type(message)], message, strict=True):
+            put(out, value)
     return out
+
+
+def reply(xid: int, zxid: int, error: int, body: bytes | bytearray = b"") -> bytes:
+    """The frame of an answer: length, ReplyHeader, body."""
+    return _REPLY.pack(_REPLY_BYTES + len(body), xid, zxid, error) + body
 
 
 def read_connect(data: bytes | bytearray | memoryview) -> tuple[ConnectRequest, bool | None]:

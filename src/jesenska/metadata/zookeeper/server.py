@@ -5,7 +5,8 @@
 
 A write is decided when it arrives and answered when it is committed. A read waits for the writes that its client asked for before it, and is answered from
 what is committed. `EmbeddedTree.submit` answers each request at its place among the transactions, and a transaction's watches leave when it is committed:
-a client hears of a change before any answer that shows it, and an answer's zxid is that of the state it shows.
+a client hears of a change before any answer that shows it, and an answer's zxid is that of the state it shows. Answers and events go to the socket together:
+once for what one read of it brought, once for what one commit answered.
 
 A client that does not take its answers, or that sends without waiting for them, is not read from beyond a limit. Events cannot be held back: one that takes
 none of many is disconnected. Ephemeral nodes go when their session is closed or nothing was heard of it for its timeout, not when a connection ends.
@@ -14,8 +15,15 @@ As ZooKeeper 3.8.4 does it (it was asked): a request too short for its type is a
 unknown is answered UNIMPLEMENTED and the connection closed; an identity that is not taken, too. Differences, on purpose:
 - A request that is refused takes no zxid; the zxid then is that of the last change.
 - A wrong password does not disconnect the session's owner.
-- Containers and nodes with a time to live, reconfig, SASL, and persistent watches are UNIMPLEMENTED.
-- CHECK alone is answered (3.8.4 answers only where it fails)."""
+- Containers and nodes with a time to live, reconfig, SASL, persistent watches, removeWatches, checkWatches and whoAmI are UNIMPLEMENTED. A multi with a
+  node with a time to live is answered MARSHALLING_ERROR.
+- CHECK alone is answered (3.8.4 answers only where it fails).
+- A rule of an ACL with permissions above 31 is refused (INVALID_ACL).
+- A bad path below a parent that is missing is BAD_ARGUMENTS, not NO_NODE: paths are looked at first.
+- Frames may have 1 MiB and 64 KiB, so that a node at its largest fits with its path and ACL (ZooKeeper's jute.maxbuffer: 1,048,575 bytes).
+- Names of children are sorted. What SetWatches finds changed is told in the order of the changes (ZooKeeper: in no order), deletions first.
+- /zookeeper/config is empty and its aversion 0.
+- All nine four-letter words are allowed (4lw.commands.whitelist names them one by one)."""
 
 from __future__ import annotations
 
@@ -27,6 +35,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from jesenska import __version__
@@ -41,7 +50,7 @@ from jesenska.base.limits import (
     ZOOKEEPER_UNSENT_EVENTS_BYTES,
     ZOOKEEPER_WATCHES_MAX,
 )
-from jesenska.metadata.acl import Identity, completed, digest_identity, shown
+from jesenska.metadata.acl import Identity, completed, digest_identity, permits, shown
 from jesenska.metadata.embedded import CLIENT_SESSION_ID_BASE, EmbeddedTree
 from jesenska.metadata.transactions import (
     ADMIN,
@@ -52,6 +61,7 @@ from jesenska.metadata.transactions import (
     Create,
     Delete,
     MultiError,
+    NoAuthError,
     NoNodeError,
     Operation,
     Result,
@@ -65,7 +75,7 @@ from jesenska.metadata.transactions import (
     TreeError,
     UnimplementedError,
 )
-from jesenska.metadata.tree import CloseSession, Multi, Tree, check_path
+from jesenska.metadata.tree import CloseSession, Multi, Tree
 from jesenska.metadata.watches import EventType, Watches, WatchEvent
 from jesenska.metadata.zookeeper import messages, words
 from jesenska.metadata.zookeeper.frames import Frames, framed
@@ -89,7 +99,6 @@ from jesenska.metadata.zookeeper.messages import (
     PathAndStatResponse,
     PathResponse,
     Reader,
-    ReplyHeader,
     RequestHeader,
     SetWatches,
     SetWatches2,
@@ -110,6 +119,10 @@ _READS = frozenset(
 _KNOWN = frozenset(
     {OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.CHECK_WATCHES, OpCode.REMOVE_WATCHES, OpCode.ADD_WATCH, OpCode.WHO_AM_I, OpCode.SASL}
 )
+_EPHEMERAL, _SEQUENTIAL = int(CreateFlag.EPHEMERAL), int(CreateFlag.SEQUENTIAL)
+_KINDS = {int(kind): kind for kind in OpCode}
+#: Answers and events of a connection that are gathered before the socket is given them.
+_WRITE_OUT_BYTES = 64 * 1024
 #: Words of `cons` for the last operation.
 _SHORT_NAMES = {OpCode.CREATE: "CREA", OpCode.DELETE: "DELE", OpCode.EXISTS: "EXIS", OpCode.GET_DATA: "GETD", OpCode.SET_DATA: "SETD", OpCode.MULTI: "MULT",
                 OpCode.GET_CHILDREN: "GETC", OpCode.GET_CHILDREN2: "GETC", OpCode.PING: "PING", OpCode.CLOSE_SESSION: "CLOS"}  # fmt: skip
@@ -136,7 +149,8 @@ class ZooKeeperServer:
         self.watches: Watches[Connection] = Watches()
         self.connections: dict[Connection, None] = {}
         self.by_host: Counter[str] = Counter()
-        self.figures = _Figures()
+        self._figures = _Figures()  # of connections that are gone
+        self._unsent: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._look: asyncio.TimerHandle | None = None
         self._started_ms = 0.0
@@ -148,7 +162,7 @@ class ZooKeeperServer:
         for session_id, timeout_ms in self.tree.tree.sessions.items():
             if session_id >= CLIENT_SESSION_ID_BASE:
                 self.sessions.begin(session_id, timeout_ms, None, now_ms)
-        self.tree.on_commit(self._committed)
+        self.tree.on_commit(self._committed, self._send_unsent)
         try:
             self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), host or None, port)
         except OSError as error:
@@ -206,7 +220,20 @@ class ZooKeeperServer:
                 if ended is not None and not ended.is_closing_session:
                     ended.close()
 
+    def _send_unsent(self) -> None:
+        """Answers and events of one commit leave together."""
+        for connection in list(self._unsent):
+            connection.write_out()
+
     # Figures
+
+    @property
+    def figures(self) -> _Figures:
+        """Of all connections since the start."""
+        total = _Figures()
+        for some in (self._figures, *(connection.figures for connection in self.connections)):
+            total.add(some)
+        return total
 
     def figures_for_words(self) -> words.ServerFigures:
         tree = self.tree.tree
@@ -263,12 +290,23 @@ class _Figures:
         self.last_latency_ms = self.min_latency_ms = self.max_latency_ms = self.total_latency_ms = 0.0
 
     def answer(self, latency_ms: float) -> None:
-        self.min_latency_ms = latency_ms if not self.answered else min(self.min_latency_ms, latency_ms)
-        self.max_latency_ms = max(self.max_latency_ms, latency_ms)
+        if latency_ms < self.min_latency_ms or not self.answered:
+            self.min_latency_ms = latency_ms
+        if latency_ms > self.max_latency_ms:
+            self.max_latency_ms = latency_ms
         self.last_latency_ms = latency_ms
         self.total_latency_ms += latency_ms
         self.answered += 1
         self.sent += 1
+
+    def add(self, other: _Figures) -> None:
+        if other.answered:
+            self.min_latency_ms = other.min_latency_ms if not self.answered else min(self.min_latency_ms, other.min_latency_ms)
+            self.max_latency_ms = max(self.max_latency_ms, other.max_latency_ms)
+        self.received += other.received
+        self.sent += other.sent
+        self.answered += other.answered
+        self.total_latency_ms += other.total_latency_ms
 
     @property
     def average_latency_ms(self) -> float:
@@ -295,7 +333,11 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
+        self._tree = server.tree.tree
         self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes | bytearray] = []
+        self._unsent_bytes = 0
+        self._now_ms = 0.0  # when the requests that are being taken arrived
         self._frames = Frames(ZOOKEEPER_REQUEST_MAX_BYTES)
         self._host = self._address = ""
         self._is_connected = False  # the ConnectRequest was taken
@@ -314,7 +356,7 @@ class Connection(asyncio.Protocol):
         self.figures = _Figures()
         self._established_ms = server.clock.now_ms()
         self._last_xid = self._last_zxid = 0
-        self._last_operation = "NA"
+        self._last_kind: OpCode | None = None
 
     # The socket
 
@@ -341,6 +383,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """What was sent still leaves; nothing more is taken."""
+        self.write_out()
         transport = self._transport
         self._gone()
         if transport is not None:
@@ -351,6 +394,7 @@ class Connection(asyncio.Protocol):
 
     def end(self) -> None:
         """The server stops: what does not leave at once is dropped."""
+        self.write_out()
         transport = self._transport
         self._gone()
         if transport is not None:
@@ -368,8 +412,12 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
+        self._unsent.clear()
+        self._unsent_bytes = 0
         server = self._server
+        server._unsent.pop(self, None)
         server.connections.pop(self, None)
+        server._figures.add(self.figures)
         server.by_host[self._host] -= 1
         if not server.by_host[self._host]:
             del server.by_host[self._host]
@@ -377,6 +425,7 @@ class Connection(asyncio.Protocol):
         if self.session_id:
             server.sessions.left(self.session_id, self)
         self.slots.clear()
+        self._frames = Frames(0)  # what came of a frame may be a megabyte
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -384,14 +433,16 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_full = False
         self._proceed()
+        self.write_out()
 
     def data_received(self, data: bytes) -> None:
         if self._transport is not None:
             self._frames.feed(data)
             self._proceed()
+            self.write_out()
 
     def _proceed(self) -> None:
-        """Sends the answers that are due and takes the requests that have arrived, as far as the limits go."""
+        """Answers what is due and takes the requests that have arrived, as far as the limits go. `write_out` must follow, at once or after the commit."""
         if self._is_busy:
             return
         self._is_busy = True
@@ -411,6 +462,8 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _take_frames(self) -> None:
+        self._now_ms = now_ms = self._server.now_ms()
+        self._server.sessions.heard(self.session_id, now_ms)
         while self._transport is not None and not self._must_wait():
             if not self._is_connected and self._word():
                 return
@@ -419,27 +472,44 @@ class Connection(asyncio.Protocol):
                 return
             if not self._is_connected:
                 self._is_connected = True
+                self.figures.received += 1
                 self._connect(frame)
             elif not self.is_closing_session:
+                self.figures.received += 1
                 self._request(frame)
 
     def _must_wait(self) -> bool:
         return self._opening or self._is_full or len(self.slots) >= ZOOKEEPER_OUTSTANDING_MAX or self._held_bytes >= ZOOKEEPER_OUTSTANDING_BYTES
 
-    def _send(self, payload: bytes | bytearray) -> None:
-        if self._transport is not None:
-            self._transport.write(framed(payload))
+    def _send(self, frame: bytes) -> None:
+        """Has a frame leave with the others that are being made, in their order (`write_out`)."""
+        if self._transport is None:
+            return
+        if not self._unsent:
+            self._server._unsent[self] = None
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        if self._unsent_bytes > _WRITE_OUT_BYTES:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Gives the socket what was sent."""
+        if self._unsent and self._transport is not None:
+            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            del self._server._unsent[self]
+            self._transport.write(data)
 
     def send_event(self, event: WatchEvent) -> None:
         if self._transport is None:
             return
-        if self._transport.get_write_buffer_size() > ZOOKEEPER_UNSENT_EVENTS_BYTES:
+        if self._transport.get_write_buffer_size() + self._unsent_bytes > ZOOKEEPER_UNSENT_EVENTS_BYTES:
             logger.warning("the connection of %s is closed: it does not take its events", self._address)
             self._abort()
             return
         self.figures.sent += 1
-        self._server.figures.sent += 1
-        self._send(messages.write(bytearray(), ReplyHeader(Xid.NOTIFICATION, -1, 0), WatcherEvent(event.type, SYNC_CONNECTED, event.path)))
+        self._send(messages.reply(Xid.NOTIFICATION, -1, 0, messages.write(bytearray(), WatcherEvent(event.type, SYNC_CONNECTED, event.path))))
 
     # The beginning
 
@@ -456,7 +526,6 @@ class Connection(asyncio.Protocol):
         request, read_only = messages.read_connect(frame)
         self._hears_read_only = read_only is not None
         server = self._server
-        self._received(frame)
         if self._timer is not None:
             self._timer.cancel()
         if request.last_zxid_seen > server.tree.tree.last_zxid:
@@ -495,42 +564,34 @@ class Connection(asyncio.Protocol):
 
     def _tell_session(self, timeout_ms: int, session_id: int, password: bytes) -> None:
         # A client that asks whether it may be a read-only server is told that it is not one.
-        self._send(messages.write(bytearray(), ConnectResponse(0, timeout_ms, session_id, password)) + (b"\x00" if self._hears_read_only else b""))
+        answer = messages.write(bytearray(), ConnectResponse(0, timeout_ms, session_id, password))
+        self._send(framed(answer + b"\x00" if self._hears_read_only else answer))
 
     # Requests
 
-    def _received(self, frame: bytes) -> None:
-        self.figures.received += 1
-        self._server.figures.received += 1
-
     def _request(self, frame: bytes) -> None:
-        server = self._server
-        self._received(frame)
         reader = Reader(frame)
-        header = messages.read(RequestHeader, reader)
-        now_ms = server.now_ms()
-        server.sessions.heard(self.session_id, now_ms)
-        slot = _Slot(header.xid, header.type, len(frame), now_ms)
+        xid, kind = messages.read(RequestHeader, reader)
+        slot = _Slot(xid, kind, len(frame), self._now_ms)
         self.slots.append(slot)
         self._held_bytes += slot.size
-        self._last_xid = header.xid
+        self._last_xid = xid
         try:
-            self._take(header, reader, slot)
+            self._take(kind, reader, slot)
         except MessageError:
             slot.answer = TreeCode.MARSHALLING_ERROR
         except TreeError as error:
             slot.answer = error.code
         self._flush()
 
-    def _take(self, header: RequestHeader, reader: Reader, slot: _Slot) -> None:
+    def _take(self, number: int, reader: Reader, slot: _Slot) -> None:
         """Submits a write, or says how the slot is answered when its turn comes."""
         server = self._server
-        try:
-            kind = OpCode(header.type)
-        except ValueError:
+        kind = _KINDS.get(number)
+        if kind is None:
             slot.answer, slot.zxid, slot.closes = TreeCode.UNIMPLEMENTED, -1, True
             return
-        self._last_operation = _SHORT_NAMES.get(kind, kind.name)
+        self._last_kind = kind
         if kind in _READS:
             body = messages.read(REQUESTS[kind], reader)
             slot.read = lambda: self._read(kind, body)
@@ -582,39 +643,40 @@ class Connection(asyncio.Protocol):
     def _done(self, slot: _Slot, answer: bytes | bytearray | TreeCode) -> None:
         """A write was committed or refused; what is committed at this moment is what its answer speaks of."""
         slot.answer = answer
-        slot.zxid = self._server.tree.tree.last_zxid
+        slot.zxid = self._tree.last_zxid
         if self._transport is not None and self.slots and self.slots[0] is slot and not self._is_busy:
             self._proceed()
 
     def _flush(self) -> None:
         """Sends what is due: answers from the first on, as long as they are known and the client takes them."""
+        slots = self.slots
+        if not slots or (slots[0].answer is None and slots[0].read is None):
+            return
         server = self._server
-        while self.slots and not self._is_full and self._transport is not None:
-            slot = self.slots[0]
-            if slot.answer is None:
+        now_ms = server.now_ms()
+        while slots and not self._is_full and self._transport is not None:
+            slot = slots[0]
+            answer = slot.answer
+            if answer is None:
                 if slot.read is None:
                     return
-                slot.answer = slot.read()
-            self.slots.popleft()
+                answer = slot.read()
+            slots.popleft()
             self._held_bytes -= slot.size
-            zxid = server.tree.tree.last_zxid if slot.zxid is None else slot.zxid
-            answer = slot.answer
-            failed = isinstance(answer, TreeCode)
+            zxid = self._tree.last_zxid if slot.zxid is None else slot.zxid
             if slot.type == OpCode.AUTH:
                 zxid = 0
             self._last_zxid = zxid
-            if server.tree.failure is not None and answer is TreeCode.CONNECTION_LOSS:
+            self.figures.answer(now_ms - slot.begun_ms)
+            if not isinstance(answer, TreeCode):
+                self._send(messages.reply(slot.xid, zxid, 0, answer))
+            elif answer is TreeCode.CONNECTION_LOSS and server.tree.failure is not None:
                 # What is on the disk is in doubt, and nothing more will be done here.
+                self.write_out()
                 self._abort()
                 return
-            reply = messages.write(bytearray(), ReplyHeader(slot.xid, zxid, answer if isinstance(answer, TreeCode) else 0))
-            if not failed:
-                assert not isinstance(answer, TreeCode)
-                reply += answer
-            latency_ms = server.now_ms() - slot.begun_ms
-            self.figures.answer(latency_ms)
-            server.figures.answer(latency_ms)
-            self._send(reply)
+            else:
+                self._send(messages.reply(slot.xid, zxid, answer))
             if slot.closes:
                 self.close()
 
@@ -627,7 +689,7 @@ class Connection(asyncio.Protocol):
             path, data, acl, flags = body
             if not 0 <= flags <= 3:
                 raise UnimplementedError(path, "containers and times to live") if 4 <= flags <= 6 else BadArgumentsError(path, f"flags {flags}")
-            return Create(path, data, bool(flags & CreateFlag.EPHEMERAL), bool(flags & CreateFlag.SEQUENTIAL), completed(path, acl, self.identities))
+            return Create(path, data, bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL), completed(path, acl, self.identities))
         if kind is OpCode.DELETE:
             return Delete(*body)
         if kind is OpCode.SET_DATA:
@@ -680,31 +742,30 @@ class Connection(asyncio.Protocol):
             return SubResponse(OpCode.ERROR, error.code, None)
 
     def _found(self, kind: OpCode, body: Any) -> Message:
-        tree, path = self._server.tree.tree, body.path or "/"
+        tree, path = self._tree, body.path or "/"
         if self._server.tree.failure is not None:
             raise ConnectionLossError(path, self._server.tree.failure)
         try:
-            check_path(path)
+            node = tree.find(path)
         except BadArgumentsError:
             raise NoNodeError(path) from None  # as ZooKeeper: nobody can be there
         if kind is OpCode.GET_EPHEMERALS:
             prefix = path
             return NamesResponse(tuple([own for own in tree.ephemerals(self.session_id) if own.startswith(prefix)]))
-        if kind is OpCode.EXISTS and tree.exists(path) is None:
-            if body.watch:
+        if node is None:
+            if kind is OpCode.EXISTS and body.watch:
                 self._watch_data(path)
             raise NoNodeError(path)
-        tree.require_permission(path, READ | ADMIN if kind is OpCode.GET_ACL else READ, self.identities)
+        if not permits(node.acl, READ | ADMIN if kind is OpCode.GET_ACL else READ, self.identities):
+            raise NoAuthError(path)
         watch = kind is not OpCode.GET_ACL and kind is not OpCode.GET_ALL_CHILDREN_NUMBER and body.watch
         match kind:
-            case OpCode.EXISTS:
-                stat = tree.get(path)[1]
-                found: Message = StatResponse(stat)
             case OpCode.GET_DATA:
-                found = GetDataResponse(*tree.get(path))
+                found: Message = GetDataResponse(node.data, node.stat)
+            case OpCode.EXISTS:
+                found = StatResponse(node.stat)
             case OpCode.GET_ACL:
-                acl, stat = tree.acl(path)
-                found = GetAclResponse(shown(acl, self.identities), stat)
+                found = GetAclResponse(shown(node.acl, self.identities), node.stat)
             case OpCode.GET_CHILDREN:
                 found = NamesResponse(tuple(tree.children(path)[0]))
             case OpCode.GET_CHILDREN2:
@@ -723,30 +784,37 @@ class Connection(asyncio.Protocol):
     # Watches
 
     def _set_watches(self, request: SetWatches) -> bytes:
-        """Watches as they were on another connection; what has changed since then is told at once, and its watch is used up."""
-        tree = self._server.tree.tree
+        """Watches as they were on another connection; what has changed since then is told at once, in the order of the changes, and its watch is used up.
+
+        When a node was deleted is not known any more: those come first."""
+        tree = self._tree
         since = request.relative_zxid
+        missed: list[tuple[int, WatchEvent]] = []
         for path in request.data_watches:
             stat = _stat(tree, path)
             if stat is None:
-                self.send_event(WatchEvent(EventType.NODE_DELETED, path))
+                missed.append((0, WatchEvent(EventType.NODE_DELETED, path)))
             elif stat.mzxid > since:
-                self.send_event(WatchEvent(EventType.NODE_DATA_CHANGED, path))
+                missed.append((stat.mzxid, WatchEvent(EventType.NODE_DATA_CHANGED, path)))
             else:
                 self._watch_data(path)
         for path in request.exist_watches:
-            if _stat(tree, path) is not None:
-                self.send_event(WatchEvent(EventType.NODE_CREATED, path))
+            stat = _stat(tree, path)
+            if stat is not None:
+                missed.append((stat.czxid, WatchEvent(EventType.NODE_CREATED, path)))
             else:
                 self._watch_data(path)
         for path in request.child_watches:
             stat = _stat(tree, path)
             if stat is None:
-                self.send_event(WatchEvent(EventType.NODE_DELETED, path))
+                missed.append((0, WatchEvent(EventType.NODE_DELETED, path)))
             elif stat.pzxid > since:
-                self.send_event(WatchEvent(EventType.NODE_CHILDREN_CHANGED, path))
+                missed.append((stat.pzxid, WatchEvent(EventType.NODE_CHILDREN_CHANGED, path)))
             else:
                 self._watch_children(path)
+        missed.sort(key=itemgetter(0))
+        for _, event in missed:
+            self.send_event(event)
         return b""
 
     def _watch_data(self, path: str) -> None:
@@ -770,7 +838,7 @@ class Connection(asyncio.Protocol):
             received=figures.received,
             sent=figures.sent,
             session_id=self.session_id,
-            last_operation=self._last_operation,
+            last_operation="NA" if self._last_kind is None else _SHORT_NAMES.get(self._last_kind, self._last_kind.name),
             established_ms=self._established_ms,
             timeout_ms=self.timeout_ms,
             last_xid=self._last_xid,
