@@ -95,10 +95,10 @@ class EmbeddedTree:
     async def open(path: Path, clock: Clock, *, served: bool = False) -> EmbeddedTree:
         """The tree journalled in that file, which is made where it is not there; JournalError with one sentence otherwise.
 
-        `served`: sessions of clients stay, for a server that goes on with them."""
+        `served`: it has clients; their sessions stay, for a server that goes on with them, and there is room for what they write."""
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-metadata")
         try:
-            journal, tree = await asyncio.get_running_loop().run_in_executor(executor, SqliteJournal.open, path)
+            journal, tree = await asyncio.get_running_loop().run_in_executor(executor, partial(SqliteJournal.open, path, many_writes=served))
         except BaseException:
             executor.shutdown(wait=False)
             raise

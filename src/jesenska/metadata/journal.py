@@ -186,8 +186,10 @@ class SqliteJournal:
         self.secret = b""
 
     @staticmethod
-    def open(path: Path) -> tuple[SqliteJournal, Tree]:
-        """The journal of that file and the tree it holds; a file that is not there is made. JournalError with one sentence."""
+    def open(path: Path, *, many_writes: bool = False) -> tuple[SqliteJournal, Tree]:
+        """The journal of that file and the tree it holds; a file that is not there is made. JournalError with one sentence.
+
+        `many_writes`: its write-ahead log takes 4 MB from the beginning, and commits take less time."""
         is_new = not path.exists()
         try:
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
@@ -208,7 +210,8 @@ class SqliteJournal:
             journal._prepare()
             tree = journal._load()
             journal.secret = journal._find_secret()
-            journal._lengthen_log()
+            if many_writes:
+                journal._lengthen_log()
         except (sqlite3.Error, ValueError) as error:
             connection.close()
             raise _sentence(path, error) from error
