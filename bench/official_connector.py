@@ -1,7 +1,7 @@
 """Spark's own Kafka connector, as its users run it: a PySpark in an environment of its own, with the connector's jars.
 
-`official_python()` and `official_jars()` make what is missing (pip and Maven, once; some 400 MB) below the cache directory, and give its paths. 4.0.0 is the newest
-release of the connector whose jars all resolve through Maven; our own source needs PySpark 4.2 or later, hence the second environment.
+`official_python()` and `official_jars()` make what is missing (pip and Maven, once; some 500 MB) below the cache directory, and give its paths. 4.0.0 is
+the newest release of the connector whose jars all resolve through Maven; our own source needs PySpark 4.2 or later, hence the second environment.
 """
 
 from __future__ import annotations

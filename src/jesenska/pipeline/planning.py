@@ -64,7 +64,7 @@ async def partitions_of(cluster: Cluster, subscription: Subscription, *, gone_is
     if subscription.pattern is not None:
         pattern = topic_pattern(subscription.pattern)
         topics = await cluster.topics()
-        found = [info for name, info in topics.items() if pattern.fullmatch(name) and not info.is_internal]
+        found = [info for name, info in topics.items() if pattern.fullmatch(name) and (subscription.with_internal or not info.is_internal)]
         return sorted(partition.topic_partition for info in found for partition in info.partitions)
     names = list(subscription.topics) or sorted({key.topic for key in subscription.assigned})
     errors = await cluster.refresh(names)
