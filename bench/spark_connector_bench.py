@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.brokers import KAFKA, Apache, Jesenska
+from bench.brokers import KAFKA, Apache, Broker, Jesenska
 from bench.machine import settle
 from bench.official_connector import CONNECTOR, SPARK, official_jars, official_python
 from bench.raw_clients import create_topic
@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace, scratch: Path) -> None:
     settings = {**_SETTINGS, "spark.master": options.master, "spark.driver.memory": options.heap}
     # What jesenska.pipeline.session() sets beside: larger Arrow batches.
     ours = {**settings, "spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
-    brokers = [Jesenska(scratch, {})] if options.ours_only else [Jesenska(scratch, {}), Apache(scratch, {})]
+    brokers: list[Broker] = [Jesenska(scratch, {})] if options.ours_only else [Jesenska(scratch, {}), Apache(scratch, {})]
     sides: dict[str, Side] = {}
     try:
         for broker in brokers:

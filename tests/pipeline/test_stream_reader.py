@@ -69,7 +69,7 @@ def test_a_query_that_ends_by_itself_never_waits(bootstrap: str, topics: Topics)
 @pytest.mark.parametrize(
     ("options", "sizes"), [({}, [60, 40]), ({"minPartitions": 5}, [20, 20, 20, 20, 20]), ({"maxRecordsPerPartition": 30}, [30, 30, 20, 20])]
 )
-def test_a_micro_batch_is_cut_into_tasks(bootstrap: str, topics: Topics, options: dict[str, int], sizes: list[int]) -> None:
+def test_a_micro_batch_is_cut_into_tasks(bootstrap: str, topics: Topics, options: dict[str, Any], sizes: list[int]) -> None:
     topic = topics.create(2)
     topics.send(topic, [b"x"] * 60, 0)
     topics.send(topic, [b"x"] * 40, 1)
