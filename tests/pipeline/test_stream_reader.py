@@ -9,6 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from jesenska.base.clock import ManualClock
 from jesenska.base.errors import NetworkException
+from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline import planning
 from jesenska.pipeline.options import source_options
 from jesenska.pipeline.source import JesenskaReader, JesenskaStreamReader
@@ -77,6 +78,35 @@ def test_a_micro_batch_is_cut_into_tasks(bootstrap: str, topics: Topics, options
     start = reader.initialOffset()
     pieces = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
     assert [piece.value.size for piece in pieces] == sizes
+
+
+def test_a_topic_that_goes_between_two_look_ups_is_simply_gone(bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    stays, goes = topics.create(), topics.create()
+    for topic in (stays, goes):
+        topics.send(topic, [b"x"])
+    reader = _reader(bootstrap, subscribe=f"{stays},{goes}", failOnDataLoss="false")
+    start = reader.initialOffset()
+    known = reader.latestOffset(start, reader.getDefaultReadLimit())
+    seen = [TopicPartition(stays, 0), TopicPartition(goes, 0)]
+    ask = planning.partitions_of
+
+    def outdated_once() -> None:
+        answers = [seen]
+
+        async def partitions(*arguments: Any, **options: Any) -> list[TopicPartition]:
+            return answers.pop() if answers else await ask(*arguments, **options)
+
+        monkeypatch.setattr(planning, "partitions_of", partitions)
+
+    topics.delete(goes)
+    topics.send(stays, [b"x"])
+    outdated_once()
+    assert reader.latestOffset(known, reader.getDefaultReadLimit()) == {stays: {"0": 2}}
+    outdated_once()
+    assert [piece.value.size for piece in reader.partitions(start, known)] == [1]
+    outdated_once()
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(known, reader.getDefaultReadLimit()) == {stays: {"0": 2}}
 
 
 def test_look_ups_of_offsets_are_tried_again_as_often_as_the_option_says(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ class _RangeReader:
         """None at the end of the range."""
         try:
             while self._position < self._wanted.end:
-                chunk = await self._connection.persistently(self._fetch, self._options.poll_timeout_ms)
+                chunk = await self._connection.persistently(self._fetch_or_lose, self._options.poll_timeout_ms)
                 if chunk is not None:
                     return chunk
         except DataLossError:
@@ -84,6 +84,13 @@ class _RangeReader:
         except KafkaError as error:
             raise KafkaError.of(error.code, f"Reading {self._wanted} failed at offset {self._position}: {error}") from error
         return None
+
+    async def _fetch_or_lose(self) -> Chunk | None:
+        try:
+            return await self._fetch()
+        except UnknownTopicOrPartitionError:  # of the fetch, or of a look-up that it led to
+            await self._unknown()
+            return None
 
     async def _fetch(self) -> Chunk | None:
         """One fetch; None where it brought nothing to hand on, with the position moved or the wait over."""
@@ -95,8 +102,7 @@ class _RangeReader:
             await self._lost()
             return None
         except UnknownTopicOrPartitionError:
-            await self._unknown()
-            return None
+            raise
         except KafkaError as error:
             if error.retriable:
                 cluster.forget_topic(self._key.topic)

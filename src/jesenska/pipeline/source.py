@@ -182,9 +182,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each partition is read from and where its log ends. Partitions that are gone, and logs that end before where the stream stands,
         are data loss."""
         options, fail = self.options, self.options.fail_on_data_loss
-        partitions = await planning.partitions_of(connection.cluster, options.subscription, gone_is_error=False)
-        bounds = await planning.bounds_of(connection.cluster, partitions, read_committed=options.read_committed)
-        for key in sorted(known.keys() - set(partitions)):
+        bounds = await planning.present(connection.cluster, options.subscription, read_committed=options.read_committed)
+        for key in sorted(known.keys() - bounds.latest.keys()):
             planning.data_loss(f"{key} does not exist any more; the stream stood at its offset {known[key]}.", fail, "the stream goes on without it")
         begin = {}
         for key, latest in bounds.latest.items():
@@ -201,8 +200,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         async def latest(connection: Connection) -> Offsets:
-            partitions = await planning.partitions_of(connection.cluster, self.options.subscription, gone_is_error=False)
-            return (await planning.bounds_of(connection.cluster, partitions, read_committed=self.options.read_committed)).latest
+            return (await planning.present(connection.cluster, self.options.subscription, read_committed=self.options.read_committed)).latest
 
         self._target = self._ask(latest)
 
@@ -215,14 +213,11 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _plan(self, connection: Connection, start: Offsets, end: Offsets) -> list[OffsetRange]:
         options = self.options
         changed = [key for key, offset in end.items() if start.get(key) != offset]
-        there = set(await planning.partitions_of(connection.cluster, options.subscription, gone_is_error=False))
-        gone = [key for key in changed if key not in there]
-        for key in gone:
+        bounds = await planning.present(connection.cluster, options.subscription, set(changed), read_committed=options.read_committed)
+        for key in [key for key in changed if key not in bounds.latest]:
             planning.data_loss(f"{key} does not exist any more; its offsets from {start.get(key, 0)} to {end[key]} are to be read.", options.fail_on_data_loss)
-        keys = [key for key in changed if key in there]
-        bounds = await planning.bounds_of(connection.cluster, keys, read_committed=options.read_committed)
         ranges = []
-        for key in keys:
+        for key in [key for key in changed if key in bounds.latest]:
             begin = start.get(key, bounds.earliest[key])
             if key not in start and begin > 0:
                 sentence = f"{key} was added while the stream ran and begins at offset {begin}: the records before it are gone."
