@@ -24,12 +24,17 @@ def test_the_examples_of_the_page_run(
     monkeypatch.chdir(tmp_path)
     names = [topics.create(2), topics.create(2)]
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     scope: dict[str, Any] = {}
     for text in examples:
         for written, here in (('"127.0.0.1:9092"', repr(bootstrap)), ('"orders"', repr(names[0])), ('"shouted-orders"', repr(names[1]))):
             text = text.replace(written, here)
         text = text.replace("checkpoints/shouted", str(tmp_path / "checkpoint"))
         exec(compile(text, str(PAGE), "exec"), scope)
-    assert "3 apples" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "3 apples" in shown
+    # Three keys of which two are alike, in two partitions; each is read to its end.
+    progress = [line for line in shown.splitlines() if line.startswith(f"{names[0]}-")]
+    assert [line.split(":")[0] for line in progress] == [f"{names[0]}-0", f"{names[0]}-1"]
+    assert all(line.endswith(" 0 to go") for line in progress)
     assert sorted(row.value for row in reading.batch(subscribe=names[1]).collect()) == [b"1 PEAR", b"2 PLUMS", b"3 APPLES"]

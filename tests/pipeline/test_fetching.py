@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from pathlib import Path
 
@@ -169,6 +170,35 @@ def test_an_error_that_does_not_pass_is_not_tried_again() -> None:
     connection.persist(gone)
     assert attempts == 5
     connection.close()
+
+
+def test_a_number_of_retries_counts_instead_of_the_time() -> None:
+    connection = Connection(ClientOptions("127.0.0.1:1", api_timeout_ms=0))
+    attempts = 0
+
+    async def gone() -> None:
+        nonlocal attempts
+        attempts += 1
+        raise NetworkException("gone")
+
+    for retries in (0, 3):
+        attempts = 0
+        with pytest.raises(NetworkException):
+            connection.persist(gone, retries=retries, interval_ms=0)
+        assert attempts == retries + 1
+    connection.close()
+
+
+def test_records_that_do_not_come_within_the_poll_timeout_fail_the_range() -> None:
+    # The address takes connections and never answers; all other limits are far away.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]}"
+        texts = {"kafka.bootstrap.servers": servers, "subscribe": "t", "kafkaConsumer.pollTimeoutMs": "1", "kafka.request.timeout.ms": "300"}
+        options = source_options({**texts, "kafka.default.api.timeout.ms": "600000"}, streaming=False)
+        connection = Connection(options.client)
+        with pytest.raises(KafkaError, match="Reading t-0 from offset 0 to 1 failed at offset 0"):
+            list(chunks(connection, OffsetRange("t", 0, 0, 1), options))
+        connection.close()
 
 
 def test_times_that_microseconds_cannot_hold_become_the_nearest_that_they_can() -> None:

@@ -68,6 +68,11 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
         ({"subscribe": "a", "startingTimestamp": "-1"}, "write milliseconds since 1970"),
         ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "guess"}, "write error or latest"),
         ({"subscribe": "a", "minPartitions": "0"}, "minPartitions is '0': write a whole number from 1 up"),
+        ({"subscribe": "a", "maxRecordsPerPartition": "x"}, "maxRecordsPerPartition is 'x': write a whole number from 1 up"),
+        ({"subscribe": "a", "fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries is '-1': write a whole number from 0 up"),
+        ({"subscribe": "a", "fetchOffset.retryIntervalMs": "1s"}, "fetchOffset.retryIntervalMs is '1s': write a whole number from 0 up"),
+        ({"subscribe": "a", "kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs is '0': write a whole number from 1 up"),
+        ({"subscribe": "a", "failOnDataLoss": "1"}, "failOnDataLoss is '1': write true or false"),
         ({"subscribe": "a", "includeHeaders": "yes"}, "write true or false"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "write a time such as 15m"),
         ({"subscribe": "a", "startingOfsets": "earliest"}, "startingofsets is not known; did you mean startingOffsets"),
@@ -103,6 +108,27 @@ def test_limits_per_trigger_have_no_effect_in_a_batch_query_which_is_said(caplog
     assert "maxOffsetsPerTrigger has no effect here" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["groupIdPrefix", "kafka.group.id", "kafka.group.instance.id"])
+def test_a_consumer_group_is_accepted_and_said_to_have_no_effect(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    with caplog.at_level(logging.WARNING):
+        source_options({**READ, name: "g"}, streaming=True)
+    assert f"The option {name} has no effect here: the source reads without a consumer group" in caplog.text
+
+
+def test_patience_is_read() -> None:
+    texts = {"fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "5", "kafkaConsumer.pollTimeoutMs": "7"}
+    options = source_options({**READ, **texts}, streaming=True)
+    assert (options.offset_retries, options.offset_retry_interval_ms, options.poll_timeout_ms) == (0, 5, 7)
+    options = source_options(READ, streaming=True)
+    assert (options.offset_retries, options.offset_retry_interval_ms, options.poll_timeout_ms) == (None, None, None)
+
+
+def test_internal_topics_match_a_pattern_only_when_asked_for() -> None:
+    pattern = {**BROKER, "subscribePattern": ".*"}
+    assert not source_options(pattern, streaming=True).subscription.with_internal
+    assert source_options({**pattern, "kafka.exclude.internal.topics": "false"}, streaming=True).subscription.with_internal
+
+
 def test_settings_of_the_client_are_passed_on_and_unknown_ones_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     texts = {"kafka.isolation.level": "read_committed", "kafka.client.id": "me", "kafka.request.timeout.ms": "5", "kafka.fetch.min.byte": "1"}
     with caplog.at_level(logging.WARNING):
@@ -124,6 +150,7 @@ def test_the_sinks_settings_are_read() -> None:
         ({"topic": "a b"}, "cannot be the name of a topic"),
         ({"kafka.acks": "2"}, "Invalid value 2 for configuration acks"),
         ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs kafka.acks=all"),
+        ({"kafka.partitioner.class": "x.Y"}, "give the rows a column partition"),
         ({"kafka.transactional.id": "t"}, "without transactions for now"),
         ({"kafka.value.serializer": "x"}, "cast the column value"),
     ],

@@ -55,6 +55,15 @@ def test_keys_choose_partitions_as_the_java_client_does(writing: Writing, topics
     assert all(row.partition == partition_of_key(bytes(row.key), 5) for row in rows)
 
 
+def test_keys_have_no_part_in_choosing_partitions_when_told_so(writing: Writing, topics: Topics) -> None:
+    topic = topics.create(5)
+    frame = writing.rows("SELECT cast(id AS string) AS key, cast(id AS string) AS value FROM range(0, 50, 1, 1)")
+    writing.write(frame, topic=topic, kafka__partitioner__ignore__keys=True)
+    rows = writing.read(topic)
+    assert len({row.partition for row in rows}) == 1  # one small batch of rows goes to one partition
+    assert [(bytes(row.key), bytes(row.value)) for row in rows] == [(b"%d" % number, b"%d" % number) for number in range(50)]
+
+
 def test_rows_of_one_partition_keep_their_order(writing: Writing, topics: Topics) -> None:
     topic = topics.create(3)
     writing.write(writing.rows("SELECT cast(id % 7 AS string) AS key, cast(id AS string) AS value FROM range(0, 5000, 1, 1)"), topic=topic)

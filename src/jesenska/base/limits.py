@@ -66,6 +66,8 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 DATA_SOURCE_OPTION_MAX_CHARS = 16 * 1024 * 1024
 #: Tasks that one query may be cut into by minPartitions and maxRecordsPerPartition.
 DATA_SOURCE_TASKS_MAX = 100_000
+#: How often a stream asks anew for partitions and their offsets when topics go while it asks.
+DATA_SOURCE_LOOK_UPS_MAX = 10
 #: A reader whose fetch brought no whole batch asks for twice as much, up to this.
 FETCH_ONE_BATCH_MAX_BYTES = 256 * 1024 * 1024
 #: Bytes of rows that a writing task keeps for batches that are not full.

@@ -4,7 +4,8 @@ Spark calls a data source from an ordinary thread, and reuses its Python workers
 Spark's thread converts those that came before; a connection that is there already serves the next task without a new handshake. A process that
 was forked from one with a loop starts its own.
 
-What a restart of a broker breaks is tried again until `default.api.timeout.ms` has passed; a name or a number that is wrong is not.
+What a restart of a broker breaks is tried again until `default.api.timeout.ms` has passed, or as often as the caller says; a name or a number that is
+wrong is not.
 """
 
 from __future__ import annotations
@@ -57,20 +58,26 @@ class Connection:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.submit(work).result()
 
-    def persist(self, work: Callable[[], Awaitable[T]], timeout_ms: int | None = None) -> T:
-        """The result of the work, tried again after errors that pass."""
-        return self.run(self.persistently(work, timeout_ms))
+    def persist(self, work: Callable[[], Awaitable[T]], timeout_ms: int | None = None, *, retries: int | None = None, interval_ms: int | None = None) -> T:
+        """The result of the work, tried again after errors that pass: for some time, or so many times."""
+        return self.run(self.persistently(work, timeout_ms, retries=retries, interval_ms=interval_ms))
 
-    async def persistently(self, work: Callable[[], Awaitable[T]], timeout_ms: int | None = None) -> T:
+    async def persistently(
+        self, work: Callable[[], Awaitable[T]], timeout_ms: int | None = None, *, retries: int | None = None, interval_ms: int | None = None
+    ) -> T:
         limit = self.options.api_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self.clock.monotonic() + limit / 1000
+        pause = max(self.options.retry_backoff_ms, 20) if interval_ms is None else interval_ms
+        attempts = 0
         while True:
+            attempts += 1
             try:
                 return await work()
             except KafkaError as error:
-                if not error.retriable or isinstance(error, UnknownTopicOrPartitionError) or self.clock.monotonic() > deadline:
+                enough = self.clock.monotonic() > deadline if retries is None else attempts > retries
+                if not error.retriable or isinstance(error, UnknownTopicOrPartitionError) or enough:
                     raise
-            await asyncio.sleep(max(self.options.retry_backoff_ms, 20) / 1000)
+            await asyncio.sleep(pause / 1000)
 
     def close(self) -> None:
         """Ends the loop and its thread; for tests and short programs."""

@@ -4,7 +4,8 @@
 
 A chunk's first batch may begin before its start and its last end behind the range: who decodes it takes the offsets from `start` to `end`.
 
-A fetch that fails because a broker is gone, or no longer leads, is sent again until default.api.timeout.ms has passed. Offsets that are gone are
+A fetch that fails because a broker is gone, or no longer leads, is sent again until kafkaConsumer.pollTimeoutMs (without it default.api.timeout.ms)
+has passed since the chunk before. Offsets that are gone are
 data loss (planning.py). With read_committed, batches of aborted transactions are cut out here, by the list that the broker sends along.
 """
 
@@ -75,7 +76,7 @@ class _RangeReader:
         """None at the end of the range."""
         try:
             while self._position < self._wanted.end:
-                chunk = await self._connection.persistently(self._fetch)
+                chunk = await self._connection.persistently(self._fetch_or_lose, self._options.poll_timeout_ms)
                 if chunk is not None:
                     return chunk
         except DataLossError:
@@ -83,6 +84,13 @@ class _RangeReader:
         except KafkaError as error:
             raise KafkaError.of(error.code, f"Reading {self._wanted} failed at offset {self._position}: {error}") from error
         return None
+
+    async def _fetch_or_lose(self) -> Chunk | None:
+        try:
+            return await self._fetch()
+        except UnknownTopicOrPartitionError:  # of the fetch, or of a look-up that it led to
+            await self._unknown()
+            return None
 
     async def _fetch(self) -> Chunk | None:
         """One fetch; None where it brought nothing to hand on, with the position moved or the wait over."""
@@ -94,8 +102,7 @@ class _RangeReader:
             await self._lost()
             return None
         except UnknownTopicOrPartitionError:
-            await self._unknown()
-            return None
+            raise
         except KafkaError as error:
             if error.retriable:
                 cluster.forget_topic(self._key.topic)
@@ -158,7 +165,8 @@ async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: in
     channel = await cluster.channel_of(leader)
     version = channel.version_for(FetchRequest, _NAMES_NOT_IDS)
     try:
-        async with asyncio.timeout(options.fetch_max_wait_ms / 1000 + cluster.request_timeout_seconds):
+        patience = options.fetch_max_wait_ms / 1000 + cluster.request_timeout_seconds
+        async with asyncio.timeout(patience if options.poll_timeout_ms is None else min(patience, options.poll_timeout_ms / 1000)):
             answer: FetchResponse = await channel.send(request, version)
     except TimeoutError:
         channel.close("a fetch was not answered in time")

@@ -8,6 +8,8 @@
              pace     maxOffsetsPerTrigger, minOffsetsPerTrigger with maxTriggerDelay              (streams only)
              tasks    minPartitions, maxRecordsPerPartition
              rows     includeHeaders, failOnDataLoss
+             patience fetchOffset.numRetries with fetchOffset.retryIntervalMs (look-ups of offsets), kafkaConsumer.pollTimeoutMs (records)
+             nothing  groupIdPrefix, kafka.group.id: they name the consumer groups of Spark's own source, here there is none
     sink     topic, includeHeaders
     both     kafka.bootstrap.servers, and kafka.<name> for the client's settings
 
@@ -25,7 +27,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jesenska.base.errors import InvalidConfigError, JesenskaError
@@ -59,6 +61,8 @@ _SOURCE_NAMES = (
     "fetchOffset.retryIntervalMs",
 )
 _SINK_NAMES = ("topic", "includeHeaders")
+#: They name the consumer group that Spark's own source reads in (and never commits to). A source without a group has nothing to name.
+_GROUP_SETTINGS = ("group.id", "group.instance.id")
 #: Options that Spark adds by itself to those of any source or sink.
 _SPARK_NAMES = {"checkpointlocation", "queryname"}
 #: Settings of the client that would change what this source or sink promises (Spark's own refuses the same).
@@ -70,6 +74,7 @@ _REFUSED_SETTINGS = {
     "key.serializer": "cast the column key to string or binary in the query",
     "value.serializer": "cast the column value to string or binary in the query",
     "interceptor.classes": "records are not handed out one by one",
+    "partitioner.class": "give the rows a column partition, which says it for each row",
     "transactional.id": "the sink writes at least once and without transactions for now",
 }
 _DELAY = re.compile(r"\s*(\d+)\s*(ms|s|sec|m|min|h|d)?\s*\Z")
@@ -84,6 +89,7 @@ class Subscription:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
+    with_internal: bool = False  # whether a pattern finds topics such as __consumer_offsets, too
 
     def __str__(self) -> str:
         if self.pattern is not None:
@@ -130,6 +136,9 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    offset_retries: int | None = None  # None: as long as default.api.timeout.ms lasts
+    offset_retry_interval_ms: int | None = None
+    poll_timeout_ms: int | None = None  # None: default.api.timeout.ms
     fetch_bytes: int = 4 * 1024 * 1024
     fetch_max_wait_ms: int = 500
     read_committed: bool = False
@@ -148,6 +157,7 @@ class SinkOptions:
     max_request_size: int = 1_048_576
     buffer_memory: int = 32 * 1024 * 1024
     delivery_timeout_ms: int = 120_000
+    ignore_keys: bool = False
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -159,13 +169,14 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
             options.refuse(name, "a stream has no end; use it with spark.read, or leave it out")
     else:
         options.warn_without_effect(_PACE, "only streams have triggers")
+    options.warn_without_effect(("groupIdPrefix", *(f"kafka.{name}" for name in _GROUP_SETTINGS)), "the source reads without a consumer group")
     maximum, minimum = options.positive("maxOffsetsPerTrigger"), options.positive("minOffsetsPerTrigger")
     if maximum is not None and minimum is not None and minimum > maximum:
         raise JesenskaError(f"minOffsetsPerTrigger ({minimum}) is larger than maxOffsetsPerTrigger ({maximum}): no trigger could meet both.")
     strategy = options.word("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     return SourceOptions(
         client=_client(settings),
-        subscription=_subscription(options),
+        subscription=replace(_subscription(options), with_internal=settings.get("exclude.internal.topics") is False),
         start=_position(options, _STARTS, LATEST_OFFSET if streaming else EARLIEST_OFFSET, refused=None if streaming else LATEST_OFFSET),
         end=_position(options, _ENDS, LATEST_OFFSET, refused=EARLIEST_OFFSET),
         latest_if_no_record_at_time=strategy == "latest",
@@ -176,6 +187,9 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         max_records_per_partition=options.positive("maxRecordsPerPartition"),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
         include_headers=options.boolean("includeHeaders", False),
+        offset_retries=options.whole("fetchOffset.numRetries", 0),
+        offset_retry_interval_ms=options.whole("fetchOffset.retryIntervalMs", 0),
+        poll_timeout_ms=options.whole("kafkaConsumer.pollTimeoutMs", 1),
         fetch_bytes=max(1, _number(settings, "max.partition.fetch.bytes", 4 * 1024 * 1024)),
         fetch_max_wait_ms=_number(settings, "fetch.max.wait.ms", 500),
         read_committed=settings.get("isolation.level") == "read_committed",
@@ -207,6 +221,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         max_request_size=max(1, _number(settings, "max.request.size", 1_048_576)),
         buffer_memory=max(1, _number(settings, "buffer.memory", 32 * 1024 * 1024)),
         delivery_timeout_ms=_number(settings, "delivery.timeout.ms", 120_000),
+        ignore_keys=settings.get("partitioner.ignore.keys") is True,
     )
 
 
@@ -243,13 +258,16 @@ class _Given:
             if self.text(name) is not None:
                 logger.warning("The option %s has no effect here: %s.", name, reason)
 
-    def positive(self, name: str) -> int | None:
+    def whole(self, name: str, least: int) -> int | None:
         text = self.text(name)
         if text is None:
             return None
-        if not re.match(r"\d{1,18}\Z", text) or int(text) == 0:
-            raise JesenskaError(f"The option {name} is {text!r}: write a whole number from 1 up.")
+        if not re.match(r"\d{1,18}\Z", text) or int(text) < least:
+            raise JesenskaError(f"The option {name} is {text!r}: write a whole number from {least} up.")
         return int(text)
+
+    def positive(self, name: str) -> int | None:
+        return self.whole(name, 1)
 
     def word(self, name: str, words: tuple[str, ...], default: str) -> str:
         text = self.text(name)

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from jesenska.base.errors import ErrorCode, JesenskaError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.base.limits import DATA_SOURCE_TASKS_MAX
+from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX, DATA_SOURCE_TASKS_MAX
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.pipeline.options import EARLIEST_OFFSET, LATEST_OFFSET, Position, SourceOptions, Subscription
@@ -64,7 +64,7 @@ async def partitions_of(cluster: Cluster, subscription: Subscription, *, gone_is
     if subscription.pattern is not None:
         pattern = topic_pattern(subscription.pattern)
         topics = await cluster.topics()
-        found = [info for name, info in topics.items() if pattern.fullmatch(name) and not info.is_internal]
+        found = [info for name, info in topics.items() if pattern.fullmatch(name) and (subscription.with_internal or not info.is_internal)]
         return sorted(partition.topic_partition for info in found for partition in info.partitions)
     names = list(subscription.topics) or sorted({key.topic for key in subscription.assigned})
     errors = await cluster.refresh(names)
@@ -89,6 +89,20 @@ async def bounds_of(cluster: Cluster, partitions: Iterable[TopicPartition], *, r
         list_offsets(cluster, dict.fromkeys(keys, EARLIEST), isolation), list_offsets(cluster, dict.fromkeys(keys, LATEST), isolation)
     )
     return Bounds({key: item.offset for key, item in first.items()}, {key: item.offset for key, item in last.items()})
+
+
+async def present(cluster: Cluster, subscription: Subscription, only: Collection[TopicPartition] | None = None, *, read_committed: bool = False) -> Bounds:
+    """The bounds of the partitions that are there now (of `only`, if given), for a running stream. A topic that goes between the two questions is asked
+    for again, and then is not there: it must not stop the stream by this accident of time."""
+    for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
+        partitions = await partitions_of(cluster, subscription, gone_is_error=False)
+        keys = partitions if only is None else [key for key in partitions if key in only]
+        try:
+            return await bounds_of(cluster, keys, read_committed=read_committed)
+        except UnknownTopicOrPartitionError as error:
+            unknown = error
+        await asyncio.sleep(cluster.retry_backoff_seconds)
+    raise unknown
 
 
 # --- offsets --------------------------------------------------------------------------------------------------------------------------------

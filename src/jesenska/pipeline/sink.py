@@ -211,7 +211,8 @@ class _Task:
 
         names = rows.schema.names
         columns = [name for name in ("key", "value", "headers") if name in names]
-        chosen = partitions_of_keys(rows.column("key"), topic.partitions, _UNDECIDED) if "key" in names else None
+        keyed = "key" in names and not self._options.ignore_keys
+        chosen = partitions_of_keys(rows.column("key"), topic.partitions, _UNDECIDED) if keyed else None
         if "partition" in names:
             given = rows.column("partition").cast(pa.int32())
             chosen = given if chosen is None else pc.coalesce(given, chosen)

@@ -19,8 +19,8 @@ Left out: the filters that Spark could push down (offset, timestamp, partition),
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 _FIRST_CONTACT_MS = 10_000
 
 Tree = dict[str, dict[str, int]]
+T = TypeVar("T")
 
 
 class JesenskaDataSource(DataSource):
@@ -97,6 +98,11 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
             raise JesenskaError(f"Reading {wanted} failed between the offsets {chunk.start} and {chunk.end}: {error}") from error
 
 
+def _look_up(connection: Connection, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
+    """Partitions and offsets, asked again after errors that pass: as often as fetchOffset.numRetries says, else for some time."""
+    return connection.persist(work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms)
+
+
 class JesenskaReader(DataSourceReader):
     """A batch query: planned once, then read range by range."""
 
@@ -105,7 +111,7 @@ class JesenskaReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         connection = connect(self.options.client)
-        ranges = connection.persist(lambda: planning.plan_batch(connection.cluster, self.options), _FIRST_CONTACT_MS)
+        ranges = _look_up(connection, self.options, lambda: planning.plan_batch(connection.cluster, self.options), _FIRST_CONTACT_MS)
         return [InputPartition(item) for item in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -163,24 +169,21 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planning.to_tree(end)
 
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
-        """True where fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. An availableNow query never waits."""
+        """True where fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. As in Spark's own source, a query's first
+        trigger takes what is there. An availableNow query never waits."""
         minimum = limit.min_rows if isinstance(limit, ReadMinRows) else self.options.min_offsets_per_trigger if isinstance(limit, ReadMaxRows) else None
         if minimum is None or self._target is not None:
             return False
         if sum(max(0, end[key] - begin[key]) for key in end) >= minimum:
             return False
-        now_ms = self._clock.now_ms()
-        if self._last_trigger_ms is None:
-            self._last_trigger_ms = now_ms
-        return now_ms - self._last_trigger_ms < self.options.max_trigger_delay_ms
+        return self._last_trigger_ms is not None and self._clock.now_ms() - self._last_trigger_ms < self.options.max_trigger_delay_ms
 
     async def _news(self, connection: Connection, known: Offsets) -> tuple[Offsets, Offsets]:
         """Where each partition is read from and where its log ends. Partitions that are gone, and logs that end before where the stream stands,
         are data loss."""
         options, fail = self.options, self.options.fail_on_data_loss
-        partitions = await planning.partitions_of(connection.cluster, options.subscription, gone_is_error=False)
-        bounds = await planning.bounds_of(connection.cluster, partitions, read_committed=options.read_committed)
-        for key in sorted(known.keys() - set(partitions)):
+        bounds = await planning.present(connection.cluster, options.subscription, read_committed=options.read_committed)
+        for key in sorted(known.keys() - bounds.latest.keys()):
             planning.data_loss(f"{key} does not exist any more; the stream stood at its offset {known[key]}.", fail, "the stream goes on without it")
         begin = {}
         for key, latest in bounds.latest.items():
@@ -197,8 +200,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         async def latest(connection: Connection) -> Offsets:
-            partitions = await planning.partitions_of(connection.cluster, self.options.subscription, gone_is_error=False)
-            return (await planning.bounds_of(connection.cluster, partitions, read_committed=self.options.read_committed)).latest
+            return (await planning.present(connection.cluster, self.options.subscription, read_committed=self.options.read_committed)).latest
 
         self._target = self._ask(latest)
 
@@ -211,15 +213,15 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _plan(self, connection: Connection, start: Offsets, end: Offsets) -> list[OffsetRange]:
         options = self.options
         changed = [key for key, offset in end.items() if start.get(key) != offset]
-        there = set(await planning.partitions_of(connection.cluster, options.subscription, gone_is_error=False))
-        gone = [key for key in changed if key not in there]
-        for key in gone:
+        bounds = await planning.present(connection.cluster, options.subscription, set(changed), read_committed=options.read_committed)
+        for key in [key for key in changed if key not in bounds.latest]:
             planning.data_loss(f"{key} does not exist any more; its offsets from {start.get(key, 0)} to {end[key]} are to be read.", options.fail_on_data_loss)
-        keys = [key for key in changed if key in there]
-        bounds = await planning.bounds_of(connection.cluster, keys, read_committed=options.read_committed)
         ranges = []
-        for key in keys:
+        for key in [key for key in changed if key in bounds.latest]:
             begin = start.get(key, bounds.earliest[key])
+            if key not in start and begin > 0:
+                sentence = f"{key} was added while the stream ran and begins at offset {begin}: the records before it are gone."
+                planning.data_loss(sentence, options.fail_on_data_loss)
             if begin > end[key]:  # the log was cut or created anew, and failOnDataLoss is false
                 begin = bounds.earliest[key]
             ranges.append(planning.within(OffsetRange(key.topic, key.partition, begin, max(begin, end[key])), bounds, options.fail_on_data_loss))
@@ -233,6 +235,6 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ask(self, work: Any) -> Any:
         connection = connect(self.options.client)
-        result = connection.persist(lambda: work(connection), None if self._contacted else _FIRST_CONTACT_MS)
+        result = _look_up(connection, self.options, lambda: work(connection), None if self._contacted else _FIRST_CONTACT_MS)
         self._contacted = True
         return result

@@ -1,0 +1,177 @@
+"""Rows a second between Spark and topics, beside Spark's official Kafka connector: read, read and write, and a stream that counts by key.
+
+python bench/spark_connector_bench.py                  5,000,000 rows of 100 bytes with keys, 4 partitions, local[2], three rounds
+python bench/spark_connector_bench.py --rounds 1 --rows 200000
+
+    jesenska              our source and sink on a broker of jesenska's
+    ours on Kafka         our source and sink on Apache Kafka
+    official on Kafka     spark-sql-kafka-0-10 in an environment of its own (official_connector.py) on the same Apache Kafka
+
+Every side is one Spark session that lives for the whole run, with the same Java, cores, heap and settings, and does every row once before it counts (Java
+compiles what it runs often). Rounds are interleaved: each row is done by the three sides one after the other, so that what else the machine does falls on
+all. What is read was written on both brokers by our sink. A row's figure is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.brokers import KAFKA, Apache, Broker, Jesenska
+from bench.machine import settle
+from bench.official_connector import CONNECTOR, SPARK, official_jars, official_python
+from bench.raw_clients import create_topic
+
+OURS, OURS_ON_KAFKA, OFFICIAL = "jesenska", "ours on Kafka", "official on Kafka"
+KEYS = 1000
+TRIGGERS = 5
+
+_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+class Side:
+    """One Spark session in its process (spark_side.py)."""
+
+    def __init__(self, python: str, source: str, bootstrap: str, scratch: Path, settings: Mapping[str, str]) -> None:
+        scratch.mkdir()
+        self._log = scratch / "log"
+        arguments = [python, str(Path(__file__).with_name("spark_side.py")), source, bootstrap, str(scratch), json.dumps(settings)]
+        environment = {**os.environ, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=scratch)
+
+    def do(self, name: str, *arguments: Any) -> tuple[float, int]:
+        """Seconds, and the number of rows that the work found."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([name, *arguments]).encode() + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{name} failed:\n{self._log.read_text(errors='replace')[-4000:]}")
+        answer = json.loads(line)
+        return answer["seconds"], answer["found"]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--heap", default="2g")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ours-only", action="store_true", help="without Apache Kafka and the official connector: for profiling")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        _run(options, Path(scratch))
+
+
+def _run(options: argparse.Namespace, scratch: Path) -> None:
+    import pyspark
+
+    settings = {**_SETTINGS, "spark.master": options.master, "spark.driver.memory": options.heap}
+    # What jesenska.pipeline.session() sets beside: larger Arrow batches.
+    ours = {**settings, "spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
+    brokers: list[Broker] = [Jesenska(scratch, {})] if options.ours_only else [Jesenska(scratch, {}), Apache(scratch, {})]
+    sides: dict[str, Side] = {}
+    try:
+        for broker in brokers:
+            broker.start()
+        sides[OURS] = Side(sys.executable, "jesenska", brokers[0].bootstrap, scratch / "ours", ours)
+        if not options.ours_only:
+            sides[OURS_ON_KAFKA] = Side(sys.executable, "jesenska", brokers[1].bootstrap, scratch / "ours-on-kafka", ours)
+            with_jars = {**settings, "spark.jars": ",".join(map(str, official_jars()))}
+            sides[OFFICIAL] = Side(str(official_python()), "kafka", brokers[1].bootstrap, scratch / "official", with_jars)
+        addresses = dict(zip(sides, [brokers[0].bootstrap, *(broker.bootstrap for broker in brokers[1:] * 2)]))
+        for broker in brokers:
+            create_topic(broker.bootstrap, "bench", options.partitions)
+        for name in [OURS, OURS_ON_KAFKA][: len(brokers)]:
+            sides[name].do("fill", "bench", options.rows, options.size, KEYS)
+        heading = (
+            f"{options.rows:,} rows of {options.size} B, {KEYS} keys, {options.partitions} partitions, {options.master}, heap {options.heap}, median of"
+            f" {options.rounds}; PySpark {pyspark.__version__}; official: PySpark and {CONNECTOR} {SPARK}; Apache Kafka {KAFKA}"
+        )
+        print(heading, flush=True)
+        print(_table(_measure(sides, addresses, options)))
+    finally:
+        for side in sides.values():
+            side.close()
+        for broker in brokers:
+            broker.stop()
+
+
+def _measure(sides: Mapping[str, Side], addresses: Mapping[str, str], options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
+    """Rows a second by row and side, all rounds."""
+    rows: int = options.rows
+    copies = 0
+
+    def read(side: str) -> tuple[float, int]:
+        return sides[side].do("read", "bench")
+
+    def copy(side: str) -> tuple[float, int]:
+        nonlocal copies
+        copies += 1
+        create_topic(addresses[side], f"copy-{copies}", options.partitions)
+        return sides[side].do("copy", "bench", f"copy-{copies}", rows)
+
+    def stream(side: str) -> tuple[float, int]:
+        return sides[side].do("stream", "bench", rows, TRIGGERS)
+
+    work: dict[str, Callable[[str], tuple[float, int]]] = {"batch read": read, "read and write": copy, "stream, count by key": stream}
+    figures: dict[str, dict[str, list[float]]] = {name: {side: [] for side in sides} for name in work}
+    for number in range(options.rounds + 1):
+        for name, do in work.items():
+            settle()
+            for side in sides:
+                seconds, found = do(side)
+                assert found == rows, f"{name}, {side}: {found} of {rows} rows"
+                if number:
+                    figures[name][side].append(rows / seconds)
+                said = f"round {number}" if number else "warm-up"
+                print(f"{time.strftime('%H:%M:%S')} {said:8} {name:22} {side:18} {rows / seconds:>12,.0f} rows/s", flush=True)
+    return figures
+
+
+def _table(figures: Mapping[str, Mapping[str, list[float]]]) -> str:
+    sides = list(next(iter(figures.values())))
+    ratios = [side for side in sides if side != OFFICIAL] if OFFICIAL in sides else []
+    lines = [
+        f"| rows/s | {' | '.join(sides)} |{''.join(f' {side} / official |' for side in ratios)}",
+        "|---" * (1 + len(sides) + len(ratios)) + "|",
+    ]
+    for name, found in figures.items():
+        medians = {side: median(values) for side, values in found.items()}
+        cells = [f"{medians[side]:,.0f}" for side in sides] + [f"{medians[side] / medians[OFFICIAL]:.2f}" for side in ratios]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
