@@ -22,7 +22,7 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.controller.topics import NewTopic
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import SessionState, Store
-from jesenska.metadata.transactions import NodeExistsError
+from jesenska.metadata.transactions import ConnectionLossError, NodeExistsError
 from jesenska.metadata.watches import WatchEvent
 from jesenska.metadata.zookeeper.client import connect
 from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
@@ -323,6 +323,24 @@ def test_a_tree_that_cannot_be_had_stops_the_start(tmp_path: Path, settings: dic
         with pytest.raises(JesenskaError, match=words):
             async with broker_on(tmp_path, settings):
                 pass
+
+    run(work)
+
+
+def test_the_tree_takes_as_many_connections_of_a_host_as_the_broker_does(tmp_path: Path) -> None:
+    """Tools of 0.8 leave connections behind: ZooKeeper's own limit of 60 would end them."""
+
+    async def work() -> None:
+        async with broker_on(tmp_path, {"jesenska.zookeeper.listener": "127.0.0.1:0"}) as broker, contextlib.AsyncExitStack() as tools:
+            assert broker.tree_served_at is not None
+            for _ in range(70):
+                await tools.enter_async_context(tool("{}:{}".format(*broker.tree_served_at)))
+        async with broker_on(tmp_path, {"jesenska.zookeeper.listener": "127.0.0.1:0", "max.connections.per.ip": "2"}) as broker:
+            assert broker.tree_served_at is not None
+            address = "{}:{}".format(*broker.tree_served_at)
+            async with tool(address), tool(address):
+                with pytest.raises(ConnectionLossError):
+                    await connect(address, session_timeout_ms=4000, connect_timeout_ms=300)
 
     run(work)
 

@@ -75,10 +75,11 @@ class EmbeddedHome:
     change_max_bytes: int | None = None
     session_timeout_ms = 0
 
-    def __init__(self, tree: EmbeddedTree, store: Store, clock: Clock, listener: tuple[str, int] | None) -> None:
+    def __init__(self, tree: EmbeddedTree, store: Store, clock: Clock, listener: tuple[str, int] | None, connections_per_host: int) -> None:
         self._tree = tree
         self._clock = clock
         self._listener = listener
+        self._connections_per_host = connections_per_host
         self.store = store
         self.is_shared = listener is not None
         self.server: ZooKeeperServer | None = None
@@ -88,7 +89,7 @@ class EmbeddedHome:
         listener = _address(config.string("jesenska.zookeeper.listener"))
         tree = await EmbeddedTree.open(path, clock, served=listener is not None)
         try:
-            return EmbeddedHome(tree, await tree.session(), clock, listener)
+            return EmbeddedHome(tree, await tree.session(), clock, listener, config.integer("max.connections.per.ip"))
         except BaseException:
             await tree.close()
             raise
@@ -103,7 +104,7 @@ class EmbeddedHome:
     async def serve(self) -> None:
         if self._listener is None:
             return
-        server = ZooKeeperServer(self._tree, self._clock, ServerConfig())
+        server = ZooKeeperServer(self._tree, self._clock, ServerConfig(max_client_connections=self._connections_per_host))
         await server.start(*self._listener)
         self.server = server
         logger.info("ZooKeeper's clients are served at %s:%d", server.host or "*", server.port)

@@ -92,7 +92,7 @@ CLUSTER_SETTINGS: tuple[Setting, ...] = (
     row("zookeeper.connect", STRING, None, HIGH, release="3.9",
         doc="Addresses of ZooKeeper servers, with a path behind them if the cluster's tree is not at the root; without them the tree is in the broker."),
     row("jesenska.zookeeper.listener", STRING, None, MEDIUM, release="jesenska",
-        doc="Address (`host:port`) where the tree in the broker answers ZooKeeper's clients; none: nowhere. Of no effect with zookeeper.connect."),
+        doc="Address (`host:port`) where the tree in the broker answers ZooKeeper's clients (max.connections.per.ip holds); none: nowhere."),
     row("zookeeper.connection.timeout.ms", INT, None, HIGH,
         doc="How long the first connection to ZooKeeper may take."),
     row("zookeeper.session.timeout.ms", INT, 6000, HIGH,
