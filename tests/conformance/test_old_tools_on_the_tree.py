@@ -129,9 +129,10 @@ def test_two_consumers_of_0_8_share_a_topic_and_one_takes_over_from_the_other(tm
     """They agree in the tree: who is there, who owns which partition. One that is killed is missed when its session ends."""
     need("java", "mvn")
     settings = tmp_path / "group.properties"
-    settings.write_text("group.id=pair\nauto.commit.interval.ms=100\nzookeeper.session.timeout.ms=4000\nauto.offset.reset=smallest\nrebalance.backoff.ms=200\n")
+    settings.write_text("group.id=pair\nauto.commit.interval.ms=100\nzookeeper.session.timeout.ms=4000\nrebalance.backoff.ms=200\n")
     with broker_and_tree(tmp_path, "ours") as (broker, address), contextlib.ExitStack() as running:
         fill(broker, "t", 4, 0)
+        asyncio.run(begin_at_the_beginning(address))
         command = java_command("0.8.2.2", tool_class("0.8.2.2", "kafka-console-consumer"), heap="128m")
         command += ["--zookeeper", address, "--topic", "t", "--consumer.config", str(settings)]
         files = [tmp_path / "first", tmp_path / "second"]
@@ -146,10 +147,34 @@ def test_two_consumers_of_0_8_share_a_topic_and_one_takes_over_from_the_other(tm
         fill(broker, "t", 4, 80)
         until_read(files, 80)
         assert all(file.stat().st_size > 0 for file in files), "both have partitions"
+        asyncio.run(until_committed_in_the_tree(address, 20))
         consumers[0].kill()
         asyncio.run(until_owned(address, by=1))
         fill(broker, "t", 4, 40, start=80)
         until_read(files, 120)
+
+
+async def begin_at_the_beginning(address: str) -> None:
+    """The console consumer of 0.8 begins a group without offsets at the end of the log, wherever that is by then."""
+    store = await connect(address, session_timeout_ms=4000)
+    try:
+        for path in ("/consumers/pair", "/consumers/pair/offsets", "/consumers/pair/offsets/t"):
+            await store.create(path)
+        for number in range(4):
+            await store.create(f"/consumers/pair/offsets/t/{number}", b"0")
+    finally:
+        await store.close()
+
+
+async def until_committed_in_the_tree(address: str, offset: int) -> None:
+    store = await connect(address, session_timeout_ms=4000)
+    try:
+        async with asyncio.timeout(60):
+            for number in range(4):
+                while int((await store.get(f"/consumers/pair/offsets/t/{number}"))[0]) != offset:
+                    pass
+    finally:
+        await store.close()
 
 
 async def until_owned(address: str, by: int) -> None:
