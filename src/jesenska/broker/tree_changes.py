@@ -57,13 +57,12 @@ class TreeChanges:
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._hear = {
-            look: partial(self._heard, look)
-            for look in (
-                paths.TOPICS, paths.CONFIG_CHANGES, paths.DELETE_TOPICS, paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION,
-                paths.CONTROLLER, paths.BROKER_IDS,
-            )
+        self._work: dict[str, Callable[[], Awaitable[None]]] = {
+            _EVERYTHING: self._everything, paths.TOPICS: self._topic_names, paths.CONFIG_CHANGES: self._config_changes,
+            paths.DELETE_TOPICS: self._deletions, paths.REASSIGN_PARTITIONS: self._reassignment, paths.PREFERRED_REPLICA_ELECTION: self._election,
+            paths.CONTROLLER: self._controller, paths.BROKER_IDS: self._brokers,
         }  # fmt: skip
+        self._hear = {what: partial(self._heard, what) for what in self._work}
         self._watched_topics: dict[str, Callable[[WatchEvent], None]] = {}
         self._failures: dict[str, int] = {}
         self._last_change = -1
@@ -124,15 +123,8 @@ class TreeChanges:
     async def _look_at(self, what: str) -> None:
         if what.startswith(_TOPIC):
             await self._topic(what.removeprefix(_TOPIC))
-        elif what == _EVERYTHING:
-            await self._everything()
         else:
-            work: dict[str, Callable[[], Awaitable[None]]] = {
-                paths.TOPICS: self._topic_names, paths.CONFIG_CHANGES: self._config_changes, paths.DELETE_TOPICS: self._deletions,
-                paths.REASSIGN_PARTITIONS: self._reassignment, paths.PREFERRED_REPLICA_ELECTION: self._election,
-                paths.CONTROLLER: self._controller, paths.BROKER_IDS: self._brokers,
-            }  # fmt: skip
-            await work[what]()
+            await self._work[what]()
 
     async def _everything(self) -> None:
         await self._controller()

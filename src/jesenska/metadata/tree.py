@@ -333,7 +333,7 @@ class Tree:
             case SetData(path, data, version):
                 node = self._node(path)
                 _require_permission(path, node, WRITE, identities)
-                _require_size(path, data)
+                require_size(path, data)
                 _require_version(path, node.version, version)
                 return DataSet(path, _kept(data), _int32(node.version + 1))
             case SetAcl(path, acl, version):
@@ -352,7 +352,7 @@ class Tree:
         path = operation.path
         check_path(path + "1" if operation.sequential else path)
         _require_acl(path, operation.acl)
-        _require_size(path, operation.data)
+        require_size(path, operation.data)
         if path == "/":
             raise NodeExistsError(path)
         parent_path = path[: path.rindex("/")] or "/"
@@ -487,7 +487,8 @@ def _kept(data: bytes | None) -> bytes | None:
     return None if data is None else bytes(data)
 
 
-def _require_size(path: str, data: bytes | None) -> None:
+def require_size(path: str, data: bytes | None) -> None:
+    """BadArgumentsError for more than a node may hold."""
     if data is not None and len(data) > TREE_NODE_MAX_BYTES:
         raise BadArgumentsError(path, f"{len(data)} bytes are more than the {TREE_NODE_MAX_BYTES} that a node may hold")
 

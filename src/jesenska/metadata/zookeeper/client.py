@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from jesenska.base.clock import system_random
-from jesenska.base.limits import TREE_NODE_MAX_BYTES, TREE_PENDING_MAX, ZOOKEEPER_ANSWER_MAX_BYTES
+from jesenska.base.limits import TREE_PENDING_MAX, ZOOKEEPER_ANSWER_MAX_BYTES
 from jesenska.metadata.store import ChrootStore, SessionState, StateCallback, Store, WatchCallback
 from jesenska.metadata.transactions import (
     ANY_VERSION,
@@ -54,7 +54,7 @@ from jesenska.metadata.transactions import (
     TreeError,
     UnimplementedError,
 )
-from jesenska.metadata.tree import check_path
+from jesenska.metadata.tree import check_path, require_size
 from jesenska.metadata.watches import EventType, WatchEvent
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.connect_string import ConnectString
@@ -565,12 +565,12 @@ def _sub_request(operation: Operation) -> SubRequest:
     match operation:
         case Create(path, data, ephemeral, sequential, acl):
             check_path(path + "1" if sequential else path)
-            _require_size(path, data)
+            require_size(path, data)
             flags = (CreateFlag.EPHEMERAL if ephemeral else 0) | (CreateFlag.SEQUENTIAL if sequential else 0)
             return SubRequest(OpCode.CREATE2, CreateRequest(path, data, acl, flags))
         case SetData(path, data, version):
             check_path(path)
-            _require_size(path, data)
+            require_size(path, data)
             return SubRequest(OpCode.SET_DATA, SetDataRequest(path, data, version))
         case Delete(path, version):
             check_path(path)
@@ -580,11 +580,6 @@ def _sub_request(operation: Operation) -> SubRequest:
             return SubRequest(OpCode.CHECK, VersionRequest(path, version))
         case SetAcl(path):
             raise BadArgumentsError(path, "ZooKeeper changes ACLs one at a time")
-
-
-def _require_size(path: str, data: bytes | None) -> None:
-    if data is not None and len(data) > TREE_NODE_MAX_BYTES:
-        raise BadArgumentsError(path, f"{len(data)} bytes are more than the {TREE_NODE_MAX_BYTES} that a node may hold")
 
 
 def _result(kind: OpCode, path: str, code: int, reader: Reader) -> Result:
