@@ -17,7 +17,8 @@ from jesenska.records import codec
 ROOT = Path(__file__).parents[1]
 #: What is compiled decides in these, or moves their bytes.
 _BROKER_TESTS = ["test_fetch_sessions", "test_fetches_in_sessions", "test_fetch_errors", "test_produce", "test_waiting"]
-SAME_TESTS = ["tests/log", "tests/net", *(f"tests/broker/{name}.py" for name in _BROKER_TESTS)]
+_TREE_TESTS = ["test_embedded", "test_journal", "test_tree", "test_watches", "test_zookeeper_messages", "test_zookeeper_server"]
+SAME_TESTS = ["tests/log", "tests/net", *(f"tests/metadata/{name}.py" for name in _TREE_TESTS), *(f"tests/broker/{name}.py" for name in _BROKER_TESTS)]
 
 
 def _listed() -> list[str]:

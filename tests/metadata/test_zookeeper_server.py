@@ -21,8 +21,8 @@ from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import JournalFullError
 from jesenska.metadata.transactions import OPEN_ACL, Acl, Transaction, TreeCode
 from jesenska.metadata.tree import Tree
+from jesenska.metadata.zookeeper import connection as connection_module
 from jesenska.metadata.zookeeper import messages, words
-from jesenska.metadata.zookeeper import server as server_module
 from jesenska.metadata.zookeeper.frames import framed
 from jesenska.metadata.zookeeper.messages import (
     AuthPacket,
@@ -425,7 +425,7 @@ def test_a_peer_that_reads_nothing_is_not_read_from_and_harms_nobody() -> None:
 
 
 def test_a_peer_that_takes_no_events_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "ZOOKEEPER_UNSENT_EVENTS_BYTES", 1_000_000)
+    monkeypatch.setattr(connection_module, "ZOOKEEPER_UNSENT_EVENTS_BYTES", 1_000_000)
 
     async def body() -> None:
         async with served() as server:

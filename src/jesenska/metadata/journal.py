@@ -32,7 +32,6 @@ from jesenska.metadata.transactions import (
     DataSet,
     NodeCreated,
     NodeDeleted,
-    SessionClosed,
     SessionOpened,
     Transaction,
 )
@@ -85,7 +84,9 @@ _COUNT_CHILDREN = _Statement(
 )
 _OPEN_SESSION = _Statement("INSERT INTO sessions VALUES ", "(?,?)", "")
 _CLOSE_SESSION = _Statement("DELETE FROM sessions WHERE id IN (", "?", ")")
-_ROWS_AT_ONCE = (64, 8, 1)
+#: Rows of one statement; there is a prepared one for each number up to this.
+_ROWS_AT_ONCE = 64
+_PREPARED_STATEMENTS = 512
 
 
 @cache
@@ -111,31 +112,34 @@ class _Effect:
     def add(self, transaction: Transaction) -> None:
         zxid, time_ms = transaction.zxid, transaction.time_ms
         for change in transaction.changes:
-            match change:
-                case NodeCreated(path, data, acl, owner):
-                    self._created[path] = Node(data, acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
-                    self._changes_children(split(path)[0], zxid, 1)
-                case NodeDeleted(path):
-                    if self._created.pop(path, None) is None:
-                        self._deleted[path] = None
-                        for table in (self._data, self._acl, self._children):
-                            table.pop(path, None)
-                    self._changes_children(split(path)[0], zxid, 0)
-                case DataSet(path, data, version):
-                    if (node := self._created.get(path)) is not None:
-                        node.data, node.version, node.mzxid, node.mtime = data, version, zxid, time_ms
-                    else:
-                        self._data[path] = (path, _blob(data), zxid, time_ms, version)
-                case AclSet(path, acl, version):
-                    if (node := self._created.get(path)) is not None:
-                        node.acl, node.aversion = acl, version
-                    else:
-                        self._acl[path] = (path, _acl_text(acl), version)
-                case SessionOpened(session_id, timeout_ms):
-                    self._opened[session_id] = timeout_ms
-                case SessionClosed(session_id):
-                    if self._opened.pop(session_id, None) is None:
-                        self._closed[session_id] = None
+            if isinstance(change, DataSet):
+                path = change.path
+                if (node := self._created.get(path)) is not None:
+                    node.data, node.version, node.mzxid, node.mtime = change.data, change.version, zxid, time_ms
+                else:
+                    self._data[path] = (path, _blob(change.data), zxid, time_ms, change.version)
+            elif isinstance(change, NodeCreated):
+                path = change.path
+                self._created[path] = Node(change.data, change.acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, change.owner)
+                self._changes_children(split(path)[0], zxid, 1)
+            elif isinstance(change, NodeDeleted):
+                path = change.path
+                if self._created.pop(path, None) is None:
+                    self._deleted[path] = None
+                    self._data.pop(path, None)
+                    self._acl.pop(path, None)
+                    self._children.pop(path, None)
+                self._changes_children(split(path)[0], zxid, 0)
+            elif isinstance(change, AclSet):
+                path = change.path
+                if (node := self._created.get(path)) is not None:
+                    node.acl, node.aversion = change.acl, change.version
+                else:
+                    self._acl[path] = (path, _acl_text(change.acl), change.version)
+            elif isinstance(change, SessionOpened):
+                self._opened[change.session_id] = change.timeout_ms
+            elif self._opened.pop(change.session_id, None) is None:
+                self._closed[change.session_id] = None
 
     def _changes_children(self, path: str, zxid: int, creates: int) -> None:
         if (node := self._created.get(path)) is not None:
@@ -192,7 +196,7 @@ class SqliteJournal:
         `many_writes`: its write-ahead log takes 4 MB from the beginning, and commits take less time."""
         is_new = not path.exists()
         try:
-            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0, cached_statements=_PREPARED_STATEMENTS)
         except sqlite3.Error as error:
             raise JournalError(f"The metadata file {path} cannot be opened ({error}): check the directory and its permissions.") from error
         try:
@@ -301,11 +305,12 @@ class SqliteJournal:
 
     def _execute(self, statement: _Statement, rows: list[tuple[object, ...]]) -> None:
         """Many rows at a time: Python's lock is let go of and waited for once a statement, however many rows it has."""
-        done = 0
-        for size in _ROWS_AT_ONCE:
-            while len(rows) - done >= size:
-                self._connection.execute(_sql(statement, size), [value for row in rows[done : done + size] for value in row])
-                done += size
+        for begin in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[begin : begin + _ROWS_AT_ONCE]
+            values: list[object] = []
+            for row in some:
+                values += row
+            self._connection.execute(_sql(statement, len(some)), values)
 
     def close(self) -> None:
         """Folds the write-ahead log into the file and lets go of it."""

@@ -37,7 +37,6 @@ from jesenska.metadata.transactions import (
     BadArgumentsError,
     BadVersionError,
     Change,
-    Check,
     Create,
     DataSet,
     Delete,
@@ -256,24 +255,21 @@ class Tree:
 
         TreeError where one operation alone was refused, MultiError where it was one of several; the tree is then as it was."""
         zxid = self.last_zxid + 1
-        match request:
-            case Multi(session_id):
-                if session_id not in self.sessions:
-                    raise SessionExpiredError("/")
-                return self._decide_all(request, zxid, now_ms)
-            case OpenSession(session_id, timeout_ms):
-                if session_id in self.sessions or session_id == 0:
-                    raise BadArgumentsError("/", f"session id {session_id:#x} is in use")
-                transaction = Transaction(zxid, now_ms, (SessionOpened(session_id, timeout_ms),))
-                self.apply(transaction)
-                return Decision(transaction, ())
-            case CloseSession(session_id):
-                if session_id not in self.sessions:
-                    raise SessionExpiredError("/")
-                gone = [NodeDeleted(path) for path in self.ephemerals(session_id)]
-                transaction = Transaction(zxid, now_ms, (*gone, SessionClosed(session_id)))
-                self.apply(transaction)
-                return Decision(transaction, ())
+        session_id = request.session_id
+        if isinstance(request, OpenSession):
+            if session_id in self.sessions or session_id == 0:
+                raise BadArgumentsError("/", f"session id {session_id:#x} is in use")
+            transaction = Transaction(zxid, now_ms, (SessionOpened(session_id, request.timeout_ms),))
+            self.apply(transaction)
+            return Decision(transaction, ())
+        if session_id not in self.sessions:
+            raise SessionExpiredError("/")
+        if isinstance(request, Multi):
+            return self._decide_all(request, zxid, now_ms)
+        gone = [NodeDeleted(path) for path in self.ephemerals(session_id)]
+        transaction = Transaction(zxid, now_ms, (*gone, SessionClosed(session_id)))
+        self.apply(transaction)
+        return Decision(transaction, ())
 
     def _decide_all(self, request: Multi, zxid: int, now_ms: int) -> Decision:
         operations = request.operations
@@ -314,39 +310,40 @@ class Tree:
         return Decision(Transaction(zxid, now_ms, (change,)), (Result(change.path, node.stat if node is not None else None),))
 
     def _decide_one(self, request: Multi, operation: Operation) -> NodeCreated | NodeDeleted | DataSet | AclSet | None:
+        # No `match`: it takes a look at the names of a class's fields each time.
         identities = request.identities
-        match operation:
-            case Create():
-                return self._decide_create(request, operation)
-            case Delete(path, version):
-                if path in _SPECIAL:
-                    raise BadArgumentsError(path, "this node cannot be deleted")
-                check_path(path)
-                parent = self._nodes.get(split(path)[0])
-                if parent is not None:
-                    _require_permission(path, parent, DELETE, identities)
-                node = self._node(path)
-                _require_version(path, node.version, version)
-                if node.children:
-                    raise NotEmptyError(path)
-                return NodeDeleted(path)
-            case SetData(path, data, version):
-                node = self._node(path)
-                _require_permission(path, node, WRITE, identities)
-                require_size(path, data)
-                _require_version(path, node.version, version)
-                return DataSet(path, _kept(data), _int32(node.version + 1))
-            case SetAcl(path, acl, version):
-                node = self._node(path)
-                _require_permission(path, node, ADMIN, identities)
-                _require_acl(path, acl)
-                _require_version(path, node.aversion, version)
-                return AclSet(path, acl, _int32(node.aversion + 1))
-            case Check(path, version):
-                node = self._node(path)
-                _require_permission(path, node, READ, identities)
-                _require_version(path, node.version, version)
-                return None
+        path = operation.path
+        if isinstance(operation, SetData):
+            node = self._node(path)
+            _require_permission(path, node, WRITE, identities)
+            data = operation.data
+            require_size(path, data)
+            _require_version(path, node.version, operation.version)
+            return DataSet(path, _kept(data), _int32(node.version + 1))
+        if isinstance(operation, Create):
+            return self._decide_create(request, operation)
+        if isinstance(operation, Delete):
+            if path in _SPECIAL:
+                raise BadArgumentsError(path, "this node cannot be deleted")
+            check_path(path)
+            parent = self._nodes.get(split(path)[0])
+            if parent is not None:
+                _require_permission(path, parent, DELETE, identities)
+            node = self._node(path)
+            _require_version(path, node.version, operation.version)
+            if node.children:
+                raise NotEmptyError(path)
+            return NodeDeleted(path)
+        if isinstance(operation, SetAcl):
+            node = self._node(path)
+            _require_permission(path, node, ADMIN, identities)
+            _require_acl(path, operation.acl)
+            _require_version(path, node.aversion, operation.version)
+            return AclSet(path, operation.acl, _int32(node.aversion + 1))
+        node = self._node(path)
+        _require_permission(path, node, READ, identities)
+        _require_version(path, node.version, operation.version)
+        return None
 
     def _decide_create(self, request: Multi, operation: Create) -> NodeCreated:
         path = operation.path
@@ -379,37 +376,38 @@ class Tree:
         return transaction.changes
 
     def _apply_change(self, change: Change, zxid: int, time_ms: int) -> None:
-        match change:
-            case NodeCreated(path, data, acl, owner):
-                parent_path, name = split(path)
-                parent = self._nodes[parent_path]
-                parent.add_child(name)
-                parent.creates += 1
-                parent.pzxid = zxid
-                self._nodes[path] = Node(data, acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
-                if owner:
-                    self._ephemerals.setdefault(owner, set()).add(path)
-            case NodeDeleted(path):
-                node = self._nodes.pop(path)
-                parent_path, name = split(path)
-                parent = self._nodes[parent_path]
-                parent.children.discard(name)
-                parent.pzxid = zxid
-                if node.ephemeral_owner:
-                    self._ephemerals[node.ephemeral_owner].discard(path)
-            case DataSet(path, data, version):
-                node = self._nodes[path]
-                node.data, node.version = data, version
-                node.mzxid, node.mtime = zxid, time_ms
-            case AclSet(path, acl, version):
-                node = self._nodes[path]
-                node.acl, node.aversion = acl, version
-            case SessionOpened(session_id, timeout_ms):
-                self.sessions[session_id] = timeout_ms
-                self._ephemerals[session_id] = set()
-            case SessionClosed(session_id):
-                del self.sessions[session_id]
-                self._ephemerals.pop(session_id, None)
+        if isinstance(change, DataSet):
+            node = self._nodes[change.path]
+            node.data, node.version = change.data, change.version
+            node.mzxid, node.mtime = zxid, time_ms
+        elif isinstance(change, NodeCreated):
+            path, owner = change.path, change.owner
+            parent_path, name = split(path)
+            parent = self._nodes[parent_path]
+            parent.add_child(name)
+            parent.creates += 1
+            parent.pzxid = zxid
+            self._nodes[path] = Node(change.data, change.acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
+            if owner:
+                self._ephemerals.setdefault(owner, set()).add(path)
+        elif isinstance(change, NodeDeleted):
+            path = change.path
+            node = self._nodes.pop(path)
+            parent_path, name = split(path)
+            parent = self._nodes[parent_path]
+            parent.children.discard(name)
+            parent.pzxid = zxid
+            if node.ephemeral_owner:
+                self._ephemerals[node.ephemeral_owner].discard(path)
+        elif isinstance(change, AclSet):
+            node = self._nodes[change.path]
+            node.acl, node.aversion = change.acl, change.version
+        elif isinstance(change, SessionOpened):
+            self.sessions[change.session_id] = change.timeout_ms
+            self._ephemerals[change.session_id] = set()
+        else:
+            del self.sessions[change.session_id]
+            self._ephemerals.pop(change.session_id, None)
 
     def _undo_of(self, change: NodeCreated | NodeDeleted | DataSet | AclSet) -> Callable[[], None]:
         """What takes back a change that is about to be applied."""
@@ -469,7 +467,8 @@ def check_path(path: str) -> None:
             raise BadArgumentsError(path, "a path has no empty name, no . and no ..")
     if not path.isascii() or not path.isprintable():
         for char in path:
-            if char <= "\x1f" or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\uf8ff" or "\ufff0" <= char <= "\uffff":
+            code = ord(char)
+            if code <= 0x1F or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xF8FF or 0xFFF0 <= code <= 0xFFFF:
                 raise BadArgumentsError(path, f"a path does not hold the character {char!r}")
 
 

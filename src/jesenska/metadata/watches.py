@@ -73,15 +73,14 @@ class Watches(Generic[W]):
         if not self._of:
             return found
         for change in changes:
-            match change:
-                case NodeCreated(path):
-                    self._take(found, (self._data,), path, EventType.NODE_CREATED)
-                    self._take(found, (self._child,), split(path)[0], EventType.NODE_CHILDREN_CHANGED)
-                case NodeDeleted(path):
-                    self._take(found, (self._data, self._child), path, EventType.NODE_DELETED)
-                    self._take(found, (self._child,), split(path)[0], EventType.NODE_CHILDREN_CHANGED)
-                case DataSet(path):
-                    self._take(found, (self._data,), path, EventType.NODE_DATA_CHANGED)
+            if isinstance(change, DataSet):
+                self._take(found, (self._data,), change.path, EventType.NODE_DATA_CHANGED)
+            elif isinstance(change, NodeCreated):
+                self._take(found, (self._data,), change.path, EventType.NODE_CREATED)
+                self._take(found, (self._child,), split(change.path)[0], EventType.NODE_CHILDREN_CHANGED)
+            elif isinstance(change, NodeDeleted):
+                self._take(found, (self._data, self._child), change.path, EventType.NODE_DELETED)
+                self._take(found, (self._child,), split(change.path)[0], EventType.NODE_CHILDREN_CHANGED)
         return found
 
     def count(self, watcher: W) -> int:

@@ -133,3 +133,36 @@ def _monitored(figures: ServerFigures) -> dict[str, object]:
         "zk_approximate_data_size": figures.data_bytes,
         "zk_uptime": figures.uptime_ms,
     }
+
+
+class Figures:
+    """Counts and latencies of a server or a connection."""
+
+    __slots__ = ("answered", "last_latency_ms", "max_latency_ms", "min_latency_ms", "received", "sent", "total_latency_ms")
+
+    def __init__(self) -> None:
+        self.received = self.sent = self.answered = 0
+        self.last_latency_ms = self.min_latency_ms = self.max_latency_ms = self.total_latency_ms = 0.0
+
+    def answer(self, latency_ms: float) -> None:
+        if latency_ms < self.min_latency_ms or not self.answered:
+            self.min_latency_ms = latency_ms
+        if latency_ms > self.max_latency_ms:
+            self.max_latency_ms = latency_ms
+        self.last_latency_ms = latency_ms
+        self.total_latency_ms += latency_ms
+        self.answered += 1
+        self.sent += 1
+
+    def add(self, other: Figures) -> None:
+        if other.answered:
+            self.min_latency_ms = other.min_latency_ms if not self.answered else min(self.min_latency_ms, other.min_latency_ms)
+            self.max_latency_ms = max(self.max_latency_ms, other.max_latency_ms)
+        self.received += other.received
+        self.sent += other.sent
+        self.answered += other.answered
+        self.total_latency_ms += other.total_latency_ms
+
+    @property
+    def average_latency_ms(self) -> float:
+        return self.total_latency_ms / self.answered if self.answered else 0.0
