@@ -20,7 +20,7 @@ from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.producer import Producer
 from jesenska.pipeline.connection import Connection
 from jesenska.pipeline.options import ClientOptions
-from jesenska.pipeline.spark import session
+from jesenska.pipeline.spark import SHORT_RUN, session
 from jesenska.testing import BrokerProcess
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made = session(
         "tests",
         config={
+            **SHORT_RUN,
             "spark.sql.shuffle.partitions": "2",
             "spark.log.level": "OFF",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

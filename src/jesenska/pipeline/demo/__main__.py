@@ -33,7 +33,7 @@ from jesenska.pipeline.demo.producing import NotContinuedError, StreamProducer
 from jesenska.pipeline.demo.report import Reporter, day_of, tables
 from jesenska.pipeline.demo.state import State, read_state, write_state
 from jesenska.pipeline.options import ClientOptions
-from jesenska.pipeline.spark import end_session, session
+from jesenska.pipeline.spark import SHORT_RUN, end_session, session
 
 _PARTITIONS = {"flights": 4, **dict.fromkeys(flights.REFERENCE_KEYS, 1), **dict.fromkeys(job.RESULT_TOPICS.values(), 2)}
 _OUR_ERRORS = re.compile(r"jesenska\.[\w.]+(?:Error|Exception): (.+)")
@@ -200,9 +200,8 @@ class _Run:
 
     def _process(self, sender: threading.Thread) -> None:
         self._reporter.say("Starting Spark while the flights are being sent.")
-        spark = self._while(
-            lambda: session("jesenska demo", self._options.master, {"spark.sql.shuffle.partitions": "2"}, log=self._folder / "spark.log"), "Spark is starting"
-        )
+        settings = {**SHORT_RUN, "spark.sql.shuffle.partitions": "2"}
+        spark = self._while(lambda: session("jesenska demo", self._options.master, settings, log=self._folder / "spark.log"), "Spark is starting")
         self._while(self._references_sent.wait, "Airlines, airports, planes and weather are being sent")
         self._check()
         query = self._while(lambda: job.start(spark, self._broker.address, self._folder, self._options.per_trigger), "The pipeline is starting")
