@@ -35,7 +35,7 @@ from tests.peers.zookeeper import ZooKeeper
 from tests.tree_process import TreeProcess
 
 from bench.figures import Figures, as_json, cpu, table
-from bench.tree_clients import Client, Work, create, creating, getting, run, setting, wait_until_serving
+from bench.tree_clients import Client, Work, create, creating, getting, run, setting
 
 _DATA = b"x" * 100
 _NODES_EACH = 100
@@ -79,7 +79,6 @@ class Side:
         self.server, self.figures = server, figures
         self._traces = traces
         self._parents = 0
-        wait_until_serving(server.port)
         self.clients = [Client(server.port) for _ in range(max(_CONNECTIONS))]
         numbers = range(max(_CONNECTIONS))
         self.clients[0].ask([create("/n"), *[create(f"/n/{number:02d}") for number in numbers]])

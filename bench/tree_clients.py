@@ -9,7 +9,6 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 from jesenska.metadata.transactions import OPEN_ACL
@@ -72,22 +71,6 @@ def setting(paths_of: Callable[[int], list[str]], data: bytes) -> Work:
 
 def getting(paths_of: Callable[[int], list[str]], data: bytes) -> Work:
     return _over(paths_of, lambda path: request(OpCode.GET_DATA, WatchableRequest(path, False)), _REPLY_BYTES + 4 + len(data) + _STAT_BYTES)
-
-
-def wait_until_serving(port: int) -> None:
-    """ZooKeeper listens before it serves."""
-    ends = time.monotonic() + 60
-    while time.monotonic() < ends:
-        said = b""
-        # One that came too early is never answered.
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as sock:
-            sock.sendall(b"srvr")
-            while more := sock.recv(4096):
-                said += more
-        if b"Mode: standalone" in said:
-            return
-        time.sleep(0.05)
-    raise SystemExit("the server does not serve")
 
 
 class Client:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli import jesenska, kafka_configs, kafka_console_consumer, kafka_topics, zookeeper_server_stop, zookeeper_shell
+from jesenska.cli import jesenska, kafka_configs, kafka_console_consumer, kafka_consumer_groups, kafka_topics, zookeeper_server_stop, zookeeper_shell
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
+from jesenska.metadata.zookeeper.client import connect
 from jesenska.testing import BrokerProcess
-from tests.cli.conftest import Tool
+from tests.cli.conftest import Result, Tool
 from tests.peers.apache_kafka import free_port
 
 
@@ -86,6 +87,57 @@ def test_topics_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> No
     while "t\n" in topics("--list"):
         pass
     assert "does not exist" in topics("--delete", "--topic", "t", code=1)
+
+
+def test_groups_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> None:
+    broker, address = served
+    produce(broker, "clicks", b"1", b"2", b"3")
+
+    async def write() -> None:
+        store = await connect(address, session_timeout_ms=6000)
+        for path, data in (
+            ("/consumers/shop", b""), ("/consumers/shop/ids", b""), ("/consumers/shop/offsets", b""), ("/consumers/shop/offsets/clicks", b""),
+            ("/consumers/shop/offsets/clicks/0", b"2"), ("/consumers/shop/owners", b""), ("/consumers/shop/owners/clicks", b""),
+            ("/consumers/shop/owners/gone", b""), ("/consumers/shop/owners/gone/1", b"shop_host-1-0"),
+        ):  # fmt: skip
+            await store.create(path, data)
+        await store.create("/consumers/live", b"")
+        await store.create("/consumers/live/ids", b"")
+        await store.create("/consumers/live/ids/live_host-1", b"{}")
+        await store.close()
+
+    asyncio.run(write())
+
+    def groups(*words: str) -> Result:
+        return tool(kafka_consumer_groups.main, "--zookeeper", address, *words)
+
+    listed = groups("--list")
+    assert (listed.code, listed.lines) == (0, ["live", "shop"])
+    assert listed.err.startswith("Note: This will only show information about consumers that use ZooKeeper")
+    assert [item["group"] for item in json.loads(groups("--list", "--output", "json").out)] == ["live", "shop"]
+
+    shown = groups("--describe", "--group", "shop")
+    assert shown.code == 0
+    assert "Consumer group 'shop' has no active members." in shown.err
+    assert [line.split() for line in shown.lines] == [
+        ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID"],
+        ["clicks", "0", "2", "3", "1", "-"],
+        ["gone", "1", "-", "-", "-", "shop_host-1-0"],
+    ]
+    (document,) = json.loads(groups("--describe", "--group", "shop", "--output", "json").out)
+    assert document["offsets"][0] == {"topic": "clicks", "partition": 0, "currentOffset": 2, "logEndOffset": 3, "lag": 1, "consumerId": None}
+
+    missing = groups("--describe", "--group", "nobody")
+    assert (missing.code, missing.lines) == (1, [])
+    assert "'nobody' does not exist in ZooKeeper" in missing.err
+    live = groups("--delete", "--group", "live")
+    assert live.code == 1
+    assert live.err == "Delete for group 'live' failed because its consumers are still active.\n"
+    assert groups("--delete", "--group", "shop").lines == ["Deleted all consumer group information for group 'shop' in zookeeper."]
+    assert groups("--list").lines == ["live"]
+    refused = groups("--reset-offsets", "--group", "live", "--topic", "clicks", "--to-earliest", "--execute")
+    assert refused.code == 1
+    assert "--reset-offsets is not done in ZooKeeper" in refused.err
 
 
 def test_old_flags_of_the_console_consumer(tool: Tool, served: tuple[BrokerProcess, str]) -> None:

@@ -42,6 +42,7 @@ VALUES: dict[object, st.SearchStrategy[Any]] = {
     messages._DATA: st.none() | st.binary(max_size=50),
     messages._STRING: TEXT,
     messages._STRINGS: st.lists(TEXT, max_size=4).map(tuple),
+    messages._PAIRS: st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple),
     messages._ACLS: st.lists(st.builds(Acl, INT, TEXT, TEXT), max_size=3).map(tuple),
     messages._STAT_FIELDS: st.builds(Stat, LONG, LONG, LONG, LONG, INT, INT, INT, LONG, INT, INT, LONG),
 }

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from tests.raw_tree_client import Raw
 from tests.served_tree import QUICK, served
 
 from jesenska.base.clock import ManualClock, SystemClock
@@ -30,7 +31,6 @@ from jesenska.metadata.zookeeper.messages import (
     ConnectResponse,
     CreateRequest,
     GetDataResponse,
-    Message,
     OpCode,
     PathRequest,
     PathResponse,
@@ -63,61 +63,6 @@ def run(body: Coroutine[Any, Any, None]) -> None:
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(0.001)
-
-
-class Raw:
-    """A connection that sends and reads messages one by one; `run` ends all that were made."""
-
-    made: ClassVar[list[Raw]] = []
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self.xid = 0
-        self.session: ConnectResponse
-        self.made.append(self)
-
-    @staticmethod
-    async def plain(port: int) -> Raw:
-        return Raw(*await asyncio.open_connection("127.0.0.1", port))
-
-    @staticmethod
-    async def open(port: int, session_id: int = 0, password: bytes = bytes(16), zxid: int = 0, timeout_ms: int = 4000) -> Raw:
-        raw = await Raw.plain(port)
-        raw.write(ConnectRequest(0, zxid, timeout_ms, session_id, password))
-        raw.session = messages.read_connected(await raw.frame())
-        return raw
-
-    def write(self, *parts: Message, behind: bytes = b"") -> None:
-        self.writer.write(framed(messages.write(bytearray(), *parts) + behind))
-
-    def send(self, kind: int, *body: Message, xid: int | None = None, behind: bytes = b"") -> None:
-        self.xid += 1
-        self.write(RequestHeader(self.xid if xid is None else xid, kind), *body, behind=behind)
-
-    async def frame(self) -> bytes:
-        (size,) = struct.unpack(">i", await self.reader.readexactly(4))
-        return await self.reader.readexactly(size)
-
-    async def reply(self, kind: type[Message] | None = None) -> tuple[ReplyHeader, Any]:
-        reader = Reader(await self.frame())
-        header = messages.read(ReplyHeader, reader)
-        body = messages.read(kind, reader) if kind is not None and not header.error else bytes(reader.take(reader.left))
-        return header, body
-
-    async def ask(self, kind: int, *body: Message, answer: type[Message] | None = None, xid: int | None = None, behind: bytes = b"") -> tuple[ReplyHeader, Any]:
-        self.send(kind, *body, xid=xid, behind=behind)
-        return await self.reply(answer)
-
-    async def is_closed(self) -> bool:
-        try:
-            return await self.reader.read() == b""
-        except ConnectionError:
-            return True
-
-    async def end(self) -> None:
-        self.writer.transport.abort()
-        with contextlib.suppress(ConnectionError):
-            await self.writer.wait_closed()
 
 
 def test_answers_come_in_order_each_with_the_state_of_its_place(tmp_path: Path) -> None:

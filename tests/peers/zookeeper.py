@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import queue
+import socket
 import subprocess
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.peers.apache_kafka import TOOLS, free_port, java_command, wait_for_port
@@ -33,6 +36,7 @@ class ZooKeeper:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         try:
             wait_for_port(self.port, self._process, log)
+            _wait_until_serving(self.port)
         except BaseException:
             self.stop()
             raise
@@ -48,6 +52,21 @@ class ZooKeeper:
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+def _wait_until_serving(port: int) -> None:
+    """It listens before it serves, and who comes too early is never answered."""
+    ends = time.monotonic() + 60
+    while time.monotonic() < ends:
+        said = b""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as sock:
+            sock.sendall(b"srvr")
+            while more := sock.recv(4096):
+                said += more
+        if b"Mode: standalone" in said:
+            return
+        time.sleep(0.05)
+    raise TimeoutError("ZooKeeper listens, but does not serve")
 
 
 class Shell:

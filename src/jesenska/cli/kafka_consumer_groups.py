@@ -6,6 +6,8 @@
 
 A group's offsets are set while it has no members; otherwise it is refused. Without --execute nothing is changed.
 
+With --zookeeper, as the tools of before 2.0: --list, --describe and --delete of the groups that keep their offsets in the tree (groups_in_tree).
+
 Differs from Kafka's tool: what fails is told on stderr and the exit code is 1 (there 0 in most cases); partitions stand in their order; a line of
 a file that cannot be understood is an error. Left out: --validate-regex, with the new group protocol.
 """
@@ -19,6 +21,7 @@ from collections.abc import Collection, Sequence
 
 from jesenska.base.errors import GroupIdNotFoundError, JesenskaError, KafkaError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.cli import groups_in_tree
 from jesenska.cli.group_tables import (
     NOTHING,
     Column,
@@ -97,7 +100,9 @@ def _parser() -> Parser:
     parser.add_argument("--export", action="store_true", help="Print the offsets as CSV.")
     parser.add_argument("--timeout", type=int, metavar="MS", help="How long each request may take (default: 30000).")
     parser.add_argument("--new-consumer", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--zookeeper", metavar="HOSTS", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="The ZooKeeper of groups that keep their offsets there (in place of --bootstrap-server)."
+    )
     add_output(parser)
     return parser
 
@@ -114,9 +119,11 @@ def _given(options: argparse.Namespace, names: Collection[str]) -> list[str]:
 async def _work(parser: Parser, options: argparse.Namespace) -> int:
     action = _check(parser, options)
     if options.zookeeper:
-        raise JesenskaError(
-            "Groups that keep their offsets in ZooKeeper are not shown yet; name a broker with --bootstrap-server for those that it coordinates."
-        )
+        if options.bootstrap_server:
+            raise JesenskaError(
+                "--bootstrap-server and --zookeeper were both given: groups of brokers are asked for with the one, groups in the tree with the other."
+            )
+        return await groups_in_tree.work(options, action)
     timeout = {} if options.timeout is None else {"request.timeout.ms": str(options.timeout)}
     async with cluster_of(options, timeout) as cluster, telling("Waiting for the group's coordinator"):
         await cluster.topics()  # looking for a coordinator goes on for half a minute: where nobody answers, that is said at once

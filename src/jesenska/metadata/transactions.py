@@ -165,6 +165,7 @@ class TreeCode(IntEnum):
     INVALID_ACL = -114
     AUTH_FAILED = -115
     SESSION_MOVED = -118
+    NO_WATCHER = -121
 
 
 class TreeError(Exception):

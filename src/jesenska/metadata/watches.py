@@ -63,6 +63,28 @@ class Watches(Generic[W]):
             if not held:
                 del table[path]
 
+    def has(self, path: str, watcher: W, *, data: bool, children: bool) -> bool:
+        """Whether it has asked for a change of the node, or of its children, and has not heard yet."""
+        return (data and watcher in self._data.get(path, ())) or (children and watcher in self._child.get(path, ()))
+
+    def remove(self, path: str, watcher: W, *, data: bool, children: bool) -> bool:
+        """Drops what it asked for there; whether there was anything."""
+        found = False
+        for is_data, is_meant in ((True, data), (False, children)):
+            table = self._data if is_data else self._child
+            held = table.get(path)
+            if not is_meant or held is None or watcher not in held:
+                continue
+            found = True
+            del held[watcher]
+            if not held:
+                del table[path]
+            places = self._of[watcher]
+            places.discard((is_data, path))
+            if not places:
+                del self._of[watcher]
+        return found
+
     def watchers(self) -> list[W]:
         """Everyone who asked for something and has not heard all of it."""
         return list(self._of)

@@ -67,6 +67,9 @@ from jesenska.metadata.zookeeper.messages import (
     SubRequest,
     SubResponse,
     WatcherEvent,
+    WatcherKind,
+    WatchesRequest,
+    WhoAmIResponse,
     Xid,
 )
 from jesenska.metadata.zookeeper.operations import code_of, operation_of, refused_multi, response_to
@@ -80,9 +83,7 @@ _WRITES = frozenset({OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DA
 _READS = frozenset(
     {OpCode.EXISTS, OpCode.GET_DATA, OpCode.GET_ACL, OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2, OpCode.GET_EPHEMERALS, OpCode.GET_ALL_CHILDREN_NUMBER}
 )
-_KNOWN = frozenset(
-    {OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.CHECK_WATCHES, OpCode.REMOVE_WATCHES, OpCode.ADD_WATCH, OpCode.WHO_AM_I, OpCode.SASL}
-)
+_KNOWN = frozenset({OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.ADD_WATCH, OpCode.SASL})
 _KINDS = {int(kind): kind for kind in OpCode}
 #: Answers and events of a connection that are gathered before the socket is given them.
 _WRITE_OUT_BYTES = 64 * 1024
@@ -401,6 +402,13 @@ class Connection:
             assert isinstance(body, SetWatches)
             watches = body
             slot.read = lambda: self._set_watches(watches)
+        elif kind in (OpCode.CHECK_WATCHES, OpCode.REMOVE_WATCHES):
+            meant = messages.read(WatchesRequest, reader)
+            slot.read = lambda: self._own_watches(meant, removes=kind is OpCode.REMOVE_WATCHES)
+        elif kind is OpCode.WHO_AM_I:
+            # Of a digest the name alone: what stands behind it follows from the password.
+            named = sorted((identity.scheme, identity.id.partition(":")[0] if identity.scheme == "digest" else identity.id) for identity in self.identities)
+            slot.answer = messages.write(bytearray(), WhoAmIResponse(tuple(named)))
         elif kind is OpCode.CLOSE_SESSION:
             self.is_closing_session = True
             slot.closes = True
@@ -580,6 +588,15 @@ class Connection:
         for _, event in missed:
             self.send_event(event)
         return b""
+
+    def _own_watches(self, meant: WatchesRequest, *, removes: bool) -> bytes | TreeCode:
+        """Whether this client has such a watch; with `removes` it is dropped."""
+        data, children = meant.kind in (WatcherKind.DATA, WatcherKind.ANY), meant.kind in (WatcherKind.CHILDREN, WatcherKind.ANY)
+        if not data and not children:
+            return TreeCode.MARSHALLING_ERROR
+        watches = self._server.watches
+        found = watches.remove(meant.path, self, data=data, children=children) if removes else watches.has(meant.path, self, data=data, children=children)
+        return b"" if found else TreeCode.NO_WATCHER
 
     def _watch_data(self, path: str) -> None:
         self._server.watches.watch_data(path, self)

@@ -91,6 +91,14 @@ class CreateFlag(IntFlag):
     SEQUENTIAL = 2
 
 
+class WatcherKind(IntEnum):
+    """What CHECK_WATCHES and REMOVE_WATCHES mean."""
+
+    CHILDREN = 1
+    DATA = 2
+    ANY = 3
+
+
 #: ZooKeeper's KeeperState.SyncConnected: the state of every event that a server sends.
 SYNC_CONNECTED = 3
 
@@ -220,6 +228,17 @@ def _write_strings(out: bytearray, values: Sequence[str]) -> None:
         _write_string(out, value)
 
 
+def _read_pairs(reader: Reader) -> tuple[tuple[str, str], ...]:
+    return tuple([(reader.string(), reader.string()) for _ in range(reader.count(8))])
+
+
+def _write_pairs(out: bytearray, values: Sequence[tuple[str, str]]) -> None:
+    out += _INT.pack(len(values))
+    for first, second in values:
+        _write_string(out, first)
+        _write_string(out, second)
+
+
 def _read_acls(reader: Reader) -> tuple[Acl, ...]:
     if reader.skip(_OPEN_ACL_BYTES):
         return OPEN_ACL
@@ -257,6 +276,7 @@ _BUFFER = _Type(Reader.buffer, _write_buffer)
 _DATA = _Type(Reader.data, _write_data)
 _STRING = _Type(Reader.string, _write_string)
 _STRINGS = _Type(_read_strings, _write_strings)
+_PAIRS = _Type(_read_pairs, _write_pairs)
 _ACLS = _Type(_read_acls, _write_acls)
 _STAT_FIELDS = _Type(_read_stat, _write_stat)
 
@@ -345,6 +365,13 @@ class AuthPacket(NamedTuple):
     auth: bytes
 
 
+class WatchesRequest(NamedTuple):
+    """The body of CHECK_WATCHES and REMOVE_WATCHES; `kind` is a WatcherKind."""
+
+    path: str
+    kind: int
+
+
 class SetWatches(NamedTuple):
     """The watches of a client that has come back, which has seen everything up to `relative_zxid`."""
 
@@ -415,6 +442,12 @@ class NumberResponse(NamedTuple):
     number: int
 
 
+class WhoAmIResponse(NamedTuple):
+    """The answer to WHO_AM_I: scheme and name of each identity of the connection."""
+
+    identities: tuple[tuple[str, str], ...]
+
+
 class EmptyResponse(NamedTuple):
     """The answer to what has nothing to say: DELETE and CHECK in a multi."""
 
@@ -435,6 +468,8 @@ LAYOUT: Final[dict[type[Message], tuple[_Type, ...]]] = {
     SetDataRequest: (_STRING, _DATA, _INT32),
     SetAclRequest: (_STRING, _ACLS, _INT32),
     AuthPacket: (_INT32, _STRING, _BUFFER),
+    WatchesRequest: (_STRING, _INT32),
+    WhoAmIResponse: (_PAIRS,),
     SetWatches: (_INT64, _STRINGS, _STRINGS, _STRINGS),
     SetWatches2: (_INT64, _STRINGS, _STRINGS, _STRINGS, _STRINGS, _STRINGS),
     WatcherEvent: (_INT32, _INT32, _STRING),
@@ -474,6 +509,8 @@ REQUESTS: Final[dict[OpCode, type[Message]]] = {
     OpCode.GET_CHILDREN2: WatchableRequest,
     OpCode.SYNC: PathRequest,
     OpCode.CHECK: VersionRequest,
+    OpCode.CHECK_WATCHES: WatchesRequest,
+    OpCode.REMOVE_WATCHES: WatchesRequest,
     OpCode.AUTH: AuthPacket,
     OpCode.SET_WATCHES: SetWatches,
     OpCode.SET_WATCHES2: SetWatches2,

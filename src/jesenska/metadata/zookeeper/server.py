@@ -15,8 +15,8 @@ As ZooKeeper 3.8.4 does it (it was asked): a request too short for its type is a
 unknown is answered UNIMPLEMENTED and the connection closed; an identity that is not taken, too. Differences, on purpose:
 - A request that is refused takes no zxid; the zxid then is that of the last change.
 - A wrong password does not disconnect the session's owner.
-- Containers and nodes with a time to live, reconfig, SASL, persistent watches, removeWatches, checkWatches and whoAmI are UNIMPLEMENTED. A multi with a
-  node with a time to live is answered MARSHALLING_ERROR.
+- Containers and nodes with a time to live, reconfig, SASL and persistent watches are UNIMPLEMENTED. A multi with a node with a time to live is answered
+  MARSHALLING_ERROR.
 - CHECK alone is answered (3.8.4 answers only where it fails).
 - A rule of an ACL with permissions above 31 is refused (INVALID_ACL).
 - A bad path below a parent that is missing is BAD_ARGUMENTS, not NO_NODE: paths are looked at first.
