@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from jesenska.cli import kafka_consumer_groups
 from jesenska.cli.config_listing import settings_of_topics
 from jesenska.client.cluster import Cluster
 from jesenska.metadata.transactions import NoNodeError
@@ -101,10 +102,11 @@ def test_topics_are_made_changed_read_and_deleted_through_the_tree(tmp_path: Pat
         assert not list((tmp_path / "data").glob("placed-?"))
 
 
-def test_a_group_of_0_8_reads_on_where_it_was(tmp_path: Path) -> None:
-    """The high-level consumer of 0.8.2.2 keeps its offsets in the tree: another member goes on behind them, after a restart of the broker too."""
+def test_a_group_of_0_8_reads_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The high-level consumer of 0.8.2.2 keeps its offsets in the tree: another member goes on behind them, after a restart of the broker too; 1.0.2's tool
+    and ours show them alike."""
     need("java", "mvn")
-    with broker_and_tree(tmp_path, "ours") as (broker, address), Tools("0.8.2.2") as tools:
+    with broker_and_tree(tmp_path, "ours") as (broker, address), Tools("0.8.2.2") as tools, Tools("1.0.2") as newer:
         group = tmp_path / "group.properties"
         group.write_text("group.id=old\nauto.commit.interval.ms=100\nzookeeper.session.timeout.ms=4000\n")
 
@@ -118,6 +120,10 @@ def test_a_group_of_0_8_reads_on_where_it_was(tmp_path: Path) -> None:
         tools.run("kafka-topics", "--zookeeper", address, "--create", "--topic", "t", "--partitions", 1, "--replication-factor", 1)
         send("one", "two", "three")
         assert read("--from-beginning") == ["one", "two"]
+        for words in (["--list"], ["--describe", "--group", "old"]):
+            theirs = newer.run("kafka-consumer-groups", "--zookeeper", address, *words)
+            assert kafka_consumer_groups.main(["--zookeeper", address, *words]) == 0
+            assert capsys.readouterr().out == theirs.output != ""
         broker.stop()
         broker.settings["listeners"] = f"PLAINTEXT://127.0.0.1:{broker.port}"
         broker.start()

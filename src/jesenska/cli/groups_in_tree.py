@@ -99,11 +99,11 @@ async def _describe(store: Store, groups: Sequence[str], wanted: Sequence[str], 
             documents.append({"group": group, "members": members, "offsets": offsets})
             continue
         if not members:
-            print(f"Consumer group '{group}' has no active members.\n", file=sys.stderr, flush=True)
+            print(f"Consumer group '{group}' has no active members.", file=sys.stderr, flush=True)
         values = [
             [row.key.topic, row.key.partition, *(NOTHING if value is None else value for value in (row.offset, row.end, row.lag, row.owner))] for row in rows
         ]
-        print(table(_COLUMNS, values), flush=True)
+        print("\n" + table(_COLUMNS, values), flush=True)
     if options.output == "json":
         print_json(documents)
     return code
@@ -117,7 +117,8 @@ async def _rows(store: Store, group: str, servers: str) -> list[_Row]:
             offsets[key] = int(text)
     keys = sorted(owners.keys() | offsets.keys())
     ends = await _ends(servers, keys) if keys else {}
-    return [_Row(key, offsets.get(key), ends.get(key), owners.get(key)) for key in keys]
+    # A member has a thread for each of its streams; who owns a partition is told with the number of its thread.
+    return [_Row(key, offsets.get(key), ends.get(key), owners[key].rpartition("-")[0] if key in owners else None) for key in keys]
 
 
 async def _ends(servers: str, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -143,12 +144,19 @@ async def _ends(servers: str, keys: Sequence[TopicPartition]) -> dict[TopicParti
 async def _delete(store: Store, groups: Sequence[str], wanted: Sequence[str], options: argparse.Namespace) -> int:
     code = 0
     documents = []
+    topics = options.topic or ()
+    if topics and not wanted:
+        wanted = groups
     for group in wanted:
         error = None
         if group not in groups:
-            error = "it does not exist"
+            error = "group does not exist"
         elif await _names(store, f"{paths.CONSUMERS}/{group}/ids"):
             error = "its consumers are still active"
+        elif topics:
+            for topic in topics:
+                for kind in ("owners", "offsets"):
+                    await _delete_below(store, f"{paths.CONSUMERS}/{group}/{kind}/{topic}")
         else:
             await _delete_below(store, f"{paths.CONSUMERS}/{group}")
         documents.append({"group": group, "error": error})
@@ -156,7 +164,11 @@ async def _delete(store: Store, groups: Sequence[str], wanted: Sequence[str], op
             code = 1
             print(f"Delete for group '{group}' failed because {error}.", file=sys.stderr)
         elif options.output == "text":
-            print(f"Deleted all consumer group information for group '{group}' in zookeeper.")
+            if topics:
+                for topic in topics:
+                    print(f"Deleted consumer group information for group '{group}' topic '{topic}' in zookeeper.")
+            else:
+                print(f"Deleted all consumer group information for group '{group}' in zookeeper.")
     if options.output == "json":
         print_json(documents)
     return code

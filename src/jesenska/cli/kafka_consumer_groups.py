@@ -51,7 +51,7 @@ _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 _BELONGS = {
     "group": ("describe", "delete", "reset-offsets", "delete-offsets"),
     "all-groups": ("describe", "delete", "reset-offsets"),
-    "topic": ("reset-offsets", "delete-offsets"),
+    "topic": ("reset-offsets", "delete-offsets", "delete"),
     "all-topics": ("reset-offsets",),
     "members": ("describe",),
     "offsets": ("describe",),
@@ -138,7 +138,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> str:
     if len(actions) != 1:
         parser.error("Command must include exactly one action: " + ", ".join(f"--{name}" for name in _ACTIONS))
     action = actions[0]
-    if action == "delete" and options.topic:
+    if action == "delete" and options.topic and not options.zookeeper:
         parser.error("The consumer does not support topic-specific offset deletion from a consumer group")
     for name in _given(options, list(_BELONGS)):
         if action not in _BELONGS[name]:
@@ -147,7 +147,8 @@ def _check(parser: Parser, options: argparse.Namespace) -> str:
         parser.error('Option "[group]" can\'t be used with option "[all-groups]"')
     if options.group and not all(options.group):
         parser.error("--group needs a name")
-    if action in ("describe", "delete", "reset-offsets") and not options.group and not options.all_groups:
+    is_topic_deletion = action == "delete" and options.topic
+    if action in ("describe", "delete", "reset-offsets") and not options.group and not options.all_groups and not is_topic_deletion:
         parser.error(f"Option [{action}] takes one of these options: [all-groups], [group]")
     if action == "describe" and (len(_given(options, _VIEWS)) > 1):
         parser.error("Option [describe] takes at most one of these options: [members], [offsets], [state]")
