@@ -17,21 +17,18 @@ Needs Java, Maven and kcat.
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
-import os
-import platform
 import resource
 import sys
 import tempfile
-import time
 from itertools import groupby
 from pathlib import Path
 
 from bench import many_partitions, small_requests, throughput
 from bench.brokers import KAFKA, Apache, Broker, Jesenska
-from bench.figures import Figures, as_json, resident_mb, table
+from bench.figures import Figures, resident_mb
 from bench.machine import settle
+from bench.options import add_broker_options, only_lists, parser_of, show
 from bench.rows import Row, Run
 
 
@@ -80,25 +77,17 @@ def _stage(broker: Broker, rows: list[Row], figures: Figures, scale: float, fail
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Benchmarks jesenska against Apache Kafka.", epilog="The rows' names: --list")
-    parser.add_argument("--rows", default="", help="words or patterns of names, separated by commas (or by semicolons, if one has a comma in it)")
-    parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the records, requests and partitions of each row")
-    parser.add_argument("--sides", default="jesenska,kafka", help="jesenska, kafka, or both")
-    parser.add_argument("--profile", choices=["cprofile", "perf"], default="", help="profile jesenska in each row; figures are then worth nothing")
-    parser.add_argument("--profiles", type=Path, default=Path("profiles"), help="directory for the profiles, a text file for each row")
-    parser.add_argument("--output", choices=["table", "json"], default="table")
-    parser.add_argument("--dir", help="where to keep the brokers' data while it runs")
+    parser = parser_of(
+        "Benchmarks jesenska against Apache Kafka.",
+        ("jesenska", "kafka"),
+        rounds=3,
+        rows="words or patterns of names, separated by commas (or by semicolons, if one has a comma in it)",
+    )
+    add_broker_options(parser)
     options = parser.parse_args()
     rows = chosen(options.rows)
-    if options.list:
-        print("\n".join(row.name for row in rows))
+    if only_lists(options, [row.name for row in rows]):
         return 0
-    if not rows:
-        raise SystemExit(f"no row's name matches {options.rows!r}; --list names them")
-    if options.profile:
-        options.profiles.mkdir(parents=True, exist_ok=True)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -114,11 +103,7 @@ def main() -> int:
                     place = Path(directory)
                     broker: Broker = Jesenska(place, settings, options.profile, options.profiles) if name == Jesenska.name else Apache(place, settings)
                     _stage(broker, members, sides[name], options.scale, failed)
-    heading = (
-        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, Apache Kafka {KAFKA}, {os.cpu_count()} cores, "
-        f"{options.rounds} rounds, scale {options.scale:g}"
-    )
-    print(as_json(sides, heading) if options.output == "json" else table(sides, heading))
+    show(sides, options, f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
     for line in failed:
         print(f"broker_bench: {line}", file=sys.stderr)
     return 1 if failed else 0

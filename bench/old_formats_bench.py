@@ -15,22 +15,19 @@ Needs Java and Maven.
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
 import re
 import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
 from tests.peers.apache_kafka import tool_command
 
 from bench.brokers import Apache, Broker, Jesenska
-from bench.figures import Figures, as_json, table
+from bench.figures import Figures
 from bench.machine import settle
 from bench.old_clients import BATCHES_VERSION, drain, produce, produce_frames, records_in_a_batch
+from bench.options import add_broker_options, only_lists, parser_of, show
 from bench.rows import Row, Run
 from jesenska.records.header import Codec
 
@@ -113,26 +110,13 @@ def _rows() -> list[Row]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Benchmarks old clients and groups on jesenska against Apache Kafka 3.9.1.", epilog="The rows' names: --list")
-    parser.add_argument("--rows", default="", help="words in names, separated by semicolons")
-    parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the records of each row")
-    parser.add_argument("--sides", default="jesenska,kafka", help="jesenska, kafka, or both")
-    parser.add_argument("--profile", choices=["cprofile", "perf"], default="", help="profile jesenska in each row; figures are then worth nothing")
-    parser.add_argument("--profiles", type=Path, default=Path("profiles"), help="directory for the profiles, a text file for each row")
-    parser.add_argument("--output", choices=["table", "json"], default="table")
-    parser.add_argument("--dir", help="where to keep the brokers' data while it runs")
+    parser = parser_of("Benchmarks old clients and groups on jesenska against Apache Kafka 3.9.1.", ("jesenska", "kafka"), rounds=3)
+    add_broker_options(parser)
     options = parser.parse_args()
     words = [word.strip() for word in options.rows.split(";") if word.strip()]
     rows = [row for row in _rows() if not words or any(word in row.name for word in words)]
-    if options.list:
-        print("\n".join(row.name for row in rows))
+    if only_lists(options, [row.name for row in rows]):
         return 0
-    if not rows:
-        raise SystemExit(f"no row's name has {options.rows!r} in it; --list names them")
-    if options.profile:
-        options.profiles.mkdir(parents=True, exist_ok=True)
     names = {"jesenska": Jesenska.name, "kafka": Apache.name}
     sides = {names[side]: Figures() for side in options.sides.split(",")}
     settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -152,11 +136,7 @@ def main() -> int:
                         row.do(run, row.name)
                 finally:
                     broker.stop()
-    heading = (
-        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, Apache Kafka {RELEASE}, {os.cpu_count()} cores, "
-        f"{options.rounds} rounds, scale {options.scale:g}"
-    )
-    print(as_json(sides, heading) if options.output == "json" else table(sides, heading))
+    show(sides, options, f"Apache Kafka {RELEASE}", f", scale {options.scale:g}")
     return 0
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -34,7 +33,8 @@ from tests.fsyncs import Fsyncs, can_trace
 from tests.peers.zookeeper import ZooKeeper
 from tests.tree_process import TreeProcess
 
-from bench.figures import Figures, as_json, cpu, table
+from bench.figures import Figures, cpu
+from bench.options import only_lists, parser_of, show
 from bench.tree_clients import Client, Work, create, creating, getting, run, setting
 
 _DATA = b"x" * 100
@@ -159,35 +159,19 @@ def _measure(rows: Sequence[Row], sides: dict[str, Figures], options: argparse.N
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Benchmarks the tree's server against Apache ZooKeeper.", epilog="The rows' names: --list")
-    parser.add_argument("--rows", default="", help="words of names, separated by semicolons")
-    parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = parser_of("Benchmarks the tree's server against Apache ZooKeeper.", (_OURS, _THEIRS), rounds=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each row runs on each side in each round")
-    parser.add_argument("--sides", default=f"{_OURS},{_THEIRS}", help=f"{_OURS}, {_THEIRS}, or both")
     parser.add_argument("--profile", action="store_true", help="profile jesenska's event loop in each row")
-    parser.add_argument("--profiles", type=Path, default=Path("profiles"), help="directory for the profiles, a text file for each row")
-    parser.add_argument("--output", choices=["table", "json"], default="table")
-    parser.add_argument("--dir", help="where to keep the servers' data while it runs")
     options = parser.parse_args()
     words = [word.strip() for word in options.rows.split(";") if word.strip()]
     rows = [row for row in ROWS if not words or any(word == row.name or (word in row.name and word not in {other.name for other in ROWS}) for word in words)]
-    if options.list:
-        print("\n".join(row.name for row in rows))
+    if options.profile and options.sides != _OURS:
+        raise SystemExit(f"--profile goes with --sides {_OURS}: the figures of a profiled server are worth nothing")
+    if only_lists(options, [row.name for row in rows]):
         return 0
-    if not rows:
-        raise SystemExit(f"no row's name has {options.rows!r} in it; --list names them")
-    if options.profile:
-        if options.sides != _OURS:
-            raise SystemExit(f"--profile goes with --sides {_OURS}: the figures of a profiled server are worth nothing")
-        options.profiles.mkdir(parents=True, exist_ok=True)
     sides = {name: Figures() for name in options.sides.split(",")}
     _measure(rows, sides, options)
-    heading = (
-        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, Apache ZooKeeper 3.8.4, {os.cpu_count()} cores, "
-        f"{options.rounds} rounds of {options.seconds:g} s"
-    )
-    print(as_json(sides, heading) if options.output == "json" else table(sides, heading))
+    show(sides, options, "Apache ZooKeeper 3.8.4", f" of {options.seconds:g} s")
     return 0
 
 

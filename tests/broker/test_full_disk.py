@@ -18,7 +18,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.records.batch import iter_headers
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
-from jesenska.testing.broker import BrokerFailedError
+from jesenska.testing.process import ServerFailedError
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
@@ -138,7 +138,7 @@ def test_a_full_file_system_refuses_writes_until_there_is_room(small_disk: Path)
         rest = fill_more(connection, "filled", taken + 1)
         broker.kill()
         take_all_room(ballast)
-        with pytest.raises(BrokerFailedError, match="The disk is full"):
+        with pytest.raises(ServerFailedError, match="The disk is full"):
             broker.start()
         reserve.unlink()
         broker.start()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import re
 import struct
 import threading
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.figures import resident_mb
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.client.admin import Admin
@@ -64,12 +64,6 @@ _SETTINGS = {
     "num.partitions": "2",
     "max.incremental.fetch.session.cache.slots": "50",  # full after the warm-up
 }
-
-
-def _resident_mb(pid: int) -> float:
-    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert match is not None
-    return int(match[1]) / 1024
 
 
 class Bystander(threading.Thread):
@@ -204,7 +198,7 @@ def test_hostile_frames_harm_nobody_but_those_who_send_them(tmp_path: Path) -> N
                 totals["topics made"] += (made := _clean(broker.bootstrap, served.name))[0]
                 totals["groups made"] += made[1]
                 if sent >= _WARM_UP:
-                    resident.append(_resident_mb(broker.pid))
+                    resident.append(resident_mb(broker.pid))
         seconds = time.monotonic() - begun
         with RawConnection(broker.bootstrap) as connection:
             for offset in range(bystander.count):

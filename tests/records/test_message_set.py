@@ -88,6 +88,8 @@ def test_batches_in_a_row_become_one_set(twin_name: str, kinds: list[str], magic
         part = encode_batch(rows, base_offset=4 * len(kinds))
         whole = from_batches(batches + part[: min(cut, len(part) - 1)], magic, start)
         assert whole == b"".join(from_batches(piece, magic, start) for piece in pieces)
+        for used in (0, len(whole), 2 * len(whole) + 100):
+            assert from_batches(batches + part[: min(cut, len(part) - 1)], magic, start, bytearray(b"\xff" * used)) == whole
     wanted = [4 * index + number for index, kind in enumerate(kinds) for number in range(4) if kind in ("none", "append time", "lz4")]
     found = [record.offset for record in decode_message_set(whole)]
     assert found == [offset for offset in wanted if offset >= start or kinds[offset // 4] == "lz4"]

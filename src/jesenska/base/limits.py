@@ -15,6 +15,8 @@ INLINE_DECOMPRESSED_MAX_BYTES = 512 * 1024
 COST_OF_RECOMPRESSING, COST_OF_CONVERTING = 4, 1
 #: The largest buffer that a thread of the pool keeps to read into what it converts for old consumers; they ask for 1 MB by default.
 CONVERSION_BUFFER_MAX_BYTES = 2 * 1024 * 1024
+#: How many converted answers' memory is kept for the next ones, and from which size on that is worth it.
+CONVERTED_KEPT_MAX, CONVERTED_KEPT_MIN_BYTES = 8, 256 * 1024
 #: Bytes that one read from a socket may bring; one buffer of this size serves all connections of a loop.
 READ_BUFFER_BYTES = 256 * 1024
 #: A request that does not fit the read buffer gets a buffer of its own, which grows by doubling from this size as its bytes arrive.

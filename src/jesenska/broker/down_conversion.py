@@ -4,8 +4,8 @@ format v0, 2 and 3: v1).
 What was found in the log is a piece of a file, which nobody reads when it goes to a newer consumer; here it is read whole and converted, in the pool. What does
 not fit the old formats makes an error in place of the partition's records: zstd UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
 
-A megabyte of memory that is new costs more than a megabyte converted (the kernel clears each page), so each thread reads into a buffer that it keeps, and the
-messages are written to where they are sent from.
+A megabyte of memory that is new costs more than a megabyte converted (the kernel clears each page), so each thread reads into a buffer that it keeps, the
+messages are written to where they are sent from, and that memory is used again when they have left.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import threading
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.base.limits import CONVERSION_BUFFER_MAX_BYTES
+from jesenska.base.limits import CONVERSION_BUFFER_MAX_BYTES, CONVERTED_KEPT_MAX, CONVERTED_KEPT_MIN_BYTES
 from jesenska.base.regions import FileRegion
 from jesenska.records.message_set import from_batches
 from jesenska.wire.messages.k01_fetch import FetchResponsePartition
@@ -56,13 +56,45 @@ class DownConversion:
         answer = self._answer
         answer.records = b""
         try:
+            memory = _answers.take()
             with _read(self.region) as batches:
-                answer.records = from_batches(batches, self._magic, self._first_offset)
+                memory = from_batches(batches, self._magic, self._first_offset, memory)
+            answer.records = memoryview(memory)
+            _answers.keep(memory)
         except KafkaError as error:
             refuse(answer, error.code)
         except Exception:
             logger.exception("the records from offset %d on could not be converted to format v%d", self._first_offset, self._magic)
             refuse(answer, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+class _Answers:
+    """Memory of answers: lent while somebody has a view of it, which a bytearray says by not letting its size change."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._memory: list[bytearray] = []
+
+    def take(self) -> bytearray:
+        """That of an answer that has left, or an empty one."""
+        with self._lock:
+            for index, memory in enumerate(self._memory):
+                try:
+                    memory.pop()
+                except BufferError:
+                    continue
+                return self._memory.pop(index)
+        return bytearray()
+
+    def keep(self, memory: bytearray) -> None:
+        """To be used again as soon as nobody has a view of it."""
+        if CONVERTED_KEPT_MIN_BYTES <= len(memory) <= CONVERSION_BUFFER_MAX_BYTES:
+            with self._lock:
+                if len(self._memory) < CONVERTED_KEPT_MAX:
+                    self._memory.append(memory)
+
+
+_answers = _Answers()
 
 
 class _Kept(threading.local):

@@ -357,7 +357,7 @@ cdef int64_t plain_batch_size(const uint8_t *data, int64_t left) noexcept nogil:
     return size
 
 
-def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position, int magic, int64_t first_offset):
+def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position, int magic, int64_t first_offset, Py_ssize_t begin_at=-1):
     cdef Py_buffer view
     cdef const uint8_t *batch
     cdef const uint8_t *begin
@@ -369,6 +369,10 @@ def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position,
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
     cdef uint8_t *target
     written.count, written.last, written.largest = 0, -1, -1
+    if begin_at > before:
+        raise ValueError("there are fewer bytes than are to stay")
+    if begin_at >= 0:
+        before = begin_at
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         if position < 0 or position > view.len:
@@ -388,8 +392,10 @@ def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position,
                     break
                 total = measured
                 batch += size
-        if batch != begin:
+        if batch != begin or begin_at >= 0:
+            # To nearly the size that it had: then nothing is allocated.
             PyByteArray_Resize(out, before + total)
+        if batch != begin:
             target = <uint8_t *>PyByteArray_AS_STRING(out) + before
             end = batch
             with nogil:

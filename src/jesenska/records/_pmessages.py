@@ -170,7 +170,13 @@ def records_to_messages(
     return written, last, largest
 
 
-def plain_batches_to_messages(out: bytearray, data: Buffer, position: int, magic: int, first_offset: int) -> int:
+def plain_batches_to_messages(out: bytearray, data: Buffer, position: int, magic: int, first_offset: int, begin_at: int = -1) -> int:
     """Puts the records of batches, from `first_offset` on, at the end of `out` as messages, up to the first batch that is compressed, a control batch, empty,
-    cut short or at fault; gives its position. Here that is the first one: the compiled twin spares its caller what stands between the batches."""
+    cut short or at fault; gives its position. Here that is the first one: the compiled twin spares its caller what stands between the batches.
+
+    `begin_at` is how much of `out` stays, where that is not all of it: what is behind is written over, without new memory if about as much is needed."""
+    if begin_at > len(out):
+        raise ValueError("there are fewer bytes than are to stay")
+    if begin_at >= 0:
+        del out[begin_at:]
     return position

@@ -125,16 +125,19 @@ def unpack(value: Buffer | None, codec: Codec, magic: int, limit: int = DECOMPRE
     return inside
 
 
-def from_batches(batches: Buffer, magic: int, first_offset: int = 0) -> bytearray:
+def from_batches(batches: Buffer, magic: int, first_offset: int = 0, out: bytearray | None = None) -> bytearray:
     """Batches in a row as a message set of this format, each in its codec; a part of a batch at the end is left alone. Control batches are left out, and, as
     Kafka does, records before `first_offset` of a batch that is not compressed. Ends before a batch that cannot be converted, unless that is the first.
 
+    `out` is memory for it, whose content is lost; it is given back.
+
     UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be read."""
-    messages = bytearray()
-    position = 0
+    messages = bytearray() if out is None else out
+    position, begin_at = 0, 0
     try:
         while True:
-            position = records_codec.plain_batches_to_messages(messages, batches, position, magic, first_offset)
+            position = records_codec.plain_batches_to_messages(messages, batches, position, magic, first_offset, begin_at)
+            begin_at = -1
             following = next(iter_headers(batches, position), None)
             if following is None:
                 break

@@ -1,0 +1,49 @@
+"""What the benchmarks of two sides have in common: their options, and how they say what they found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.figures import Figures, as_json, table
+
+
+def parser_of(description: str, sides: Sequence[str], *, rounds: int, rows: str = "words in names, separated by semicolons") -> argparse.ArgumentParser:
+    """A benchmark adds what it alone has (`--scale` or `--seconds`, kinds of `--profile`)."""
+    parser = argparse.ArgumentParser(description=description, epilog="The rows' names: --list")
+    parser.add_argument("--rows", default="", help=rows)
+    parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--sides", default=",".join(sides), help=f"{', '.join(sides)}, or both")
+    parser.add_argument("--profiles", type=Path, default=Path("profiles"), help="directory for the profiles, a text file for each row")
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    parser.add_argument("--dir", help="where to keep the servers' data while it runs")
+    return parser
+
+
+def add_broker_options(parser: argparse.ArgumentParser) -> None:
+    """Of benchmarks of brokers."""
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the records, requests and partitions of each row")
+    parser.add_argument("--profile", choices=["cprofile", "perf"], default="", help="profile jesenska in each row; figures are then worth nothing")
+
+
+def only_lists(options: argparse.Namespace, names: Sequence[str]) -> bool:
+    """True where names were asked for, which are printed; ends the program where no row's name was meant. Makes the directory of profiles."""
+    if options.list:
+        print("\n".join(names))
+        return True
+    if not names:
+        raise SystemExit(f"no row's name matches {options.rows!r}; --list names them")
+    if options.profile:
+        options.profiles.mkdir(parents=True, exist_ok=True)
+    return False
+
+
+def show(sides: Mapping[str, Figures], options: argparse.Namespace, rival: str, amount: str) -> None:
+    """Prints the figures; `amount` says how much each round was."""
+    heading = f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {rival}, {os.cpu_count()} cores, {options.rounds} rounds{amount}"
+    print(as_json(sides, heading) if options.output == "json" else table(sides, heading))

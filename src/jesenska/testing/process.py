@@ -1,0 +1,115 @@
+"""A server as a process for tests: started until it says that it is ready, killed or stopped, started again on the same port."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import TracebackType
+from typing import ClassVar, Self
+
+
+class ServerFailedError(RuntimeError):
+    """The server ended before it was ready; the text is what it said."""
+
+
+class ServerProcess(ABC):
+    """One server. `environment` is added to the process's own. Ends with the `with` block."""
+
+    #: The line that says that clients can connect; its group `port` says where.
+    _READY: ClassVar[re.Pattern[bytes]]
+
+    def __init__(self, environment: Mapping[str, str] | None, ready_seconds: float) -> None:
+        self.host = "127.0.0.1"
+        self.port = 0
+        self._environment = dict(environment or {})
+        self._ready_seconds = ready_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: list[bytes] = []
+        self._is_ready = False
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """What is run, on `port` where that is not 0."""
+
+    @property
+    def address(self) -> str:
+        """host:port for clients."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server was not started"
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """Everything that it has said, over all its starts."""
+        return b"".join(self._said).decode(errors="replace")
+
+    def start(self) -> Self:
+        """Starts it and returns when clients can connect; ServerFailedError if it ends before. A second start keeps the port."""
+        assert self._process is None, "the server runs already"
+        process = subprocess.Popen(
+            self._command(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environment},
+            start_new_session=True,
+        )
+        self._process = process
+        self._is_ready = False
+        ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, args=(process, ready), daemon=True)
+        self._reader.start()
+        if not ready.wait(self._ready_seconds) or not self._is_ready:
+            self.kill()
+            raise ServerFailedError(self.log)
+        return self
+
+    def _read(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
+        assert process.stdout is not None
+        with process.stdout as output:
+            for line in output:
+                self._said.append(line)
+                match = self._READY.match(line)
+                if match:
+                    self.port = int(match["port"])
+                    self._is_ready = True
+                    ready.set()
+        ready.set()
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self, seconds: float = 30.0) -> int | None:
+        """Asks it to stop in order and gives its exit code; kills it if it has not within the time."""
+        return self._end(signal.SIGTERM, seconds)
+
+    def _end(self, number: signal.Signals, seconds: float = 30.0) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if self._reader is not None:
+            self._reader.join(10)
+        return process.returncode
