@@ -225,8 +225,15 @@ cdef uint8_t *put_message(uint8_t *target, int64_t offset, int magic, int attrib
     return cursor
 
 
-def append_message(bytearray out not None, int64_t offset, int magic, int attributes, int64_t timestamp, key, value):
-    cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
+cdef inline void lengthen(bytearray out, Py_ssize_t size):
+    """Never makes it smaller: memory that was used before stays."""
+    if size > PyByteArray_GET_SIZE(out):
+        PyByteArray_Resize(out, size)
+
+
+def append_message(bytearray out not None, int64_t offset, int magic, int attributes, int64_t timestamp, key, value, Py_ssize_t at=-1):
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(out) if at < 0 else at
+    cdef Py_ssize_t end
     cdef bytes key_bytes = None if key is None else bytes(key)
     cdef bytes value_bytes = None if value is None else bytes(value)
     cdef Field key_field, value_field
@@ -236,8 +243,12 @@ def append_message(bytearray out not None, int64_t offset, int magic, int attrib
         key_field.data, key_field.size = <const uint8_t *>PyBytes_AS_STRING(key_bytes), PyBytes_GET_SIZE(key_bytes)
     if value_bytes is not None:
         value_field.data, value_field.size = <const uint8_t *>PyBytes_AS_STRING(value_bytes), PyBytes_GET_SIZE(value_bytes)
-    PyByteArray_Resize(out, before + message_size(magic, &key_field, &value_field))
+    if before > PyByteArray_GET_SIZE(out):
+        raise ValueError("a message is to be put behind the end")
+    end = before + message_size(magic, &key_field, &value_field)
+    lengthen(out, end)
     put_message(<uint8_t *>PyByteArray_AS_STRING(out) + before, offset, magic, attributes, timestamp, &key_field, &value_field)
+    return end
 
 
 cdef struct Written:
@@ -357,7 +368,7 @@ cdef int64_t plain_batch_size(const uint8_t *data, int64_t left) noexcept nogil:
     return size
 
 
-def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position, int magic, int64_t first_offset, Py_ssize_t begin_at=-1):
+def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position, int magic, int64_t first_offset, Py_ssize_t at):
     cdef Py_buffer view
     cdef const uint8_t *batch
     cdef const uint8_t *begin
@@ -366,13 +377,10 @@ def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position,
     cdef int64_t total = 0, measured
     cdef int32_t index
     cdef Written written
-    cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
     cdef uint8_t *target
     written.count, written.last, written.largest = 0, -1, -1
-    if begin_at > before:
-        raise ValueError("there are fewer bytes than are to stay")
-    if begin_at >= 0:
-        before = begin_at
+    if at < 0 or at > PyByteArray_GET_SIZE(out):
+        raise ValueError("messages are to be put behind the end")
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         if position < 0 or position > view.len:
@@ -392,11 +400,9 @@ def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position,
                     break
                 total = measured
                 batch += size
-        if batch != begin or begin_at >= 0:
-            # To nearly the size that it had: then nothing is allocated.
-            PyByteArray_Resize(out, before + total)
         if batch != begin:
-            target = <uint8_t *>PyByteArray_AS_STRING(out) + before
+            lengthen(out, at + total)
+            target = <uint8_t *>PyByteArray_AS_STRING(out) + at
             end = batch
             with nogil:
                 batch = begin
@@ -417,6 +423,6 @@ def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position,
                         &written,
                     )
                     batch += size
-        return batch - <const uint8_t *>view.buf
+        return batch - <const uint8_t *>view.buf, at + total
     finally:
         PyBuffer_Release(&view)

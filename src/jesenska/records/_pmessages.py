@@ -125,8 +125,12 @@ def messages_to_records(
     return count, base, largest
 
 
-def append_message(out: bytearray, offset: int, magic: int, attributes: int, timestamp: int, key: Buffer | None, value: Buffer | None) -> None:
-    """Puts one message at the end of `out`."""
+def append_message(out: bytearray, offset: int, magic: int, attributes: int, timestamp: int, key: Buffer | None, value: Buffer | None, at: int = -1) -> int:
+    """Puts one message at the end of `out`, or at that place, over what is there; gives where it ends. What is behind it means nothing then."""
+    if at > len(out):
+        raise ValueError("a message is to be put behind the end")
+    if at >= 0:
+        del out[at:]
     start = len(out)
     size = _SMALLEST[magic] + (0 if key is None else len(key)) + (0 if value is None else len(value))
     out += _HEAD.pack(offset, size, 0, magic, attributes)
@@ -141,6 +145,7 @@ def append_message(out: bytearray, offset: int, magic: int, attributes: int, tim
     with memoryview(out) as view:
         crc = zlib.crc32(view[start + _MAGIC_AT :])
     _CRC.pack_into(out, start + _CRC_AT, crc)
+    return len(out)
 
 
 def records_to_messages(
@@ -170,13 +175,10 @@ def records_to_messages(
     return written, last, largest
 
 
-def plain_batches_to_messages(out: bytearray, data: Buffer, position: int, magic: int, first_offset: int, begin_at: int = -1) -> int:
-    """Puts the records of batches, from `first_offset` on, at the end of `out` as messages, up to the first batch that is compressed, a control batch, empty,
-    cut short or at fault; gives its position. Here that is the first one: the compiled twin spares its caller what stands between the batches.
-
-    `begin_at` is how much of `out` stays, where that is not all of it: what is behind is written over, without new memory if about as much is needed."""
-    if begin_at > len(out):
-        raise ValueError("there are fewer bytes than are to stay")
-    if begin_at >= 0:
-        del out[begin_at:]
-    return position
+def plain_batches_to_messages(out: bytearray, data: Buffer, position: int, magic: int, first_offset: int, at: int) -> tuple[int, int]:
+    """Puts the records of batches, from `first_offset` on, into `out` from `at` on as messages, over what is there, up to the first batch that is compressed,
+    a control batch, empty, cut short or at fault; gives its position, and where the messages end. What is behind them means nothing then. Here that batch is
+    the first one: the compiled twin spares its caller what stands between the batches."""
+    if not 0 <= at <= len(out):
+        raise ValueError("messages are to be put behind the end")
+    return position, at

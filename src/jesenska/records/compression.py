@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from struct import Struct
 
 import cramjam
@@ -33,6 +34,9 @@ from jesenska.records.header import Buffer, Codec
 
 #: Compressed bytes handed to a decompressor at once; what it does not take yet is copied each time, so this is small.
 _INPUT_PIECE_BYTES = 16 * 1024
+#: Frames up to this size are decompressed in one call.
+_SMALL_LZ4_BYTES = 64 * 1024
+_LZ4_RATIO_MAX = 255
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -91,11 +95,12 @@ def _with_lz4_checksum(packed: Buffer, begins_at: int) -> bytearray:
     place = _LZ4_HEADER_SIZE_MIN - 1 + (8 if len(frame) > 4 and frame[4] & _LZ4_CONTENT_SIZE else 0)
     if place >= len(frame):
         raise _cut_short("lz4")
-    frame[place] = _xxh32_short(frame[begins_at:place]) >> 8 & 0xFF
+    frame[place] = _xxh32_short(bytes(frame[begins_at:place])) >> 8 & 0xFF
     return frame
 
 
-def _xxh32_short(data: bytes | bytearray) -> int:
+@lru_cache(maxsize=64)  # nearly all frames begin alike
+def _xxh32_short(data: bytes) -> int:
     """xxHash32 with seed 0 of less than 16 bytes."""
     value = 0x165667B1 + len(data)
     at = 0
@@ -128,6 +133,11 @@ def decompress_pieces(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BA
 
 def decompress(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> bytearray:
     """All decompressed bytes at once; errors as in `decompress_pieces`."""
+    if codec == Codec.LZ4 and len(buffer) <= min(_SMALL_LZ4_BYTES, limit // _LZ4_RATIO_MAX):
+        frame = memoryview(buffer).cast("B")
+        _check_lz4_frame(frame)
+        if not frame[4] & _LZ4_CONTENT_SIZE:  # the library would make room for as much as the frame says
+            return _unlz4_at_once(frame)
     whole = bytearray()
     for piece in decompress_pieces(codec, buffer, limit):
         whole += piece
@@ -222,7 +232,7 @@ def _unsnap_block(block: memoryview, limit: int) -> Iterator[Buffer]:
     yield from _slices(memoryview(whole), DECOMPRESSION_PIECE_BYTES)
 
 
-def _unlz4(data: memoryview, limit: int) -> Iterator[Buffer]:
+def _check_lz4_frame(data: memoryview) -> None:
     if len(data) < _LZ4_HEADER_SIZE_MIN:
         raise _cut_short("lz4")
     flags = data[4]
@@ -230,6 +240,10 @@ def _unlz4(data: memoryview, limit: int) -> Iterator[Buffer]:
         raise InvalidRecordError("the lz4 stream of the batch does not begin with a frame")
     if not flags & _LZ4_INDEPENDENT:
         raise InvalidRecordError("the lz4 frame of the batch has linked blocks, which Kafka clients cannot read")
+
+
+def _unlz4(data: memoryview, limit: int) -> Iterator[Buffer]:
+    _check_lz4_frame(data)
     frame = lz4.frame.LZ4FrameDecompressor()
     position = 0
     while not frame.eof:
@@ -242,6 +256,15 @@ def _unlz4(data: memoryview, limit: int) -> Iterator[Buffer]:
         piece = frame.decompress(given, DECOMPRESSION_PIECE_BYTES)
         if piece:
             yield piece
+
+
+def _unlz4_at_once(frame: memoryview) -> bytearray:
+    """A small frame, which cannot come to more than is allowed: one call of the library in place of five."""
+    try:
+        whole: bytearray = lz4.frame.decompress(frame, return_bytearray=True)
+    except RuntimeError as error:
+        raise InvalidRecordError(f"the lz4 stream of the batch cannot be read: {error}") from error
+    return whole
 
 
 def _unzstd(data: memoryview, limit: int) -> Iterator[Buffer]:

@@ -133,34 +133,34 @@ def from_batches(batches: Buffer, magic: int, first_offset: int = 0, out: bytear
 
     UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be read."""
     messages = bytearray() if out is None else out
-    position, begin_at = 0, 0
+    position = end = 0
     try:
         while True:
-            position = records_codec.plain_batches_to_messages(messages, batches, position, magic, first_offset, begin_at)
-            begin_at = -1
+            position, end = records_codec.plain_batches_to_messages(messages, batches, position, magic, first_offset, end)
             following = next(iter_headers(batches, position), None)
             if following is None:
                 break
             _, header = following
-            _append(messages, batches, position, header, magic, first_offset)
+            end = _put(messages, end, batches, position, header, magic, first_offset)
             position += header.size_bytes
     except KafkaError:
-        if not messages:
+        if not end:
             raise
+    del messages[end:]
     return messages
 
 
-def _append(messages: bytearray, batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int) -> None:
-    """One batch, put at the end of the set; after an error that is as it was."""
+def _put(messages: bytearray, end: int, batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int) -> int:
+    """One batch, put behind the messages, which go to `end`; gives where they end then."""
     if header.is_control or not header.record_count:
-        return
+        return end
     codec = Codec(header.attributes & 7)
     if codec is Codec.ZSTD:
         raise UnsupportedCompressionTypeError("messages of format 0 and 1 do not know zstd")
     append_timestamp = header.max_timestamp if header.has_log_append_time else -1
     first = header.base_offset if codec else first_offset
     relative_to = header.base_offset if codec and magic else 0
-    inside = bytearray() if codec else messages
+    inside = bytearray()
     count, last, largest = records_codec.records_to_messages(
         inside,
         records_of(batch, position, header),
@@ -172,13 +172,16 @@ def _append(messages: bytearray, batch: Buffer, position: int, header: BatchHead
         relative_to,
         first,
     )
-    if not codec or not count:
-        return
+    if not count:
+        return end
+    if not codec:
+        messages[end : end + len(inside)] = inside
+        return end + len(inside)
     packed: Buffer = compress(codec, inside)
     if codec is Codec.LZ4 and magic == MAGIC_V0:
         packed = with_old_lz4_checksum(packed)
     bit = 8 if header.has_log_append_time and magic else 0
-    records_codec.append_message(messages, last, magic, codec | bit, largest, None, packed)
+    return records_codec.append_message(messages, last, magic, codec | bit, largest, None, packed, end)
 
 
 def decode_message_set(messages: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> list[Record]:
