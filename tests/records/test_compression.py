@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 
 import cramjam
 import lz4.frame
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from jesenska.base.errors import InvalidRecordError
 from jesenska.base.limits import DECOMPRESSION_PIECE_BYTES
 from jesenska.records.batch import Codec
-from jesenska.records.compression import compress, decompress, decompress_pieces
+from jesenska.records.compression import compress, decompress, decompress_pieces, with_true_lz4_checksum
 
 COMPRESSED = list(Codec)[1:]
 #: Compresses neither to nothing nor not at all; several pieces, several blocks.
@@ -115,6 +116,24 @@ def test_lz4_is_written_as_one_frame_of_independent_64_kb_blocks() -> None:
 @pytest.mark.parametrize("options", [{"content_checksum": True}, {"block_checksum": True}, {"store_size": True}, {"block_size": lz4.frame.BLOCKSIZE_MAX4MB}])
 def test_other_lz4_frames_of_independent_blocks_are_read(options: dict[str, bool]) -> None:
     assert decompress(Codec.LZ4, lz4.frame.compress(TEXT, block_linked=False, **options)) == TEXT
+
+
+def test_a_small_lz4_frame_that_says_it_is_a_petabyte_takes_no_memory() -> None:
+    frame = bytearray(lz4.frame.compress(b"some bytes" * 10, block_linked=False, store_size=True))
+    frame[6:14] = (1 << 50).to_bytes(8, "little")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRecordError):
+            decompress(Codec.LZ4, with_true_lz4_checksum(frame))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("cut", [1, 4, 20])
+def test_a_small_lz4_frame_that_is_cut_short_is_refused(cut: int) -> None:
+    with pytest.raises(InvalidRecordError):
+        decompress(Codec.LZ4, compress(Codec.LZ4, b"some bytes" * 10)[:-cut])
 
 
 def test_lz4_frames_of_linked_blocks_are_refused() -> None:
