@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from jesenska.base.errors import KafkaError
+from jesenska.base.errors import InvalidReplicationFactorError, KafkaError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
@@ -36,11 +36,22 @@ def ask(broker: Reachable, work: Callable[[Cluster], Awaitable[Value]]) -> Value
     return asyncio.run(main())
 
 
+async def _create(cluster: Cluster, topic: str, partitions: int) -> None:
+    """Apache Kafka listens before it has registered: where no broker is there yet, it is asked again."""
+    while True:
+        (error,) = (await Admin(cluster).create_topics([NewTopic(topic, partitions, 1)])).values()
+        if error is None or isinstance(error, TopicAlreadyExistsError):
+            return
+        if not error.retriable and not isinstance(error, InvalidReplicationFactorError):
+            raise error
+        await asyncio.sleep(0.1)
+
+
 def fill(broker: Reachable, topic: str, partitions: int, count: int, start: int = 0, timestamp_ms: int | None = None) -> None:
     """A topic with this many numbers, the same count in each partition; adds to it if it is there."""
 
     async def work(cluster: Cluster) -> None:
-        await Admin(cluster).create_topics([NewTopic(topic, partitions, 1)])
+        await _create(cluster, topic, partitions)
         async with Producer(cluster) as producer:
             sent = [
                 await producer.send(topic, b"%d" % number, partition=number % partitions, timestamp_ms=timestamp_ms) for number in range(start, start + count)
