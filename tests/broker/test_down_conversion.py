@@ -76,3 +76,15 @@ def test_memory_of_an_answer_is_used_again_when_it_has_left_and_not_before(files
     assert id(third.obj) == memory
     assert third.obj is not part.obj
     assert (values(third), values(second)) == ({b"c" * _VALUE_BYTES}, {b"b" * _VALUE_BYTES})
+
+
+def test_a_small_answer_leaves_the_memory_to_large_ones(files: dict[bytes, File], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(down_conversion, "_answers", down_conversion._Answers())
+    large = convert(files, b"a")
+    memory = id(large.obj)
+    large.release()
+    small = FetchResponsePartition()
+    DownConversion(small, FileRegion(files[b"b"], 0, len(batches(b"b")) // 4), 0, 1).run()
+    assert isinstance(small.records, memoryview)
+    assert id(small.records.obj) != memory
+    assert id(convert(files, b"c").obj) == memory

@@ -56,7 +56,8 @@ class DownConversion:
         answer = self._answer
         answer.records = b""
         try:
-            memory = _answers.take()
+            # A small answer would give back only what it needs, and large ones would go without.
+            memory = _answers.take() if self.region.size_bytes >= CONVERTED_KEPT_MIN_BYTES else bytearray()
             with _read(self.region) as batches:
                 memory = from_batches(batches, self._magic, self._first_offset, memory)
             answer.records = memoryview(memory)
