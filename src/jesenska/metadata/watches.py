@@ -56,34 +56,34 @@ class Watches(Generic[W]):
 
     def forget(self, watcher: W) -> None:
         """Drops everything that a watcher asked for."""
-        for is_data, path in self._of.pop(watcher, set()):
-            table = self._data if is_data else self._child
-            held = table[path]
-            del held[watcher]
-            if not held:
-                del table[path]
+        for place in list(self._of.get(watcher, ())):
+            self._drop(watcher, place)
 
     def has(self, path: str, watcher: W, *, data: bool, children: bool) -> bool:
         """Whether it has asked for a change of the node, or of its children, and has not heard yet."""
-        return (data and watcher in self._data.get(path, ())) or (children and watcher in self._child.get(path, ()))
+        return bool(self._held(path, watcher, data, children))
 
     def remove(self, path: str, watcher: W, *, data: bool, children: bool) -> bool:
         """Drops what it asked for there; whether there was anything."""
-        found = False
-        for is_data, is_meant in ((True, data), (False, children)):
-            table = self._data if is_data else self._child
-            held = table.get(path)
-            if not is_meant or held is None or watcher not in held:
-                continue
-            found = True
-            del held[watcher]
-            if not held:
-                del table[path]
-            places = self._of[watcher]
-            places.discard((is_data, path))
-            if not places:
-                del self._of[watcher]
-        return found
+        held = self._held(path, watcher, data, children)
+        for place in held:
+            self._drop(watcher, place)
+        return bool(held)
+
+    def _held(self, path: str, watcher: W, data: bool, children: bool) -> list[tuple[bool, str]]:
+        places = self._of.get(watcher, ())
+        return [place for place, is_meant in (((True, path), data), ((False, path), children)) if is_meant and place in places]
+
+    def _drop(self, watcher: W, place: tuple[bool, str]) -> None:
+        is_data, path = place
+        table = self._data if is_data else self._child
+        del table[path][watcher]
+        if not table[path]:
+            del table[path]
+        places = self._of[watcher]
+        places.discard(place)
+        if not places:
+            del self._of[watcher]
 
     def watchers(self) -> list[W]:
         """Everyone who asked for something and has not heard all of it."""

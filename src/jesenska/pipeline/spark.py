@@ -40,7 +40,7 @@ _SETTINGS = {
 }
 
 #: For `config`, of programs that end within minutes: Java then compiles less thoroughly and collects garbage in one thread, which takes half of the CPU time of
-#: a short run (the demo: 36 instead of 40 s; a tenth of its flights: 34 instead of 56 s).
+#: a short run (the demo: 35 instead of 40 s; 2,000 of its flights, beside other work: 34 instead of 56 s).
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
