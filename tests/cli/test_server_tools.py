@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from jesenska.cli import kafka_server_start, kafka_server_stop, kafka_topics
 from jesenska.cli.stopping import lock_holder
 from jesenska.testing import BrokerProcess
 from tests.cli.conftest import Tool
+from tests.tree_process import TreeProcess
 
 #: Locks a directory as Apache Kafka does: without writing its id.
 HOLD = "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print('locked',flush=True); sys.stdin.read()"
@@ -93,6 +95,18 @@ def test_stop_ends_the_broker_of_the_directory_and_waits(tool: Tool, tmp_path: P
         assert (stopped.code, stopped.out) == (0, f"Stopped process {process}, the broker of {tmp_path / 'data'}.\n")
         assert lock_holder(tmp_path / "data") is None
         assert broker.stop() == 0
+
+
+@pytest.mark.parametrize("process", [BrokerProcess, TreeProcess])
+def test_a_server_that_is_told_to_stop_again_and_again_has_still_stopped_in_order(process: type[BrokerProcess | TreeProcess], tmp_path: Path) -> None:
+    with process(tmp_path) as server:
+        ended = os.pidfd_open(server.pid)
+        try:
+            while not select.select([ended], [], [], 0.001)[0]:
+                os.kill(server.pid, signal.SIGTERM)
+        finally:
+            os.close(ended)
+        assert server.stop() == 0
 
 
 def test_stop_without_arguments_means_the_data_directory_here(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,9 @@ from jesenska.records import codec
 
 logger = logging.getLogger(__name__)
 
+#: The signals that stop a server in order.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 #: Allocations between two looks of the collector at the young objects; a request makes a few dozen, nearly all without cycles.
 _YOUNG_OBJECTS = 10_000
 
@@ -32,6 +35,13 @@ _YOUNG_OBJECTS = 10_000
 def configure_logging(level: str) -> None:
     """Log lines on stderr: time, level, what happened."""
     logging.basicConfig(stream=sys.stderr, level=getattr(logging, level.upper()), format="[%(asctime)s] %(levelname)s %(message)s")
+
+
+def stopped_in_order() -> None:
+    """Called last on the loop of a server that has stopped: from here on no signal changes its exit code, whoever sends one while the interpreter winds up.
+
+    A loop that closes gives the signals back to their default, which would end the process as if it had been killed."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
 def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None = None) -> int:
@@ -73,6 +83,7 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
         starting.cancel()
         await asyncio.wait({starting})
         await broker.stop()
+        stopped_in_order()
         return 0
     try:
         starting.result()
@@ -88,4 +99,5 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     on_ready(broker)
     await stopped
     await broker.stop()
+    stopped_in_order()
     return 0

@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.broker_process import configure_logging
+from jesenska.cli.broker_process import STOP_SIGNALS, configure_logging, stopped_in_order
 from jesenska.cli.memory import Memory
 from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
@@ -62,7 +61,7 @@ async def _work(options: argparse.Namespace) -> int:
         max_client_connections=numbers["maxClientCnxns"],
     )
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     clock = SystemClock()
     try:
@@ -96,6 +95,7 @@ async def _work(options: argparse.Namespace) -> int:
     finally:
         await tree.close()
         lock.release()
+    stopped_in_order()
     return 0
 
 
