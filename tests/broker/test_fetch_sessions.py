@@ -54,6 +54,20 @@ def forgotten(*indexes: int) -> list[FetchRequestForgottenTopicsData]:
     return [FetchRequestForgottenTopicsData(topic=TOPIC, partitions=list(indexes))]
 
 
+# --- how long a request may wait ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("has_more", "waits_ms"), [(True, [1, 1, 40, 499, 500, 500]), (False, [500] * 6)])
+def test_who_lets_go_of_what_it_has_not_read_is_answered_sooner_for_a_while(has_more: bool, waits_ms: list[int]) -> None:
+    sessions = cache()
+    session = created(sessions, 2)
+    assert session.patience_ms(500, 1000) == 500
+    session.held(TOPIC, NO_UUID, 1).has_more = has_more
+    assert sessions.proceed(session.session_id, 1, False, wanted(0), forgotten(1), 1000) is session
+    assert [session.patience_ms(500, 1000 + passed) for passed in (0, 1, 40, 499, 500, 9000)] == waits_ms
+    assert session.patience_ms(0, 1040) == 0
+
+
 # --- ids and epochs -----------------------------------------------------------------------------------------------------------------------------
 
 

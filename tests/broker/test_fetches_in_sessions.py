@@ -9,7 +9,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestForgottenTopicsData, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from tests.raw_connection import RawConnection
 
@@ -76,6 +76,36 @@ def test_a_fetch_that_waits_for_more_bytes_counts_what_is_there_already(broker: 
         for partition in (1, 0):
             produce(writer, "gathered", partition)
         assert sorted(told(reader.receive(_VERSION, FetchResponse))) == [(0, 2, 2 * len(_RECORD)), (1, 1, len(_RECORD))]
+
+
+def test_a_consumer_that_holds_records_of_a_partition_is_not_kept_by_another_that_has_none(broker: BrokerProcess) -> None:
+    """What Java's consumer does with a partition that is read to its end beside one that is not (of which it holds what it has been given)."""
+    with RawConnection(broker.bootstrap) as reader, RawConnection(broker.bootstrap) as writer:
+        create(writer, "held", 2)
+        for _ in range(2):
+            produce(writer, "held", 1)
+        asked = [FetchRequestPartition(partition=number, partition_max_bytes=len(_RECORD)) for number in range(2)]
+        first = FetchRequest(session_epoch=0, min_bytes=1, max_bytes=1 << 20, topics=[FetchRequestTopic(topic="held", partitions=asked)])
+        answer = reader.ask(first, _VERSION, FetchResponse)
+        assert told(answer) == [(0, 0, 0), (1, 2, len(_RECORD))]
+        held = request(answer.session_id, 1, max_wait_ms=2**31 - 1)
+        held.forgotten_topics_data = [FetchRequestForgottenTopicsData(topic="held", partitions=[1])]
+        assert told(reader.ask(held, _VERSION, FetchResponse)) == []
+        rest = request(answer.session_id, 2, "held", [1], offset=1, max_wait_ms=2**31 - 1)
+        assert told(reader.ask(rest, _VERSION, FetchResponse)) == [(1, 2, len(_RECORD))]
+
+
+def test_a_consumer_that_has_been_given_all_waits(broker: BrokerProcess) -> None:
+    with RawConnection(broker.bootstrap) as reader, RawConnection(broker.bootstrap) as writer:
+        create(writer, "all-given", 2)
+        produce(writer, "all-given", 1)
+        session_id = begin(reader, "all-given", range(2))
+        only_first = request(session_id, 1, max_wait_ms=_LONG_MS)
+        only_first.forgotten_topics_data = [FetchRequestForgottenTopicsData(topic="all-given", partitions=[1])]
+        send(reader, only_first)
+        assert writer.ask(request(0, -1, "all-given", [0]), _VERSION, FetchResponse).error_code == ErrorCode.NONE
+        produce(writer, "all-given", 0)
+        assert told(reader.receive(_VERSION, FetchResponse)) == [(0, 1, len(_RECORD))]
 
 
 def test_a_second_request_of_a_session_takes_it_over_from_the_first(broker: BrokerProcess) -> None:

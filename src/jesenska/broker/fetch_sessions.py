@@ -19,6 +19,11 @@ A partition of a session is in one of two states:
 so a fetch costs what its ready partitions cost, however many are idle. Ready ones are read in the session's order: as they were first named, and what
 was answered with records goes to the end, so that a small limit of bytes starves none.
 
+Java's consumers let go of (forget) the partitions of which they still hold records, and meanwhile ask for the others, one request at a time. Where none of those
+has anything new, a wait of `max_wait_ms` keeps such a consumer from what it wants as soon as it has used up what it holds: with Apache Kafka it stands still for
+half a second. Here a request waits no longer than it is ago that the client let go of a partition that has more for it, at least a millisecond, and is then
+answered with what there is: ten such answers within the default of 500 ms, none where the client has been given everything.
+
 The cache holds a number of sessions. When it is full a new one takes the place of one that was not used for two minutes, else of the smallest one that has
 had its two minutes, if the new one is larger; a follower's may replace any consumer's. Otherwise the client gets session id 0: none.
 
@@ -49,6 +54,7 @@ FINAL_EPOCH: Final = -1
 EVICTION_MS: Final = 120_000
 
 _EPOCH_MAX = 2**31 - 1
+_WAIT_MIN_MS = 1
 _UNKNOWN = -1
 
 
@@ -59,13 +65,15 @@ def next_epoch(epoch: int) -> int:
 class WantedPartition:
     """One partition of a fetch."""
 
-    __slots__ = ("current_leader_epoch", "error", "fetch_offset", "index", "max_bytes", "partition")
+    __slots__ = ("current_leader_epoch", "error", "fetch_offset", "has_more", "index", "max_bytes", "partition")
 
     def __init__(self, index: int, fetch_offset: int, current_leader_epoch: int, max_bytes: int) -> None:
         self.index = index
         self.fetch_offset = fetch_offset
         self.current_leader_epoch = current_leader_epoch
         self.max_bytes = max_bytes
+        #: The last answer held less than there was.
+        self.has_more = False
         self.partition: Partition | None = None
         #: Why there is no partition. A class and not an error: what was raised holds on to the frames of the fetch that it was raised in.
         self.error: type[KafkaError] | None = None
@@ -106,6 +114,7 @@ class _Worth(NamedTuple):
 
 class FetchSession:
     __slots__ = (
+        "_left_ms",
         "_next_order",
         "_ready",
         "_topics",
@@ -139,6 +148,8 @@ class FetchSession:
         self._topics: dict[str | uuid.UUID, dict[int, SessionPartition]] = {}
         self._ready: set[SessionPartition] = set()
         self._next_order = 0
+        #: When the client last let go of a partition that has more for it.
+        self._left_ms: int | None = None
 
     # --- partitions ---------------------------------------------------------------------------------------------------------------------
 
@@ -157,7 +168,7 @@ class FetchSession:
         parts[part.index] = part
         self._ready.add(part)
 
-    def update(self, topics: Sequence[FetchRequestTopic], forgotten: Sequence[FetchRequestForgottenTopicsData]) -> bool:
+    def update(self, topics: Sequence[FetchRequestTopic], forgotten: Sequence[FetchRequestForgottenTopicsData], now_ms: int) -> bool:
         """Takes in what a request says is new or different, then what it says is no longer wanted; False if that is more than a session holds."""
         by_id = self.uses_topic_ids
         for asked in topics:
@@ -183,6 +194,8 @@ class FetchSession:
                     self.size -= 1
                     self._ready.discard(dropped)
                     dropped.unwatch()
+                    if dropped.has_more:
+                        self._left_ms = now_ms
             if not parts:
                 del self._topics[key]
         return True
@@ -198,6 +211,10 @@ class FetchSession:
     def ready(self) -> list[SessionPartition]:
         """What the next answer has to look at, in the session's order."""
         return sorted(self._ready, key=_order) if len(self._ready) > 1 else list(self._ready)
+
+    def patience_ms(self, max_wait_ms: int, now_ms: int) -> int:
+        """How long a request of this session may wait that is ready to wait for `max_wait_ms`."""
+        return max_wait_ms if self._left_ms is None else min(max_wait_ms, max(now_ms - self._left_ms, _WAIT_MIN_MS))
 
     def mark(self, part: SessionPartition) -> None:
         """A partition is to be looked at."""
@@ -278,7 +295,7 @@ class FetchSessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_topic_ids != uses_topic_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        within = session.update(topics, forgotten)
+        within = session.update(topics, forgotten, now_ms)
         if not within or self.partitions - self._counted(session) + session.size > FETCH_SESSIONS_PARTITIONS_MAX:
             # The client begins anew and is given no session this time.
             self.end(session_id)

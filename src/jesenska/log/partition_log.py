@@ -94,6 +94,8 @@ class ReadResult(NamedTuple):
     position: int
     log_start_offset: int
     log_end_offset: int
+    #: The limit of bytes, or the end of a segment, cut off what could have been read as well.
+    has_more: bool = False
 
 
 class PartitionLog:
@@ -488,7 +490,8 @@ class PartitionLog:
             region = FileRegion(segment.file.handle(), position, size_bytes)
         except OSError as error:
             raise self._read_error(error) from error
-        return ReadResult(region, base_offset, segment.base_offset, position, self.log_start_offset, end)
+        has_more = position + size_bytes < limit or (segment is not self._active and bound > self._active.base_offset)
+        return ReadResult(region, base_offset, segment.base_offset, position, self.log_start_offset, end, has_more)
 
     def _segment_index(self, offset: int) -> int:
         """Which segment an offset belongs to."""

@@ -140,6 +140,7 @@ class _Fetch:
         answer.high_watermark = partition.high_watermark
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset
+        wanted.has_more = result.has_more
         region = result.region
         magic = self._magic
         config = partition.leader_log().config
@@ -422,6 +423,7 @@ class _SessionFetch(_Fetch):
         super().__init__(broker, request, context)
         self._session = session
         self._epoch = session.epoch
+        self._max_wait_ms = session.patience_ms(self._max_wait_ms, _now_ms(broker))
         self._found: list[tuple[SessionPartition, FetchResponsePartition]] = []
 
     def read(self) -> tuple[int, bool]:
