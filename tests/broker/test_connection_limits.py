@@ -31,6 +31,30 @@ def test_overrides_that_cannot_be_read_are_refused() -> None:
         limits(max_connections_per_ip_overrides="127.0.0.1")
 
 
+def buffers(found: ConnectionLimits, host: str) -> tuple[int, int]:
+    with socket.socket() as sock:
+        found.size_buffers(sock, host)
+        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
+def test_buffers_are_the_systems_but_for_what_is_set_and_sent_on_this_machine() -> None:
+    with socket.socket() as untouched, socket.socket() as sized:
+        system = untouched.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), untouched.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        sized.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4000)
+        sized.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 5000)
+        small = sized.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), sized.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    there, here = "192.0.2.7", ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+    assert buffers(limits(), there) == buffers(limits(), "a name") == system
+    local = buffers(limits(), here[0])
+    assert local[0] > system[0]
+    assert local[1] == system[1]
+    assert [buffers(limits(), host) for host in here] == [local] * 3
+    chosen = limits(socket_send_buffer_bytes="4000", socket_receive_buffer_bytes="5000")
+    assert [buffers(chosen, host) for host in (there, *here)] == [small] * 4
+    left = limits(socket_send_buffer_bytes="-1", socket_receive_buffer_bytes="-1")
+    assert [buffers(left, host) for host in (there, *here)] == [system] * 4
+
+
 def test_an_idle_connection_is_closed_and_one_over_the_limit_is_not_taken(tmp_path: Path) -> None:
     settings = {"connections.max.idle.ms": "500", "max.connections.per.ip": "2"}
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:

@@ -1,16 +1,22 @@
 """How many connections are taken, from whom, and how long they may be idle: max.connections, max.connections.per.ip with its overrides,
-connections.max.idle.ms, and the sizes of the sockets' buffers where the configuration sets them (left to the system otherwise, which adapts them
-to the path)."""
+connections.max.idle.ms, and the sizes of the sockets' buffers where the configuration sets them.
+
+Where it does not, they are left to the system, which adapts them to the path. Not so what is sent to a client on this machine: the system lets megabytes gather
+there, and to push them costs a third more of the broker's time than in pieces that the client takes at once (0.6 M x 1000 B in lz4 read in a group: 0.42 CPU
+seconds against 0.30 to 0.34 with 100 to 400 kB, and a rate 5 to 10 % lower)."""
 
 from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from ipaddress import ip_address
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.config.layers import BrokerConfig
 
 _UNLIMITED_SECONDS = float("inf")
+#: The send buffer towards a client on this machine.
+_LOCAL_SEND_BYTES = 400_000
 
 
 class ConnectionLimits:
@@ -32,16 +38,27 @@ class ConnectionLimits:
         limit = self._overrides.get(host, self._per_host)
         return f"{limit} connections from one address are allowed (max.connections.per.ip)" if from_host >= limit else None
 
-    def size_buffers(self, sock: socket.socket) -> None:
-        for option, size in ((socket.SO_SNDBUF, self._send_bytes), (socket.SO_RCVBUF, self._receive_bytes)):
-            if size is not None:
+    def size_buffers(self, sock: socket.socket, host: str) -> None:
+        send_bytes = self._send_bytes
+        if send_bytes is None and _is_local(host):
+            send_bytes = _LOCAL_SEND_BYTES
+        for option, size in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, self._receive_bytes)):
+            if size is not None and size > 0:
                 with suppress(OSError):
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 def _explicit(config: BrokerConfig, name: str) -> int | None:
-    size = config.integer(name) if config.is_set(name) else -1
-    return size if size > 0 else None
+    return config.integer(name) if config.is_set(name) else None
+
+
+def _is_local(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
 
 
 def _overrides(text: str) -> dict[str, int]:

@@ -348,7 +348,7 @@ class Dispatcher:
                 self._refused_at = self.monotonic()
                 logger.warning("a connection from %s was refused: %s", client_host, refused)
             return
-        self.limits.size_buffers(sock)
+        self.limits.size_buffers(sock, client_host)
         self._by_host[client_host] += 1
         self.connections.add(Connection(self, sock, client_host, listener_name))
 

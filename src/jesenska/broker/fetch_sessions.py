@@ -19,10 +19,10 @@ A partition of a session is in one of two states:
 so a fetch costs what its ready partitions cost, however many are idle. Ready ones are read in the session's order: as they were first named, and what
 was answered with records goes to the end, so that a small limit of bytes starves none.
 
-Java's consumers let go of (forget) the partitions of which they still hold records, and meanwhile ask for the others, one request at a time. Where none of those
-has anything new, a wait of `max_wait_ms` keeps such a consumer from what it wants as soon as it has used up what it holds: with Apache Kafka it stands still for
-half a second. Here a request waits no longer than it is ago that the client let go of a partition that has more for it, at least a millisecond, and is then
-answered with what there is: ten such answers within the default of 500 ms, none where the client has been given everything.
+Java's consumers let go of (forget) the partitions of which they still hold records, and meanwhile ask for the others, one request at a time. Where none of
+those has anything new, a wait of `max_wait_ms` keeps such a consumer from what it wants as soon as it has used up what it holds: with Apache Kafka it stands
+still for half a second. Here it waits no longer than it is ago that the client let go of a partition that has more for it, at least a millisecond, and is
+then answered with what there is: ten such answers within the default of 500 ms, none where the client has been given everything.
 
 The cache holds a number of sessions. When it is full a new one takes the place of one that was not used for two minutes, else of the smallest one that has
 had its two minutes, if the new one is larger; a follower's may replace any consumer's. Otherwise the client gets session id 0: none.
