@@ -82,6 +82,29 @@ def test_a_configuration_file_that_does_not_exist_is_named(tool: Tool, tmp_path:
     assert (result.code, "none.properties cannot be read" in result.err) == (1, True)
 
 
+@pytest.mark.parametrize("text", ["", "# log.dirs=data\n", "What is this file?\n"])
+def test_a_file_that_sets_nothing_starts_no_broker(tool: Tool, tmp_path: Path, text: str) -> None:
+    (tmp_path / "notes.txt").write_text(text)
+    result = tool(kafka_server_start.main, str(tmp_path / "notes.txt"))
+    assert (result.code, "notes.txt sets nothing that a broker knows: name a server.properties" in result.err) == (1, True)
+
+
+def test_a_listener_without_a_name_is_told_how_to_write_it(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("listeners 127.0.0.1:9092\n")
+    result = tool(kafka_server_start.main, str(tmp_path / "server.properties"))
+    assert (result.code, result.err) == (
+        1,
+        "kafka-server-start: 127.0.0.1:9092 in listeners has no listener name in front: write PLAINTEXT://host:port.\n",
+    )
+
+
+def test_an_interrupt_while_a_tool_is_still_being_read_shows_no_stack() -> None:
+    done = subprocess.run([sys.executable, "-c", "import jesenska.cli; raise KeyboardInterrupt"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+    done = subprocess.run([sys.executable, "-c", "import jesenska.cli; raise ValueError('seen')"], capture_output=True, check=False)
+    assert (done.returncode, b"ValueError: seen" in done.stderr) == (1, True)
+
+
 def test_start_without_arguments_prints_its_options(tool: Tool) -> None:
     result = tool(kafka_server_start.main)
     assert (result.code, "-daemon" in result.err) == (1, True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
+from jesenska.config.broker_settings import broker_setting
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.properties import PropertiesError
 from jesenska.config.safety import StartRefused, refuse_unsafe
@@ -29,6 +30,8 @@ def broker_config(
             raise JesenskaError(f"The configuration file {file} cannot be read ({error.strerror}): name one that exists.") from error
     try:
         gathered = gather(content, os.environ if environment is None else environment, overrides)
+        if content is not None and all(broker_setting(name) is None for name in gathered.settings):
+            raise JesenskaError(f"The configuration file {file} sets nothing that a broker knows: name a server.properties (`jesenska init` writes one).")
         for unknown in gathered.unknown:
             logger.warning("%s", unknown)
         config = BrokerConfig({**(defaults or {}), **gathered.settings})

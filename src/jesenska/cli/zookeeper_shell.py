@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.tool import Parser, run_async
+from jesenska.cli.tool import Parser, run_async, telling
 from jesenska.metadata.store import Store
 from jesenska.metadata.transactions import (
     ANY_VERSION,
@@ -66,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _work(options: argparse.Namespace) -> int:
     try:
-        store = await connect(options.servers, session_timeout_ms=options.timeout_ms)
+        async with telling(f"Waiting for the ZooKeeper at {options.servers}"):
+            store = await connect(options.servers, session_timeout_ms=options.timeout_ms)
     except ValueError as error:
         raise JesenskaError(str(error)) from error
     except ConnectionLossError as error:

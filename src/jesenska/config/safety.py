@@ -53,8 +53,12 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
         return
     for setting in ("listeners", "advertised.listeners"):
         for entry in (config.string(setting) or "").split(","):
-            name = entry.strip().partition("://")[0].upper()
+            name, has_name, _ = entry.strip().partition("://")
+            name = name.upper()
             if not name:
+                continue
+            if not has_name:
+                yield StartRefused(setting, f"{entry.strip()} in {setting} has no listener name in front: write PLAINTEXT://host:port.")
                 continue
             protocol = protocols.get(name)
             if protocol is None:

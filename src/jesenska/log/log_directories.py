@@ -155,7 +155,8 @@ class LogDirectories:
                     self._files.mkdir(directory.path)
                 except OSError as error:
                     raise LogDirectoryError(
-                        f"The log directory {directory.path} cannot be created ({error.strerror}): create it for this user, or name another in log.dirs."
+                        f"The log directory {directory.path} cannot be created ({error.strerror}): "
+                        "create it for this user, or name another (--data, or log.dirs)."
                     ) from error
                 directory.lock = DirectoryLock(directory.path)
                 self._found.append(read_meta_properties(directory.path, self._files))

@@ -92,7 +92,9 @@ class ZooKeeperServer:
         try:
             self._server = await asyncio.get_running_loop().create_server(lambda: cast(Any, Connection(self)), host or None, port)
         except OSError as error:
-            raise JesenskaError(f"Cannot listen on {host or '*'}:{port} ({error.strerror}): choose another address or stop who has it.") from error
+            # asyncio's own text has the address and the reason once more.
+            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
+            raise JesenskaError(f"Cannot listen on {host or '*'}:{port} ({reason}): choose another address or stop who has it.") from error
         self.host, self.port = host, self._server.sockets[0].getsockname()[1]
         self.look_for_expired()
 
