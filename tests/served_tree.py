@@ -11,6 +11,7 @@ from pathlib import Path
 from jesenska.base.clock import SystemClock
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.net.listener import listening_socket
 
 #: Sessions last from 200 ms to 4 s.
 QUICK = ServerConfig(tick_ms=100, max_session_timeout_ms=4000)
@@ -23,7 +24,7 @@ async def served(path: Path | None = None, config: ServerConfig = QUICK, port: i
     tree = EmbeddedTree.simulated(clock) if path is None else await EmbeddedTree.open(path, clock, served=True)
     try:
         server = ZooKeeperServer(tree, clock, config)
-        await server.start(port=port)
+        await server.start(listening_socket("127.0.0.1", port))
         try:
             yield server
         finally:

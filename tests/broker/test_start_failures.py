@@ -51,6 +51,16 @@ def test_a_taken_port_is_named_with_three_ways_out(tmp_path: Path) -> None:
     assert not (tmp_path / "data" / "meta.properties").exists()
 
 
+@pytest.mark.parametrize("more", [[], ["--any-port"]])
+def test_a_taken_port_for_zookeepers_clients_is_told_as_theirs(tmp_path: Path, more: list[str]) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        said = refused(tmp_path / "data", "--port", "0", "--zookeeper-port", str(port), *more)
+    assert said == f"Port {port} is taken by another process: stop that one, or choose another port for 127.0.0.1:{port}."
+
+
 def test_a_second_broker_on_the_same_data_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as first:
         said = refused(tmp_path / "data")

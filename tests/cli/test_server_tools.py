@@ -94,7 +94,7 @@ def test_a_listener_without_a_name_is_told_how_to_write_it(tool: Tool, tmp_path:
     result = tool(kafka_server_start.main, str(tmp_path / "server.properties"))
     assert (result.code, result.err) == (
         1,
-        "kafka-server-start: 127.0.0.1:9092 in listeners has no listener name in front: write PLAINTEXT://host:port.\n",
+        "kafka-server-start: listeners holds '127.0.0.1:9092', which is no address; write NAME://host:port, as in PLAINTEXT://127.0.0.1:9092.\n",
     )
 
 

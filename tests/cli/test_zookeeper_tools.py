@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,23 @@ def server(properties: Path, *arguments: str) -> Iterator[str]:
             assert process.wait(30) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("127.0.0.1", "Port {port} is taken by another process: stop that one, or choose another port for 127.0.0.1:{port}."),
+        ("192.0.2.1", "192.0.2.1 is not an address of this machine: name one of its addresses."),
+    ],
+)
+def test_a_server_that_cannot_listen_says_why(tool: Tool, properties: Path, address: str, says: str) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        result = tool(zookeeper_server_start.main, str(properties), "--override", f"clientPort={port}", "--override", f"clientPortAddress={address}")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines()[-1] == "zookeeper-server-start: " + says.format(port=port)
 
 
 def test_the_shell_shows_and_changes_what_the_server_keeps(tool: Tool, properties: Path) -> None:

@@ -46,6 +46,7 @@ from jesenska.metadata.zookeeper.messages import (
     Xid,
 )
 from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.net.listener import listening_socket
 
 
 def run(body: Coroutine[Any, Any, None]) -> None:
@@ -136,7 +137,7 @@ def test_nothing_is_answered_before_its_commit_and_a_full_disk_is_told() -> None
         journal = SlowJournal()
         tree = EmbeddedTree(Tree(), SystemClock(), journal, ThreadPoolExecutor(max_workers=1))
         server = ZooKeeperServer(tree, SystemClock(), QUICK)
-        await server.start()
+        await server.start(listening_socket("127.0.0.1", 0))
         journal.let_go.release()
         raw = await Raw.open(server.port)
         other = asyncio.ensure_future(Raw.open(server.port))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import struct
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jesenska.base.errors import KafkaError
+from jesenska.log.producer_state import BATCHES_REMEMBERED, ProducerState
 from jesenska.records import codec
 from jesenska.records.batch import iter_headers, read_header, stamp_offsets, stamp_producer
 from jesenska.records.encode import encode_batch
+from jesenska.records.header import ATTRIBUTES_OFFSET, BatchHeader
 from tests.records.twins import BUILT, TWINS, using
 
 
@@ -124,18 +129,23 @@ def test_entries_and_epochs_are_to_be_taken_away_now_and_then(twin: str) -> None
         assert calls >= 3
 
 
-@given(MADE, st.integers(0, 60), st.integers(0, 3000), st.integers(1, 5))
-def test_the_batches_that_producers_need_are_the_newest_of_each(batches: list[Made], end_offset: int, cut: int, remembered: int) -> None:
+def kept(data: bytearray, windows: list[int], end_offset: int, remembered: int) -> Any:
+    """What a scan keeps, fed in windows of these sizes and then the rest: the positions, how far it came and whether it met the end offset."""
+    scan = codec.ProducerScan(remembered)
+    position = 0
+    for window in [*windows, len(data)]:
+        end = min(position + window, len(data))
+        if position < end and not scan.ended:
+            position += scan.feed(data, position, end, position, end_offset)
+    return scan.take(), position, scan.ended
+
+
+@given(MADE, st.integers(0, 60), st.lists(st.integers(0, 700), max_size=10), st.integers(1, 5))
+def test_of_each_producer_the_newest_batches_are_kept(batches: list[Made], end_offset: int, windows: list[int], remembered: int) -> None:
     data = file_of(batches, 0)
-    headers = list(iter_headers(data))
-    end = min(cut, len(data))
     wanted: dict[int, list[int]] = {}
-    following = len(data)
-    ended = False
-    for position, header in headers:
-        if end - position < 61:
-            following = position
-            break
+    following, ended = len(data), False
+    for position, header in iter_headers(data):
         if header.base_offset >= end_offset:
             following, ended = position, True
             break
@@ -144,10 +154,63 @@ def test_the_batches_that_producers_need_are_the_newest_of_each(batches: list[Ma
     expected = sorted(position for positions in wanted.values() for position in positions[-remembered:])
     for twin in BUILT:
         with using(twin):
-            found, at, stopped = codec.producer_batches(data, 0, end, end_offset, remembered)
-            assert (found, stopped) == (expected, ended)
-            assert at == following
-            assert all(read_header(data, position).producer_id >= 0 for position in found)
+            assert kept(data, windows, end_offset, remembered) == (expected, following, ended)
+
+
+def replayed(headers: list[BatchHeader]) -> Any:
+    """What a partition knows of its producers after these batches."""
+    state = ProducerState()
+    for header in headers:
+        if header.is_control:
+            with suppress(KafkaError):
+                state.apply_marker(header, header.base_offset, 1, 0)
+        else:
+            state.apply(header, header.base_offset, header.max_timestamp, 0)
+    return state.entries(), state.first_unstable_offset
+
+
+IN_TRANSACTIONS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 0x10, 0x10, 0x30]), st.integers(0, 2)), max_size=60)
+
+
+@given(IN_TRANSACTIONS, st.lists(st.tuples(st.integers(0, 700), st.booleans()), max_size=10))
+def test_what_is_kept_tells_a_producers_state_all_that_the_whole_file_would(batches: list[tuple[int, int, int]], windows: list[tuple[int, bool]]) -> None:
+    data = file_of([Made(0, 1, 5, 0, producer, 0) for producer, _, _ in batches], 0)
+    for (position, _), (producer, attributes, epoch) in zip(list(iter_headers(data)), batches, strict=True):
+        stamp_producer(data, position, producer, epoch, position)
+        struct.pack_into(">h", data, position + ATTRIBUTES_OFFSET, attributes)
+    expected = replayed([header for _, header in iter_headers(data)])
+    for twin in BUILT:
+        with using(twin):
+            scan = codec.ProducerScan(BATCHES_REMEMBERED)
+            position, found = 0, list[int]()
+            for window, taken in [*windows, (len(data), True)]:
+                position += scan.feed(data, position, min(position + window, len(data)), position, 1000)
+                found += scan.take() if taken else []
+            assert replayed([read_header(data, at) for at in found]) == expected
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("attributes", [0, 0x30])
+def test_positions_are_to_be_taken_away_now_and_then(twin: str, attributes: int) -> None:
+    """However many producers and markers there are, memory stays bounded; and what each take gives comes behind what the one before gave."""
+    with using(twin):
+        data = file_of([Made(0, 1, 5, 0, number % 1500, 0) for number in range(5000)], 0)
+        for position, _ in iter_headers(data):
+            struct.pack_into(">h", data, position + ATTRIBUTES_OFFSET, attributes)
+        scan = codec.ProducerScan(5)
+        position, found, takes = 0, list[int](), 0
+        while position < len(data):
+            good = scan.feed(data, position, len(data), position, 9999)
+            position += good
+            if position < len(data):
+                taken = scan.take()
+                assert 0 < len(taken) <= 5000
+                found += taken
+                takes += 1
+        found += scan.take()
+        assert found == [position for position, _ in iter_headers(data)]
+        assert takes >= 1
+        assert scan.take() == []
 
 
 @pytest.mark.parametrize("twin", TWINS)
@@ -157,7 +220,7 @@ def test_a_window_outside_the_buffer_is_refused(twin: str) -> None:
             with pytest.raises(ValueError, match="buffer"):
                 codec.BatchScan(0, 0, 0).feed(bytes(100), start, end, 0)
             with pytest.raises(ValueError, match="buffer"):
-                codec.producer_batches(bytes(100), start, end, 1, 5)
+                codec.ProducerScan(5).feed(bytes(100), start, end, 0, 1)
         for remembered in (0, 17):
             with pytest.raises(ValueError, match="remembered"):
-                codec.producer_batches(bytes(100), 0, 100, 1, remembered)
+                codec.ProducerScan(remembered)

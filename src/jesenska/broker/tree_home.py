@@ -23,6 +23,7 @@ from jesenska.metadata.transactions import ConnectionLossError, NodeExistsError,
 from jesenska.metadata.zookeeper.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.connect_string import ConnectString
 from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.net.listener import listening_socket
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class EmbeddedHome:
 
     @property
     def served_at(self) -> tuple[str, int] | None:
-        return (self.server.host, self.server.port) if self.server is not None else None
+        return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
 
     async def facts(self) -> ClusterView:
         return view_of(self._tree.tree)
@@ -105,9 +106,10 @@ class EmbeddedHome:
         if self._listener is None:
             return
         server = ZooKeeperServer(self._tree, self._clock, ServerConfig(max_client_connections=self._connections_per_host))
-        await server.start(*self._listener)
+        host, port = self._listener
+        await server.start(listening_socket(host, port))
         self.server = server
-        logger.info("ZooKeeper's clients are served at %s:%d", server.host or "*", server.port)
+        logger.info("ZooKeeper's clients are served at %s:%d", host or "*", server.port)
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
         """A session of this process lasts as long as the process."""

@@ -81,6 +81,9 @@ def _up(options: argparse.Namespace) -> int:
     try:
         return _run(options, options.port)
     except PortTakenError as error:
+        if error.port != options.port:
+            # That of another listener: its sentence stands.
+            raise
         if not options.any_port:
             raise JesenskaError(
                 f"Port {error.port} is taken by another process, perhaps another broker: stop that one, choose one with --port, or add --any-port."

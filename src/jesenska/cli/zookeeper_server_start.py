@@ -27,6 +27,7 @@ from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE, JournalError
 from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.net.listener import listening_socket
 
 _NUMBERS = {"clientPort": 2181, "tickTime": 3000, "maxClientCnxns": 60, "minSessionTimeout": -1, "maxSessionTimeout": -1}
 #: Objects made before the collector looks at them: a commit of many writes has some ten for each.
@@ -82,13 +83,14 @@ async def _work(options: argparse.Namespace) -> int:
     try:
         server = ZooKeeperServer(tree, clock, config)
         try:
-            await server.start(settings.get("clientPortAddress", ""), numbers["clientPort"])
+            host = settings.get("clientPortAddress", "")
+            await server.start(listening_socket(host, numbers["clientPort"]))
             # The tree stays: the collector would walk over it again and again.
             gc.collect()
             gc.freeze()
             gc.set_threshold(_YOUNG_OBJECTS, 5, 10)
             memory.keep_small(asyncio.get_running_loop())
-            print(f"jesenska's ZooKeeper server is up at {server.host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
+            print(f"jesenska's ZooKeeper server is up at {host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
             await stopping.wait()
         finally:
             await server.stop()

@@ -55,10 +55,8 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
         for entry in (config.string(setting) or "").split(","):
             name, has_name, _ = entry.strip().partition("://")
             name = name.upper()
-            if not name:
-                continue
             if not has_name:
-                yield StartRefused(setting, f"{entry.strip()} in {setting} has no listener name in front: write PLAINTEXT://host:port.")
+                # No address at all: whoever reads the addresses says so.
                 continue
             protocol = protocols.get(name)
             if protocol is None:

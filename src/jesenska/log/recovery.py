@@ -47,7 +47,7 @@ from jesenska.log.segment import (
     file_name,
 )
 from jesenska.log.segment_file import OpenFiles
-from jesenska.records.codec import BatchScan, crc32c, producer_batches
+from jesenska.records.codec import BatchScan, ProducerScan, crc32c
 from jesenska.records.decode import control_marker, decode_batch
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_OFFSET, BatchHeader, read_header
 
@@ -451,16 +451,24 @@ def _producers_headers(segment: LogSegment, files: FileLayer, position: int, end
     """Position and header of the batches below an offset that matter to the producers' state: their last ones."""
     descriptor = segment.file.handle().fileno()
     buffer = memoryview(bytearray(min(_HEADERS_BUFFER_BYTES, max(0, segment.size_bytes - position))))
-    while position < segment.size_bytes:
-        count = files.pread_into(descriptor, buffer[: segment.size_bytes - position], position)
-        found, following, ended = producer_batches(buffer, 0, count, end_offset, BATCHES_REMEMBERED)
+    header = memoryview(bytearray(HEADER_SIZE))
+    scan = ProducerScan(BATCHES_REMEMBERED)
+    while True:
+        following = 0
+        if position < segment.size_bytes:
+            count = files.pread_into(descriptor, buffer[: segment.size_bytes - position], position)
+            following = scan.feed(buffer, 0, count, position, end_offset)
+            position += following
+        if following:
+            continue
+        found = scan.take()
         for at in found:
-            yield position + at, read_header(buffer, at)
-        if ended:
+            files.pread_into(descriptor, header, at)
+            yield at, read_header(header)
+        if scan.ended or position >= segment.size_bytes:
             return
-        if following == 0:
+        if not found:
             raise CorruptMessageError(f"{segment.file.path} has no whole batch at position {position}.")
-        position += following
 
 
 def replay_header(producers: ProducerState, segment: LogSegment, position: int, header: BatchHeader, now_ms: int) -> None:

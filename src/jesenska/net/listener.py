@@ -26,7 +26,7 @@ class Listener:
         self.name = name
         self._loop = loop
         self._on_accepted = on_accepted
-        self._socket = _bind(host, port, backlog)
+        self._socket = listening_socket(host, port, backlog)
         self.host, self.port = host, self._socket.getsockname()[1]
         self._retry: asyncio.TimerHandle | None = None
         self._open = False
@@ -58,7 +58,9 @@ class Listener:
         self._socket.close()
 
 
-def _bind(host: str, port: int, backlog: int) -> socket.socket:
+def listening_socket(host: str, port: int, backlog: int = 100) -> socket.socket:
+    """A socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of both versions. JesenskaError with one
+    sentence if that is not possible, of which PortTakenError is one."""
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":
@@ -66,14 +68,14 @@ def _bind(host: str, port: int, backlog: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return _listening(family, address, backlog)
     except socket.gaierror as error:
-        raise JesenskaError(f"The listener's host {host!r} has no address ({error.strerror}): name an address of this machine in listeners.") from error
+        raise JesenskaError(f"The listener's host {host!r} has no address ({error.strerror}): name an address of this machine.") from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PortTakenError(f"Port {port} is taken by another process: stop that one, or choose another port for {wanted}.", port) from error
         if error.errno == errno.EACCES:
             raise JesenskaError(f"This user may not listen on {wanted}: choose a port above 1023.") from error
         if error.errno == errno.EADDRNOTAVAIL:
-            raise JesenskaError(f"{host} is not an address of this machine: name one of its addresses in listeners.") from error
+            raise JesenskaError(f"{host} is not an address of this machine: name one of its addresses.") from error
         raise JesenskaError(f"Cannot listen on {wanted}: {error.strerror}.") from error
 
 

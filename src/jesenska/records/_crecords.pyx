@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from jesenska.records.faults import raise_fault, raise_rejections
@@ -1538,6 +1538,9 @@ cdef enum:
     SCAN_ENTRIES = 2048
     SCAN_EPOCHS = 64
     REMEMBERED_MAX = 16
+    SCAN_PRODUCERS = 1024
+    SCAN_SLOTS = 4096
+    SCAN_KEPT = 4096
 
 
 cdef class BatchScan:
@@ -1636,65 +1639,124 @@ cdef class BatchScan:
         return epochs
 
 
-def producer_batches(buffer, Py_ssize_t start, Py_ssize_t end, int64_t end_offset, int remembered):
-    cdef Py_buffer view
-    cdef const uint8_t *data
-    cdef Py_ssize_t at = start
-    cdef Header header
-    cdef int64_t size, producer = -1
-    cdef bint ended = False
-    # The batches of one producer that stand together: the newest of them, as a ring.
-    cdef Py_ssize_t newest[REMEMBERED_MAX]
-    cdef Py_ssize_t run = 0
-    cdef list found = []
-    cdef dict by_producer = {}
-    if not 0 < remembered <= REMEMBERED_MAX:
-        raise ValueError("so many batches are not remembered")
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    try:
-        if start < 0 or end > view.len:
-            raise ValueError("the batches are not in the buffer")
-        data = <const uint8_t *>view.buf
-        while end - at >= HEADER_BYTES:
-            load_header(&header, data + at)
-            size = <int64_t>header.batch_length + 12
+cdef struct Newest:
+    int64_t producer
+    # A ring.
+    int64_t positions[REMEMBERED_MAX]
+    uint32_t count
+    bint open
+
+
+cdef class ProducerScan:
+    """Where the batches of a file stand that a producers' state must be told of; the twin in `_pscan.py` says which."""
+
+    cdef readonly bint ended
+    cdef int remembered
+    cdef int kept_count
+    cdef int producer_count
+    # A batch that is met keeps what stood before it, and itself.
+    cdef int64_t kept[SCAN_KEPT + REMEMBERED_MAX]
+    cdef Newest newest[SCAN_PRODUCERS]
+    # Rows of `newest` by the hash of their producer, one up; 0 is free.
+    cdef uint16_t slots[SCAN_SLOTS]
+
+    def __init__(self, int remembered):
+        if not 0 < remembered <= REMEMBERED_MAX:
+            raise ValueError("so many batches are not remembered")
+        self.remembered = remembered
+        self.ended = False
+        self.clear()
+
+    cdef void clear(self) noexcept:
+        self.kept_count = self.producer_count = 0
+        memset(self.slots, 0, sizeof(self.slots))
+
+    def feed(self, buffer, Py_ssize_t start, Py_ssize_t end, int64_t position, int64_t end_offset):
+        cdef Py_buffer view
+        cdef Py_ssize_t at
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if start < 0 or end > view.len:
+                raise ValueError("the batches are not in the buffer")
+            with nogil:
+                at = self.run(<const uint8_t *>view.buf, start, end, position - start, end_offset)
+        finally:
+            PyBuffer_Release(&view)
+        return at - start
+
+    cdef Py_ssize_t run(self, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, int64_t shift, int64_t end_offset) noexcept nogil:
+        cdef int64_t size, producer_id
+        cdef Newest *newest
+        while end - at >= HEADER_BYTES and self.kept_count < SCAN_KEPT:
+            size = <int64_t><int32_t>big_endian(data + at + 8, 4) + 12
             if size < HEADER_BYTES:
                 break
-            if header.base_offset >= end_offset:
-                ended = True
+            if <int64_t>big_endian(data + at, 8) >= end_offset:
+                self.ended = True
                 break
-            if header.producer_id >= 0:
-                if header.attributes & 0x30:
-                    found.append(at)
-                else:
-                    if header.producer_id != producer:
-                        put_run(by_producer, producer, newest, run, remembered)
-                        producer, run = header.producer_id, 0
-                    newest[run % remembered] = at
-                    run += 1
+            producer_id = <int64_t>big_endian(data + at + 43, 8)
+            if producer_id >= 0:
+                newest = self.row_of(producer_id)
+                if newest == NULL:
+                    break
+                self.note(newest, shift + at, <int16_t>big_endian(data + at + 21, 2))
             at += size
-    finally:
-        PyBuffer_Release(&view)
-    put_run(by_producer, producer, newest, run, remembered)
-    for positions in by_producer.values():
-        found.extend(positions)
-    found.sort()
-    return found, at, ended
+        return at
 
+    cdef Newest *row_of(self, int64_t producer_id) noexcept nogil:
+        """The row of a producer, made where there is none; NULL where there is no room for it."""
+        cdef uint32_t slot = <uint32_t>((<uint64_t>producer_id * <uint64_t>0x9E3779B97F4A7C15) >> 40) % SCAN_SLOTS
+        cdef Newest *row
+        while self.slots[slot]:
+            row = &self.newest[self.slots[slot] - 1]
+            if row.producer == producer_id:
+                return row
+            slot = (slot + 1) % SCAN_SLOTS
+        if self.producer_count == SCAN_PRODUCERS:
+            return NULL
+        row = &self.newest[self.producer_count]
+        self.producer_count += 1
+        self.slots[slot] = <uint16_t>self.producer_count
+        row.producer = producer_id
+        row.count = 0
+        row.open = False
+        return row
 
-cdef int put_run(dict by_producer, int64_t producer, Py_ssize_t *newest, Py_ssize_t run, int remembered) except -1:
-    cdef Py_ssize_t index
-    cdef list positions
-    if not run:
-        return 0
-    positions = by_producer.get(producer)
-    if positions is None:
-        positions = by_producer[producer] = []
-    for index in range(run - remembered if run > remembered else 0, run):
-        positions.append(newest[index % remembered])
-    if len(positions) > remembered:
-        del positions[: len(positions) - remembered]
-    return 0
+    cdef void note(self, Newest *newest, int64_t position, int16_t attributes) noexcept nogil:
+        if attributes & 0x20:
+            self.keep_newest(newest)
+            newest.open = False
+        elif not attributes & 0x10 or newest.open:
+            newest.positions[newest.count % <uint32_t>self.remembered] = position
+            newest.count += 1
+            return
+        else:
+            newest.open = True
+        self.kept[self.kept_count] = position
+        self.kept_count += 1
+
+    cdef void keep_newest(self, Newest *newest) noexcept nogil:
+        cdef uint32_t remembered = <uint32_t>self.remembered
+        cdef uint32_t index
+        for index in range(newest.count - remembered if newest.count > remembered else 0, newest.count):
+            self.kept[self.kept_count] = newest.positions[index % remembered]
+            self.kept_count += 1
+        newest.count = 0
+
+    def take(self):
+        cdef list taken = []
+        cdef uint32_t remembered = <uint32_t>self.remembered
+        cdef uint32_t count, place
+        cdef int index
+        for index in range(self.kept_count):
+            taken.append(self.kept[index])
+        for index in range(self.producer_count):
+            count = self.newest[index].count
+            for place in range(count if count < remembered else remembered):
+                taken.append(self.newest[index].positions[place])
+        self.clear()
+        taken.sort()
+        return taken
 
 
 # --- message sets ------------------------------------------------------------------------------------------------------------------------

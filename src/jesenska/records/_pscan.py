@@ -11,7 +11,8 @@ _INT64_MAX = 2**63 - 1
 _ENTRIES_MAX = 2048
 _EPOCHS_MAX = 64
 _REMEMBERED_MAX = 16
-_TRANSACTIONAL_OR_CONTROL = 0x30
+_PRODUCERS_MAX = 1024
+_KEPT_MAX = 4096
 
 
 class BatchScan:
@@ -93,34 +94,65 @@ class BatchScan:
         return epochs
 
 
-def producer_batches(buffer: Buffer, start: int, end: int, end_offset: int, remembered: int) -> tuple[list[int], int, bool]:
-    """Where in buffer[start:end] batches begin that a producers' state must be told of: of each producer the newest `remembered`, and all that
-    belong to transactions. Then where the next header begins that is not whole there (which may be far beyond `end`) or has no sense, and
-    whether a batch from `end_offset` on was met."""
-    if not 0 < remembered <= _REMEMBERED_MAX:
-        raise ValueError("so many batches are not remembered")
-    if start < 0 or end > len(buffer):
-        raise ValueError("the batches are not in the buffer")
-    found: list[int] = []
-    by_producer: dict[int, list[int]] = {}
-    at = start
-    ended = False
-    while end - at >= HEADER_SIZE:
-        header = BatchHeader._make(HEADER.unpack_from(buffer, at))
-        size = header.batch_length + LENGTH_OVERHEAD
-        if size < HEADER_SIZE:
-            break
-        if header.base_offset >= end_offset:
-            ended = True
-            break
-        if header.producer_id >= 0:
-            if header.attributes & _TRANSACTIONAL_OR_CONTROL:
-                found.append(at)
-            else:
-                newest = by_producer.setdefault(header.producer_id, [])
-                newest.append(at)
-                del newest[:-remembered]
-        at += size
-    for newest in by_producer.values():
-        found.extend(newest)
-    return sorted(found), at, ended
+class ProducerScan:
+    """Goes over the batches of a file and keeps where those stand that a producers' state must be told of: of each producer the newest
+    `remembered`, the first of each transaction, markers, and what stood before a marker, since it is judged by that."""
+
+    __slots__ = ("_kept", "_newest", "_open", "_remembered", "ended")
+
+    def __init__(self, remembered: int) -> None:
+        if not 0 < remembered <= _REMEMBERED_MAX:
+            raise ValueError("so many batches are not remembered")
+        self._remembered = remembered
+        self._kept: list[int] = []
+        #: Positions by producer, and the producers with an open transaction.
+        self._newest: dict[int, list[int]] = {}
+        self._open: set[int] = set()
+        #: A batch from the end offset on was met.
+        self.ended = False
+
+    def feed(self, buffer: Buffer, start: int, end: int, position: int, end_offset: int) -> int:
+        """Goes over the headers in buffer[start:end], of which the first stands at `position` in the file. Gives how far the next header is from
+        `start` (which may be far beyond `end`) that is not whole there, has no sense or comes with the end offset; it stops as well when
+        positions should be taken away first."""
+        if start < 0 or end > len(buffer):
+            raise ValueError("the batches are not in the buffer")
+        at = start
+        while end - at >= HEADER_SIZE and len(self._kept) < _KEPT_MAX:
+            header = BatchHeader._make(HEADER.unpack_from(buffer, at))
+            size = header.batch_length + LENGTH_OVERHEAD
+            if size < HEADER_SIZE:
+                break
+            if header.base_offset >= end_offset:
+                self.ended = True
+                break
+            if header.producer_id >= 0:
+                if header.producer_id not in self._newest and len(self._newest) == _PRODUCERS_MAX:
+                    break
+                self._note(position + at - start, header)
+            at += size
+        return at - start
+
+    def _note(self, position: int, header: BatchHeader) -> None:
+        producer_id = header.producer_id
+        newest = self._newest.setdefault(producer_id, [])
+        if header.is_control:
+            self._kept.extend((*newest, position))
+            newest.clear()
+            self._open.discard(producer_id)
+        elif header.is_transactional and producer_id not in self._open:
+            self._kept.append(position)
+            self._open.add(producer_id)
+        else:
+            newest.append(position)
+            del newest[: -self._remembered]
+
+    def take(self) -> list[int]:
+        """The positions since the last call, ascending."""
+        taken = self._kept
+        for newest in self._newest.values():
+            taken.extend(newest)
+        self._kept = []
+        self._newest.clear()
+        self._open.clear()
+        return sorted(taken)

@@ -32,6 +32,7 @@ else:
 BatchScan = scan.BatchScan
 ColumnReader = columns.ColumnReader
 ColumnWriter = columns.ColumnWriter
+ProducerScan = scan.ProducerScan
 Source = columns.Source
 Walker = records.Walker
 append_message = messages.append_message
@@ -43,7 +44,6 @@ encode_records = records.encode_records
 messages_to_records = messages.messages_to_records
 partitions_of_keys = columns.partitions_of_keys
 plain_batches_to_messages = messages.plain_batches_to_messages
-producer_batches = scan.producer_batches
 records_to_messages = messages.records_to_messages
 set_max_timestamp = records.set_max_timestamp
 
@@ -52,6 +52,7 @@ __all__ = [
     "BatchScan",
     "ColumnReader",
     "ColumnWriter",
+    "ProducerScan",
     "Source",
     "Walker",
     "append_message",
@@ -63,7 +64,6 @@ __all__ = [
     "messages_to_records",
     "partitions_of_keys",
     "plain_batches_to_messages",
-    "producer_batches",
     "records_to_messages",
     "set_max_timestamp",
 ]

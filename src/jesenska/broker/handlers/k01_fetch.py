@@ -423,7 +423,7 @@ class _SessionFetch(_Fetch):
         super().__init__(broker, request, context)
         self._session = session
         self._epoch = session.epoch
-        self._max_wait_ms = session.patience_ms(self._max_wait_ms, _now_ms(broker))
+        self._max_wait_ms = session.patience_ms(self._max_wait_ms, session.used_ms)
         self._found: list[tuple[SessionPartition, FetchResponsePartition]] = []
 
     def read(self) -> tuple[int, bool]:

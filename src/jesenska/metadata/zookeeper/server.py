@@ -31,6 +31,7 @@ import asyncio
 import logging
 import os
 import platform
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -38,7 +39,6 @@ from typing import Any, NamedTuple, cast
 
 from jesenska import __version__
 from jesenska.base.clock import Clock
-from jesenska.base.errors import JesenskaError
 from jesenska.metadata.embedded import CLIENT_SESSION_ID_BASE, EmbeddedTree
 from jesenska.metadata.transactions import (
     Result,
@@ -80,22 +80,17 @@ class ZooKeeperServer:
         self._server: asyncio.Server | None = None
         self._look: asyncio.TimerHandle | None = None
         self._started_ms = 0.0
-        self.host, self.port = "", 0
+        self.port = 0
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listens; `port` says where. JesenskaError with one sentence where that is not possible."""
+    async def start(self, listening: socket.socket) -> None:
+        """Serves who connects to a socket that listens, which is closed with the server; `port` is its port."""
         self._started_ms = now_ms = self.now_ms()
         for session_id, timeout_ms in self.tree.tree.sessions.items():
             if session_id >= CLIENT_SESSION_ID_BASE:
                 self.sessions.begin(session_id, timeout_ms, None, now_ms)
         self.tree.on_commit(self._committed, self._send_unsent)
-        try:
-            self._server = await asyncio.get_running_loop().create_server(lambda: cast(Any, Connection(self)), host or None, port)
-        except OSError as error:
-            # asyncio's own text has the address and the reason once more.
-            reason = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
-            raise JesenskaError(f"Cannot listen on {host or '*'}:{port} ({reason}): choose another address or stop who has it.") from error
-        self.host, self.port = host, self._server.sockets[0].getsockname()[1]
+        self.port = listening.getsockname()[1]
+        self._server = await asyncio.get_running_loop().create_server(lambda: cast(Any, Connection(self)), sock=listening)
         self.look_for_expired()
 
     async def stop(self) -> None:
