@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError
@@ -173,6 +173,7 @@ IN_TRANSACTIONS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 0x10
 
 
 @given(IN_TRANSACTIONS, st.lists(st.tuples(st.integers(0, 700), st.booleans()), max_size=10))
+@example([(0, 0x10, 0), (0, 0x30, 0), *[(0, 0x10, 0)] * 8], [])
 def test_what_is_kept_tells_a_producers_state_all_that_the_whole_file_would(batches: list[tuple[int, int, int]], windows: list[tuple[int, bool]]) -> None:
     data = file_of([Made(0, 1, 5, 0, producer, 0) for producer, _, _ in batches], 0)
     for (position, _), (producer, attributes, epoch) in zip(list(iter_headers(data)), batches, strict=True):
