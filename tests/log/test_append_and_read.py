@@ -84,12 +84,26 @@ def test_first_batch_is_whole_even_if_larger_than_asked_for(tmp_path: Path) -> N
         for _ in range(3):
             harness.append(bytearray(batch))
         assert len(harness.read(1, max_bytes=10)) == len(batch)
-        assert len(harness.read(1, max_bytes=10, minimum_one_batch=False)) == 10
         assert len(harness.read(1, max_bytes=len(batch) + 5)) == len(batch) + 5
         # The same far from the remembered end of the log.
         harness.reopen()
         assert len(harness.read(1, max_bytes=10)) == len(batch)
-        assert len(harness.read(1, max_bytes=10, minimum_one_batch=False)) == 10
+
+
+def test_first_batch_that_is_larger_than_asked_for_is_not_cut_where_none_has_to_come(tmp_path: Path) -> None:
+    """Clients take records without a whole batch for a mistake of the broker's."""
+    with LogHarness(tmp_path / "t-0") as harness:
+        batch = make_batch(1, value_bytes=1000)
+        for _ in range(3):
+            harness.append(bytearray(batch))
+        for reopened in (False, True):
+            if reopened:
+                harness.reopen()
+            for max_bytes in (0, 10, len(batch) - 1):
+                result = harness.log.read(1, max_bytes, minimum_one_batch=False)
+                assert (result.region, result.has_more) == (None, True)
+            assert len(harness.read(1, max_bytes=len(batch), minimum_one_batch=False)) == len(batch)
+            assert len(harness.read(1, max_bytes=len(batch) + 5, minimum_one_batch=False)) == len(batch) + 5
 
 
 def test_read_stops_before_the_bound(tmp_path: Path) -> None:

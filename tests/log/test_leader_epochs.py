@@ -61,6 +61,15 @@ def test_an_epoch_begins_with_its_first_batch(tmp_path: Path) -> None:
         assert harness.log.leader_epochs.entries() == [(4, 7)]
 
 
+def test_an_epoch_without_records_has_an_end_after_an_orderly_stop(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.append(make_batch(3), leader_epoch=2)
+        harness.log.assign_leader_epoch(4, 3)
+        harness.reopen()
+        assert harness.log.end_offset_for_epoch(4) == (4, 3)
+        assert harness.log.end_offset_for_epoch(2) == (2, 3)
+
+
 def _on_disk(harness: LogHarness) -> bytes | None:
     path = harness.directory / "leader-epoch-checkpoint"
     return path.read_bytes() if path.exists() else None

@@ -116,6 +116,19 @@ def test_recovery_point_moves_only_when_the_flush_has_ended(tmp_path: Path) -> N
         queued.writer.run_all()
 
 
+def test_an_epoch_that_begins_at_the_end_stays_when_a_queued_append_fails(tmp_path: Path) -> None:
+    queued = Queued(tmp_path / "t-0")
+    with queued.harness as harness:
+        queued.append(make_batch(2))
+        harness.log.assign_leader_epoch(3, 2)
+        harness.log.flush()
+        assert queued.append(make_batch(2)) is None
+        queued.files.room_bytes = 0
+        queued.writer.run_all()
+        assert isinstance(queued.answers[-1], KafkaStorageError)
+        assert harness.log.end_offset_for_epoch(3) == (3, 2)
+
+
 def test_roll_while_writes_are_queued_keeps_each_batch_in_its_segment(tmp_path: Path) -> None:
     size = len(make_batch())
     queued = Queued(tmp_path / "t-0", LogConfig(segment_bytes=2 * size, index_interval_bytes=0))

@@ -143,6 +143,85 @@ def test_damage_that_an_orderly_stop_cannot_leave_is_recovered_all_the_same(tmp_
         assert "marked as closed in order" in harness.notes[0]
 
 
+def test_damage_after_an_orderly_stop_costs_what_is_behind_it_and_no_older_segment_is_judged_again(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0", SMALL) as harness:
+        filled(harness)
+        first, *_, last = harness.log.segments
+        place = last.last_place()
+        assert place is not None
+        harness.log.close()
+        flip(first.file.path, -5)
+        with last.file.path.open("r+b") as file:
+            file.truncate(place.position + 20)
+        harness.open(clean=True)
+        assert [record.offset for record in harness.records(harness.log.segments[1].base_offset)][-1] == place.base_offset - 1
+        assert harness.log.log_end_offset == place.base_offset
+        assert harness.log.segments[0].size_bytes == first.size_bytes
+        assert (harness.directory / f"{last.file.path.name}.{place.position}.cut").stat().st_size == 20
+
+
+def test_what_an_orderly_stop_left_behind_damage_is_kept_under_another_name(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0", SMALL) as harness:
+        filled(harness)
+        _, second, third, *_ = harness.log.segments
+        harness.log.close()
+        content = bytearray(second.file.path.read_bytes())
+        third_content = third.file.path.read_bytes()
+        second.file.path.write_bytes(content[:8] + b"\xff" * 4 + content[12:])
+        (harness.directory / f"{second.base_offset:020}.index").unlink()
+        for path in harness.directory.glob("*.snapshot"):
+            path.unlink()
+        harness.open(clean=True)
+        assert harness.log.log_end_offset >= second.base_offset
+        kept = {path.name: path.read_bytes() for path in harness.directory.glob("*.cut")}
+        assert kept[f"{second.file.path.name}.0.cut"][12:] == content[12:]
+        if third.file.path.name not in harness.names():
+            assert kept[f"{third.file.path.name}.cut"] == third_content
+
+
+def test_two_damaged_segments_are_met_one_after_the_other(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0", SMALL) as harness:
+        filled(harness)
+        _, second, *_, last = harness.log.segments
+        harness.log.close()
+        for path in harness.directory.glob("*.snapshot"):
+            path.unlink()
+        for segment in (second, last):
+            content = segment.file.path.read_bytes()
+            segment.file.path.write_bytes(b"\x00" * 40 + content[40:])
+        harness.open(clean=True)
+        assert harness.offsets() == list(range(second.base_offset))
+        assert harness.append(make_batch()).base_offset == second.base_offset
+
+
+def test_names_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0", SMALL) as harness:
+        filled(harness, 3)
+        harness.log.close()
+        strangers = ("1.log", "foo.log.swap", "foo.log", "00000000000000000000.log.7.cut", "1.log.deleted_by_hand")
+        for name in strangers:
+            (harness.directory / name).write_bytes(b"somebody's")
+        harness.open(clean=True)
+        assert harness.offsets() == [0, 1, 2]
+        assert set(strangers) <= set(harness.names())
+
+
+def test_damaged_result_of_a_compaction_is_not_used(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0", SMALL) as harness:
+        filled(harness)
+        harness.log.close()
+        (harness.directory / "00000000000000000000.log.swap").write_bytes(bytes(300))
+        harness.open(clean=True)
+        assert harness.offsets() == list(range(20))
+        assert (harness.directory / "00000000000000000000.log.swap.cut").read_bytes() == bytes(300)
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
 def test_segments_below_the_recovery_point_are_not_read(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)

@@ -419,7 +419,9 @@ class PartitionLog:
         self.next_offset = self.log_end_offset
         self._write_position = self._active.size_bytes
         self._cut_torn_tail()
+        latest_epoch = self.leader_epochs.latest_epoch
         if self.leader_epochs.truncate_from_end(self.log_end_offset):
+            self.assign_leader_epoch(latest_epoch, self.log_end_offset)
             self._epochs_file.changed()
 
     def _cut_torn_tail(self) -> None:
@@ -454,7 +456,8 @@ class PartitionLog:
 
     def read(self, offset: int, max_bytes: int, max_offset: int | None = None, minimum_one_batch: bool = True, wait: bool = True) -> ReadResult:
         """The region of the file from the batch that holds `offset` on: at most `max_bytes`, nothing of `max_offset` (default: the log end
-        offset) or later. With `minimum_one_batch` a first batch that is larger than `max_bytes` is given whole, without it cut.
+        offset) or later. A first batch that is larger than `max_bytes` is given whole with `minimum_one_batch`, and not at all without it: clients take a
+        partition whose records hold no whole batch for a mistake. A batch after the first may be cut.
 
         OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset. Without `wait`, ColdError where finding the region could wait for
         the disk: then `warm_up` gets what it takes (the region's own pages are the receiver's to look after)."""
@@ -483,7 +486,10 @@ class PartitionLog:
             limit = self._bound_position(segment, bound, position, wait)
         size_bytes = limit - position
         if size_bytes > max_bytes:
-            size_bytes = max(max_bytes, first_end - position) if minimum_one_batch else max_bytes
+            first_bytes = first_end - position
+            if max_bytes < first_bytes and not minimum_one_batch:
+                return ReadResult(None, base_offset, segment.base_offset, position, self.log_start_offset, end, True)
+            size_bytes = max(max_bytes, first_bytes)
         if size_bytes <= 0:
             return ReadResult(None, base_offset, segment.base_offset, position, self.log_start_offset, end)
         try:
@@ -533,7 +539,8 @@ class PartitionLog:
     # -- leader epochs ----------------------------------------------------------------------------------------------------------------------
 
     def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch writes from `start_offset` on."""
+        """A leader of this epoch writes from `start_offset` on. It is called when a broker becomes leader, before the first append: clients are told the epoch
+        from then on, and ask where it ends."""
         if self.leader_epochs.assign(epoch, start_offset):
             self._epochs_file.changed()
 

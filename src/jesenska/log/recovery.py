@@ -16,6 +16,9 @@ known, segments behind such a hole go, too: nobody was told that they are synced
 before them. Where the hole may be meant (compaction, retention, records that were synced) they stay; but not an empty one at the end, behind
 which readers would wait for records that never come.
 
+An orderly stop that is followed by damage (a batch that is not whole where the start looks) means that the disk has lost something: everything from the
+damaged segment on is read in full, as after a crash, and what is cut off is kept under another name (damage). Segments before it are left alone.
+
 A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of interrupted work are
 settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction) takes its place.
 
@@ -32,6 +35,7 @@ from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError, KafkaError, KafkaStorageError, UnsupportedForMessageFormatError
 from jesenska.log import leader_epochs as epochs_file
+from jesenska.log.damage import DamagedSegmentError, keep_end, keep_whole
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_epochs import LeaderEpochs
 from jesenska.log.log_config import LogConfig
@@ -54,6 +58,7 @@ from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, LENGTH_OVERH
 _SCAN_BUFFER_BYTES = 4 * 1024 * 1024
 _LEGACY_CHECK_BYTES = 64 * 1024
 _INT32_MAX = 2**31 - 1
+_NAME_DIGITS = 20
 #: Read at once when only headers are wanted.
 _HEADERS_BUFFER_BYTES = 1024 * 1024
 CLEANED_SUFFIX = ".cleaned"
@@ -172,8 +177,11 @@ def _is_legacy_message(view: memoryview) -> bool:
     return zlib.crc32(view[MAGIC_OFFSET:end]) == int.from_bytes(view[LENGTH_OVERHEAD:MAGIC_OFFSET], "big")
 
 
-def rebuild_segment(segment: LogSegment, files: FileLayer, epochs: LeaderEpochs | None, progress: Progress | None = None) -> ScanResult:
-    """Checks a segment in full, builds its indexes anew and cuts its file after the last good batch."""
+def rebuild_segment(
+    segment: LogSegment, files: FileLayer, epochs: LeaderEpochs | None, progress: Progress | None = None, *, keeps_end: bool = False
+) -> ScanResult:
+    """Checks a segment in full, builds its indexes anew and cuts its file after the last good batch; with `keeps_end` what is cut off stays in a file
+    of its own."""
     descriptor = segment.file.handle().fileno()
     file_bytes = files.size(descriptor)
     segment.offset_index.reset()
@@ -189,12 +197,20 @@ def rebuild_segment(segment: LogSegment, files: FileLayer, epochs: LeaderEpochs 
     result = scan_batches(files, descriptor, file_bytes, scan, take, progress)
     segment.note_scanned(scan.first_timestamp, scan.max_timestamp, scan.max_timestamp_offset, scan.bytes_since_entry)
     if result.valid_bytes < file_bytes:
+        if keeps_end and result.fault is not None:
+            keep_end(files, segment.file.path, descriptor, result.valid_bytes, file_bytes)
         files.truncate(descriptor, result.valid_bytes)
     segment.size_bytes = result.valid_bytes
     if segment.max_timestamp >= 0:
         segment.time_index.append(segment.max_timestamp, segment.max_timestamp_offset, sealing=True)
     segment.trim()
     return result
+
+
+def _is_named_by_offset(name: str, suffix: str) -> bool:
+    """True for a name of a segment's file: 20 digits and the suffix. Others are not the log's."""
+    stem = name.removesuffix(suffix)
+    return len(stem) == _NAME_DIGITS and stem + suffix == name and stem.isascii() and stem.isdigit()
 
 
 class LogLoader:
@@ -226,17 +242,22 @@ class LogLoader:
         self._notes: list[str] = []
         #: Base offsets of segments that were deleted when the broker stopped.
         self._deleted: set[int] = set()
+        #: The broker stopped in order: what is missing now was acknowledged, and a hole between segments is meant.
+        self._stopped_in_order = clean
 
     def load(self) -> LoadedLog:
         """The log as it is on disk, mended; KafkaStorageError if it cannot be opened."""
         try:
-            try:
-                return self._load()
-            except CorruptMessageError as error:
-                # An orderly stop does not leave this behind: check everything after all.
-                self._notes = [f"it was marked as closed in order, but {error.message}"]
-                self._clean, self._recovery_point = False, 0
-                return self._load()
+            while True:
+                try:
+                    return self._load()
+                except DamagedSegmentError as error:
+                    # What is checked already cannot be damaged again, so this ends.
+                    if not self._clean and error.base_offset >= self._recovery_point:
+                        raise KafkaStorageError(f"The log in {self._directory} cannot be opened: {error.message} Check the disk.") from error
+                    how = "closed in order" if self._clean else f"synced up to offset {self._recovery_point}"
+                    self._notes.append(f"it was marked as {how}, but {error.message}")
+                    self._clean, self._recovery_point = False, error.base_offset
         except OSError as error:
             raise KafkaStorageError(f"The log in {self._directory} cannot be opened: {error}.") from error
         except UnsupportedForMessageFormatError as error:
@@ -271,7 +292,8 @@ class LogLoader:
             segments, next_offset = [first], log_start_offset
         if rebuild_epochs:
             self._rebuild_epochs(segments, epochs)
-        epochs.truncate_from_end(next_offset)
+        # An epoch may begin at the end: its leader has not written yet. After a crash it may also be what is left of lost records.
+        epochs.truncate_from_end(next_offset + 1 if self._clean else next_offset)
         epochs.truncate_from_start(log_start_offset)
         if epochs.entries() != (stored_epochs or []):
             # After a crash the log's next flush syncs it.
@@ -294,14 +316,14 @@ class LogLoader:
 
     def _settle_leftovers(self) -> list[str]:
         names = self._files.names(self._directory)
-        deleted = (name.removesuffix(LOG_SUFFIX + DELETED_SUFFIX) for name in names if name.endswith(LOG_SUFFIX + DELETED_SUFFIX))
-        self._deleted.update(int(stem) for stem in deleted if stem.isdigit())
+        suffix = LOG_SUFFIX + DELETED_SUFFIX
+        self._deleted.update(int(name.removesuffix(suffix)) for name in names if _is_named_by_offset(name, suffix))
         settled = False
         for name in names:
             if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
                 self._files.unlink(self._directory / name)
                 settled = True
-        swaps = sorted(name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
+        swaps = sorted(name for name in names if _is_named_by_offset(name, LOG_SUFFIX + SWAP_SUFFIX))
         for name in swaps:
             self._finish_swap(name)
         return self._files.names(self._directory) if settled or swaps else names
@@ -314,11 +336,17 @@ class LogLoader:
         swapped_in = LogSegment(self._directory, base_offset, self._config, self._files, self._open_files, created_ms=0, size_bytes=path.stat().st_size)
         swapped_in.file.path = path
         last = base_offset
-        for _, header in swapped_in.headers():
-            last = header.last_offset
-        swapped_in.close()
+        try:
+            for _, header in swapped_in.headers():
+                last = header.last_offset
+        except DamagedSegmentError as error:
+            kept = keep_whole(self._files, path)
+            self._notes.append(f"{name}: the result of a compaction is damaged and not used, it is kept in {kept.name}: {error.message}")
+            return
+        finally:
+            swapped_in.close()
         for other in self._files.names(self._directory):
-            if other.endswith(LOG_SUFFIX) and base_offset <= int(other.split(".", 1)[0]) <= last:
+            if _is_named_by_offset(other, LOG_SUFFIX) and base_offset <= int(other.split(".", 1)[0]) <= last:
                 for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
                     self._files.unlink(self._directory / (other.removesuffix(LOG_SUFFIX) + suffix))
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LOG_SUFFIX):
@@ -328,7 +356,7 @@ class LogLoader:
         self._notes.append(f"{name}: an interrupted compaction was completed")
 
     def _find_segments(self, names: list[str]) -> list[LogSegment]:
-        offsets = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
+        offsets = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if _is_named_by_offset(name, LOG_SUFFIX))
         known = {file_name(offset, "") for offset in offsets}
         for name in names:
             stem, _, suffix = name.partition(".")
@@ -340,6 +368,14 @@ class LogLoader:
         return LogSegment(self._directory, base_offset, self._config, self._files, self._open_files, created_ms=self._now_ms, size_bytes=size_bytes)
 
     def _drop(self, segment: LogSegment, why: str) -> None:
+        if self._stopped_in_order and segment.size_bytes:
+            segment.file.close()
+            kept = keep_whole(self._files, segment.file.path)
+            self._notes.append(f"{segment.file.path.name}: {segment.size_bytes} bytes are no part of the log any more, {why}; they are kept in {kept.name}")
+            for path in segment.paths()[1:]:
+                self._files.unlink(path)
+            self._files.unlink(self._directory / file_name(segment.base_offset, SNAPSHOT_SUFFIX))
+            return
         self._notes.append(f"{segment.file.path.name}: {segment.size_bytes} bytes were dropped, {why}")
         for path in segment.mark_deleted():
             self._files.unlink(path)
@@ -356,7 +392,7 @@ class LogLoader:
         ends: list[int] = []
         for index in range(first, len(segments)):
             segment = segments[index]
-            result = rebuild_segment(segment, self._files, epochs, self._progress)
+            result = rebuild_segment(segment, self._files, epochs, self._progress, keeps_end=self._stopped_in_order)
             segment.file.close()
             ends.append(result.next_offset)
             following = segments[index + 1].base_offset if index + 1 < len(segments) else result.next_offset
@@ -375,7 +411,7 @@ class LogLoader:
 
     def _is_loss(self, end: int) -> bool:
         """False where retention or compaction may have made the hole that begins at an offset."""
-        return end not in self._deleted and not self._config.compact
+        return not self._stopped_in_order and end not in self._deleted and not self._config.compact
 
     def _check_indexes(self, segments: list[LogSegment]) -> None:
         """Builds anew what is missing or makes no sense on sight; the content of an index is looked at when it is first needed."""
@@ -385,8 +421,10 @@ class LogLoader:
                 segment.check_indexes()
             if broken and segment.size_bytes:
                 self._notes.append(f"{segment.file.path.name}: its indexes were built anew")
-                rebuild_segment(segment, self._files, None, self._progress)
+                result = rebuild_segment(segment, self._files, None, self._progress, keeps_end=True)
                 segment.file.close()
+                if result.fault is not None:
+                    self._notes.append(f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}; the rest is kept beside it")
 
     def _end_of(self, segments: list[LogSegment]) -> int:
         if not segments:
@@ -468,7 +506,7 @@ def _producers_headers(segment: LogSegment, files: FileLayer, position: int, end
         if scan.ended or position >= segment.size_bytes:
             return
         if not found:
-            raise CorruptMessageError(f"{segment.file.path} has no whole batch at position {position}.")
+            raise DamagedSegmentError(segment.base_offset, f"{segment.file.path} has no whole batch at position {position}.")
 
 
 def replay_header(producers: ProducerState, segment: LogSegment, position: int, header: BatchHeader, now_ms: int) -> None:

@@ -26,6 +26,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError
+from jesenska.log.damage import DamagedSegmentError
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import CorruptIndexError, IndexWrite
 from jesenska.log.log_config import LogConfig
@@ -304,11 +305,11 @@ class LogSegment:
                 header = BatchHeader._make(unpack(chunk, at))
                 size_bytes = header.batch_length + LENGTH_OVERHEAD
                 if size_bytes < HEADER_SIZE or position + at + size_bytes > end:
-                    raise CorruptMessageError(f"{self.file.path} has no whole batch at position {position + at}.")
+                    raise DamagedSegmentError(self.base_offset, f"{self.file.path} has no whole batch at position {position + at}.")
                 yield position + at, header
                 at += size_bytes
             if at == 0:
-                raise CorruptMessageError(f"{self.file.path} ends in a part of a batch at position {position}.")
+                raise DamagedSegmentError(self.base_offset, f"{self.file.path} ends in a part of a batch at position {position}.")
             position += at
 
     def _indexed_position(self, offset: int) -> int:
@@ -360,23 +361,26 @@ class LogSegment:
                 raise ColdError
             limit = len(chunk) - _PLACE.size
             if limit < 0:
-                raise CorruptMessageError(f"{self.file.path} ends in a part of a batch at position {position}.")
+                raise DamagedSegmentError(self.base_offset, f"{self.file.path} ends in a part of a batch at position {position}.")
             at = 0
             while at <= limit:
                 base_offset, length, delta = unpack(chunk, at)
                 if length < HEADER_SIZE - LENGTH_OVERHEAD:
-                    raise CorruptMessageError(f"{self.file.path} has no batch at position {position + at}.")
+                    raise DamagedSegmentError(self.base_offset, f"{self.file.path} has no batch at position {position + at}.")
                 last_offset = base_offset + delta
                 if last_offset >= offset:
                     if position + at + length + LENGTH_OVERHEAD > end:
-                        raise CorruptMessageError(f"{self.file.path} ends in a part of a batch at position {position + at}.")
+                        raise DamagedSegmentError(self.base_offset, f"{self.file.path} ends in a part of a batch at position {position + at}.")
                     return BatchPlace(position + at, length + LENGTH_OVERHEAD, base_offset, last_offset)
                 at += length + LENGTH_OVERHEAD
             position += at
         return None
 
     def header_at(self, position: int) -> BatchHeader:
-        return read_header(self.read_bytes(position, HEADER_SIZE))
+        try:
+            return read_header(self.read_bytes(position, HEADER_SIZE))
+        except CorruptMessageError as error:
+            raise DamagedSegmentError(self.base_offset, f"{self.file.path} has no batch at position {position}: {error.message}") from error
 
     def last_place(self) -> BatchPlace | None:
         """The last batch of the segment; None if it is empty."""

@@ -73,6 +73,7 @@ class Partition:
         self._watchers: dict[Watcher, None] = {}
         if log is not None:
             log.on_log_start_moved = self.changed
+            log.assign_leader_epoch(leader_epoch, log.log_end_offset)
             self._advance(log)
 
     @property
