@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -76,3 +77,40 @@ def test_requests_of_one_connection_stay_in_order_wherever_their_batches_are_che
             part = connection.receive(9, ProduceResponse).responses[0].partition_responses[0]
             assert (part.error_code, part.base_offset) == (ErrorCode.NONE, number * 4)
         assert _values(connection, "ordered", 0) == [value for value in values for _ in range(4)]
+
+
+def _record(**settings: Any) -> bytes:
+    return bytes(encode_batch([(_NOW_MS, None, b"in a transaction", ())], **settings))
+
+
+_IN_TRANSACTION: dict[str, Any] = {"producer_id": 4711, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_transactional_batches_are_refused_and_hold_nobody_back(broker: BrokerProcess, version: int) -> None:
+    """What they are refused with is what Apache Kafka 3.9.1 and 4.3.1 answer; a batch without a producer id is no part of any transaction."""
+    plain = _record()
+    with RawConnection(broker.bootstrap) as connection:
+        before = len(_values(connection, "mixed", 3))
+
+        def codes(transactional_id: str | None, batches: dict[int, bytes]) -> list[int]:
+            request = _request("mixed", batches)
+            request.transactional_id = transactional_id
+            return [part.error_code for part in connection.ask(request, version, ProduceResponse).responses[0].partition_responses]
+
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert codes(None, {2: plain, 3: _record(**_IN_TRANSACTION)}) == [refused, refused]
+        assert codes(None, {2: plain, 3: _record(is_transactional=True)}) == [refused, refused]
+        assert codes("t", {2: plain, 3: _record(**_IN_TRANSACTION)}) == [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
+        large = bytes(encode_batch([(_NOW_MS, None, bytes(100_000), ())], **_IN_TRANSACTION))
+        assert codes("t", {2: plain, 3: large}) == [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
+        assert codes(None, {3: large}) == [refused]
+        assert len(_values(connection, "mixed", 3)) == before
+        assert codes("t", {3: plain}) == codes("t", {3: _record(is_transactional=True)}) == [ErrorCode.NONE]
+        request = FetchRequest(
+            isolation_level=1,
+            max_wait_ms=0,
+            topics=[FetchRequestTopic(topic="mixed", partitions=[FetchRequestPartition(partition=3, fetch_offset=0, partition_max_bytes=1000)])],
+        )
+        part = connection.ask(request, 11, FetchResponse).responses[0].partitions[0]
+        assert part.last_stable_offset == part.high_watermark

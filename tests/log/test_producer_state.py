@@ -288,3 +288,15 @@ def test_sequence_check_agrees_with_a_model_and_an_undo_leaves_no_trace(steps: l
         copy = restored.get(entry.producer_id)
         assert copy is not None
         assert (copy.producer_epoch, copy.batches[-1]) == (entry.producer_epoch, entry.batches[-1])
+
+
+def test_room_for_new_producers_is_made_for_many_at_once() -> None:
+    """To look for the one that is oldest takes a walk over the places of all that were forgotten."""
+    state = ProducerState(max_producers=1000)
+    for number in range(1000):
+        state.apply(header(0, producer=number), number, NOW_MS, NOW_MS)
+    state.apply(header(0, producer=1000), 1000, NOW_MS, NOW_MS)
+    assert len(state) == 991
+    assert state.get(9) is None
+    assert state.get(10) is not None
+    assert state.get(1000) is not None

@@ -136,5 +136,5 @@ def test_the_generated_source_is_there_to_read() -> None:
         data: memoryview = field(RECORDS, nullable=0)
 
     text = source_of(Points, 0)
-    assert "def decode(view, position, limit):" in text
+    assert "def decode(view, position, limit, room=" in text
     assert "def encode(message, out, parts):" in text

@@ -17,6 +17,13 @@ COST_OF_RECOMPRESSING, COST_OF_CONVERTING = 4, 1
 CONVERSION_BUFFER_MAX_BYTES = 2 * 1024 * 1024
 #: How many converted answers' memory is kept for the next ones, and from which size on that is worth it.
 CONVERTED_KEPT_MAX, CONVERTED_KEPT_MIN_BYTES = 8, 256 * 1024
+#: Bytes of converted answers on their way to old consumers, over all connections. Each new answer gets half of what is left of it, and at least the second
+#: figure: consumers that do not read take no more than that each once the first is used up.
+CONVERTED_ANSWERS_BYTES, CONVERTED_ANSWER_MIN_BYTES = 32 * 1024 * 1024, 512 * 1024
+#: Bytes of small pieces of files that are read to leave in one write: what a peer that does not read keeps in memory.
+GATHERED_WRITE_BYTES = 256 * 1024
+#: How long a fetch may wait for records, whatever it asks for.
+FETCH_WAIT_MAX_MS = 300_000
 #: Bytes that one read from a socket may bring; one buffer of this size serves all connections of a loop.
 READ_BUFFER_BYTES = 256 * 1024
 #: A request that does not fit the read buffer gets a buffer of its own, which grows by doubling from this size as its bytes arrive.
@@ -31,6 +38,11 @@ HELD_ANSWER_BYTES = 64 * 1024
 UNSENT_ANSWER_BYTES = 1024 * 1024
 #: Elements of one array in a request; a count is also refused when the bytes that are left cannot hold that many.
 ARRAY_MAX_ELEMENTS = 1_000_000
+#: Elements of all arrays of one request together, beside one for each partition that there is: what a request may name is bounded by what can exist. It is
+#: worked through in one turn of the loop.
+REQUEST_ELEMENTS_MAX = 10_000
+#: The same for requests that describe what is to be made: each partition of PARTITIONS_PER_REQUEST_MAX with its replicas.
+CREATION_ELEMENTS_MAX = 60_000
 #: Tagged fields in one struct of a request.
 TAGGED_FIELDS_MAX = 1024
 #: Characters of an error's message: names that a client sends may have 32,767 bytes, and an answer's string no more than that.

@@ -50,13 +50,22 @@ class ClusterView:
     topics: dict[str, Topic] = field(default_factory=dict)
     by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
+    #: Partitions of all topics.
+    partition_count: int = 0
 
     def add(self, topic: Topic) -> None:
+        before = self.topics.get(topic.name)
+        if before is not None:
+            self.partition_count -= len(before.partitions)
+            if before.topic_id != topic.topic_id:
+                self.by_id.pop(before.topic_id, None)
         self.topics[topic.name] = topic
         self.by_id[topic.topic_id] = topic
+        self.partition_count += len(topic.partitions)
 
     def remove(self, name: str) -> Topic | None:
         topic = self.topics.pop(name, None)
         if topic is not None:
             self.by_id.pop(topic.topic_id, None)
+            self.partition_count -= len(topic.partitions)
         return topic

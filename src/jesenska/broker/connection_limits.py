@@ -38,6 +38,11 @@ class ConnectionLimits:
         limit = self._overrides.get(host, self._per_host)
         return f"{limit} connections from one address are allowed (max.connections.per.ip)" if from_host >= limit else None
 
+    def watch_peer(self, sock: socket.socket) -> None:
+        """Has the system ask a peer that says nothing whether it is still there, as Kafka does: one that lost its network never says that it has gone."""
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
     def size_buffers(self, sock: socket.socket, host: str) -> None:
         send_bytes = self._send_bytes
         if send_bytes is None and _is_local(host):

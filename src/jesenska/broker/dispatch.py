@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.limits import CONVERTED_ANSWER_MIN_BYTES, CONVERTED_ANSWERS_BYTES, CREATION_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX
 from jesenska.base.regions import FileRegion
 from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.net.connection import FramedConnection, ReadBuffer
@@ -140,6 +141,9 @@ class Context:
         return self.connection.framed.closed
 
 
+#: CreateTopics and CreatePartitions.
+_CREATION: Final = frozenset({19, 37})
+
 _HEAD_V0 = struct.Struct(">ii")
 _HEAD_V1 = struct.Struct(">iib")
 
@@ -147,7 +151,19 @@ _HEAD_V1 = struct.Struct(">iib")
 class Connection:
     """A client's connection: frames in, answers out, one request in work at a time."""
 
-    __slots__ = ("_dispatcher", "_in_work", "_returning", "_sending_since", "active_at", "client_host", "framed", "listener_name", "on_abandoned")
+    __slots__ = (
+        "_dispatcher",
+        "_in_work",
+        "_lent_bytes",
+        "_progress",
+        "_returning",
+        "_sending_since",
+        "active_at",
+        "client_host",
+        "framed",
+        "listener_name",
+        "on_abandoned",
+    )
 
     def __init__(self, dispatcher: Dispatcher, sock: socket.socket, client_host: str, listener_name: str) -> None:
         self._dispatcher = dispatcher
@@ -156,7 +172,10 @@ class Connection:
         self._in_work: Context | None = None
         self._returning = False
         self._sending_since: tuple[float, Stages] | None = None
-        #: When its last request came or its last answer left.
+        #: Memory of the answer that was converted for it.
+        self._lent_bytes = 0
+        self._progress = (0, 0)
+        #: When its last request came or its last answer left, or when bytes of one were last seen to move.
         self.active_at = dispatcher.monotonic()
         #: Called when the connection closes while a request waits, so that whoever holds it lets go.
         self.on_abandoned: Callable[[], None] | None = None
@@ -183,7 +202,8 @@ class Connection:
             api = served.api
             if api.flexible is not None and version >= api.flexible:
                 position = skip_header_tags(view, position, limit)
-            request, position = decoder(api.request, version)(view, position, limit)
+            room = CREATION_ELEMENTS_MAX if key in _CREATION else REQUEST_ELEMENTS_MAX
+            request, position = decoder(api.request, version)(view, position, limit, room + dispatcher.broker.view.partition_count)
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
             self.framed.close(f"a request that cannot be read: {error}")
             return True
@@ -278,9 +298,30 @@ class Connection:
         stages.response_bytes += total
         self.active_at = ready_at
         if self.framed.send(parts, total):
+            if self._lent_bytes:
+                self._give_back()
             return True
         self._sending_since = (ready_at, stages)
         return False
+
+    def lend(self, size_bytes: int) -> None:
+        """The answer that is being made takes so much memory until it has left or the connection is closed; counted in `Dispatcher.lent_bytes`."""
+        if not self.framed.closed:
+            self._dispatcher.lent_bytes += size_bytes - self._lent_bytes
+            self._lent_bytes = size_bytes
+
+    def _give_back(self) -> None:
+        self._dispatcher.lent_bytes -= self._lent_bytes
+        self._lent_bytes = 0
+
+    def look(self, now: float) -> None:
+        """Notes whether bytes have moved, and closes the connection of a client that has gone while a request of its waits."""
+        progress = self.framed.progress
+        if progress != self._progress:
+            self._progress = progress
+            self.active_at = now
+        elif self._in_work is not None and self.active_at < now - _GONE_AFTER_SECONDS and self.framed.peer_has_closed():
+            self.framed.close("the client has gone")
 
     @property
     def waits_for_us(self) -> bool:
@@ -302,12 +343,16 @@ class Connection:
             since, stages = self._sending_since
             stages.send += self._dispatcher.monotonic() - since
             self._sending_since = None
+            if self._lent_bytes:
+                self._give_back()
         if self._in_work is None:
             self.framed.resume()
 
     def _on_closed(self, reason: str) -> None:
         self._dispatcher.forget(self, reason)
         self._in_work = None
+        if self._lent_bytes:
+            self._give_back()
         abandoned, self.on_abandoned = self.on_abandoned, None
         if abandoned is not None:
             abandoned()
@@ -317,6 +362,8 @@ _LENGTH = struct.Struct(">i")
 
 
 _SECONDS_BETWEEN_WARNINGS = 10.0
+#: A client that has closed its half of the connection is answered if that takes no longer; then it has gone.
+_GONE_AFTER_SECONDS = 5.0
 
 
 class Dispatcher:
@@ -331,6 +378,8 @@ class Dispatcher:
         self.read_buffer = ReadBuffer()
         self.stages: dict[int, Stages] = {key: Stages() for key in SERVED}
         self.connections: set[Connection] = set()
+        #: Memory of converted answers that have not left.
+        self.lent_bytes = 0
         own = SERVED[API_VERSIONS]
         own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=own.min_version, max_version=own.max_version)
         #: What a client is told that asks for versions in one that is not served: with this key's range it comes back in one that is.
@@ -349,6 +398,7 @@ class Dispatcher:
                 logger.warning("a connection from %s was refused: %s", client_host, refused)
             return
         self.limits.size_buffers(sock, client_host)
+        self.limits.watch_peer(sock)
         self._by_host[client_host] += 1
         self.connections.add(Connection(self, sock, client_host, listener_name))
 
@@ -361,9 +411,16 @@ class Dispatcher:
         if reason:
             logger.debug("connection from %s closed: %s", connection.client_host, reason)
 
+    def answer_room_bytes(self) -> int:
+        """How large a converted answer may be: half of what is left of their memory."""
+        return max(CONVERTED_ANSWER_MIN_BYTES, (CONVERTED_ANSWERS_BYTES - self.lent_bytes) // 2)
+
     def close_idle(self) -> None:
-        """Closes connections that have neither sent nor been sent anything for connections.max.idle.ms."""
-        since = self.monotonic() - self.limits.idle_seconds
+        """Closes connections that have neither sent nor taken anything for connections.max.idle.ms, and those of clients that have gone."""
+        now = self.monotonic()
+        for connection in list(self.connections):
+            connection.look(now)
+        since = now - self.limits.idle_seconds
         for connection in [item for item in self.connections if item.active_at < since and not item.waits_for_us]:
             connection.framed.close("idle for too long")
 

@@ -51,6 +51,12 @@ class DownConversion:
         self._first_offset = first_offset
         self._magic = magic
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the records take once they are converted."""
+        records = self._answer.records
+        return 0 if records is None else len(records)
+
     def run(self) -> None:
         """Puts the records into the answer, or an error in their place. The region stays its owner's to release."""
         answer = self._answer

@@ -30,6 +30,7 @@ class WarmUp:
         """Reads; what cannot be read is left to the next read to complain of."""
         try:
             for copy in self._copies:
+                copy.keep_entries()
                 if copy.find(self._offset) is not None:
                     break
         except (OSError, CorruptMessageError):

@@ -228,8 +228,8 @@ class IndexFile:
     def _share(self, other: Any) -> None:
         raise NotImplementedError
 
-    def keep(self) -> None:
-        """Its own entries, as they are now: for a copy of an active segment's index."""
+    def keep(self, count: int) -> None:
+        """Its own entries, the first `count`: for a copy of an active segment's index, which only adds to them."""
         raise NotImplementedError
 
     def _count(self) -> int:

@@ -86,8 +86,8 @@ class OffsetIndex(IndexFile):
     def _share(self, other: OffsetIndex) -> None:
         self._offsets, self._positions = other._offsets, other._positions
 
-    def keep(self) -> None:
-        self._offsets, self._positions = self._offsets[:], self._positions[:]
+    def keep(self, count: int) -> None:
+        self._offsets, self._positions = self._offsets[:count], self._positions[:count]
 
     def _count(self) -> int:
         return len(self._offsets)

@@ -270,10 +270,17 @@ class ProducerState:
         self._ongoing = {first: producer_id for first, producer_id in sorted(opened) if first != NO_OFFSET}
 
     def _forget_oldest(self) -> None:
+        """Makes room for a while: to find the oldest one takes a walk over the places of all that were forgotten since the dict was built, so a hundredth of
+        all go at once."""
+        wanted = max(1, self.max_producers // 100)
+        oldest: list[int] = []
         for producer_id, entry in self._producers.items():
             if entry.current_txn_first_offset == NO_OFFSET:
-                del self._producers[producer_id]
-                return
+                oldest.append(producer_id)
+                if len(oldest) == wanted:
+                    break
+        for producer_id in oldest:
+            del self._producers[producer_id]
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:

@@ -72,6 +72,7 @@ class LogSegment:
         "_config",
         "_files",
         "_guard",
+        "_shared_entries",
         "_timestamps_known",
         "base_offset",
         "bytes_since_index_entry",
@@ -105,6 +106,8 @@ class LogSegment:
         self.base_offset = base_offset
         #: Held by another thread that reads or mends the index files of this segment, through a copy of it.
         self._guard: Lock | None = None
+        #: How many entries of the two indexes a copy has in common with an active segment, until they are its own.
+        self._shared_entries: tuple[int, int] | None = None
         self.file = SegmentFile(directory / file_name(base_offset, LOG_SUFFIX), files, open_files, self.unload_indexes)
         self.offset_index = OffsetIndex(directory / file_name(base_offset, INDEX_SUFFIX), base_offset, config.segment_index_bytes, files)
         self.time_index = TimeIndex(directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes, files)
@@ -246,7 +249,7 @@ class LogSegment:
 
     def copy(self) -> LogSegment:
         """The segment for another thread to read while this one goes on: with a file of its own, and the entries that are known now. A copy of the active
-        segment is made by the owner, one of a sealed segment by anybody; its owner closes it."""
+        segment is made by the owner, one of a sealed segment by anybody; its owner closes it. `keep_entries` comes before the first use."""
         copy = LogSegment(
             self.file.path.parent,
             self.base_offset,
@@ -262,11 +265,23 @@ class LogSegment:
             copy.offset_index.take(self.offset_index)
             copy.time_index.take(self.time_index)
             if not self.is_sealed:
-                copy.offset_index.keep()
-                copy.time_index.keep()
+                copy._shared_entries = (len(copy.offset_index), len(copy.time_index))
         copy.is_sealed = self.is_sealed
         copy._take_timestamps(self)
         return copy
+
+    def keep_entries(self) -> None:
+        """For a copy: the index entries that it shares with an active segment become its own, those that were known when it was made. They take megabytes,
+        so it is done by the thread that needs them."""
+        shared, self._shared_entries = self._shared_entries, None
+        if shared is not None:
+            self.offset_index.keep(shared[0])
+            self.time_index.keep(shared[1])
+
+    def forget_entries(self) -> None:
+        """For a copy that is not used any more: frees the memory of its index entries."""
+        self.offset_index.keep(0)
+        self.time_index.keep(0)
 
     def learn(self, copy: LogSegment) -> None:
         """Takes over what a copy of a sealed segment has read."""

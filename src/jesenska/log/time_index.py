@@ -97,8 +97,8 @@ class TimeIndex(IndexFile):
     def _share(self, other: TimeIndex) -> None:
         self._timestamps, self._offsets = other._timestamps, other._offsets
 
-    def keep(self) -> None:
-        self._timestamps, self._offsets = self._timestamps[:], self._offsets[:]
+    def keep(self, count: int) -> None:
+        self._timestamps, self._offsets = self._timestamps[:count], self._offsets[:count]
 
     def _count(self) -> int:
         return len(self._timestamps)

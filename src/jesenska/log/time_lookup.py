@@ -1,18 +1,19 @@
 """From a time to an offset, over a list of segments: the time index says about where, headers narrow it to a batch, and that one batch is opened.
 
-Costs a read of the batch and of what the cache does not hold; the records of one batch become Python objects. Asked by clients a few times at their start,
-not per fetch. It reads files, so it belongs into another thread than the owner's, which is why it works on copies of the segments: `TimeLookup` is made by
-the owner of the log, asked in the other thread, and `done` lets the owner's segments know what was read. A segment that is deleted meanwhile is passed over."""
+Costs a read of the batch and of what the cache does not hold. Asked by clients a few times at their start, not per fetch. It reads files, so it belongs into
+another thread than the owner's, which is why it works on copies of the segments: `TimeLookup` is made by the owner of the log, asked in the other thread, and
+`done` lets the owner's segments know what was read. A segment that is deleted meanwhile is passed over. To make one costs next to nothing: the index entries
+of the active segment are copied in the other thread, and let go of in `close`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from jesenska.log.files import FileLayer
 from jesenska.log.segment import NO_TIMESTAMP, LogSegment
-from jesenska.records.decode import decode_batch
 from jesenska.records.header import BatchHeader
+from jesenska.records.times import first_at_or_after
 
 
 class TimestampOffset(NamedTuple):
@@ -49,10 +50,7 @@ class TimeLookup:
         if best is None or place is None:
             return None
         header = best.header_at(place.position)
-        for offset, timestamp in _record_times(best, place.position, header):
-            if timestamp >= header.max_timestamp:
-                return TimestampOffset(timestamp, offset, header.partition_leader_epoch)
-        return None
+        return _first_of_batch(best, place.position, header, header.max_timestamp)
 
     def starts_before(self, timestamp_ms: int, limit: int, end_offset: int) -> list[int]:
         """Old style, as ListOffsets 0 asks: first offsets of the segments whose files were last written at or before a time, newest first, at
@@ -89,6 +87,7 @@ class TimeLookup:
             yield copy
             copy.file.close()
         if self._active.size_bytes:
+            self._active.keep_entries()
             yield self._active
 
     def close(self) -> None:
@@ -96,6 +95,7 @@ class TimeLookup:
         for _, copy in self._copies:
             copy.close()
         self._active.close()
+        self._active.forget_entries()
 
     def done(self) -> None:
         """The owner's segments learn what was read."""
@@ -114,17 +114,15 @@ def _first_in(segment: LogSegment, log_start_offset: int, timestamp_ms: int) -> 
     if place is None:
         return None
     for position, header in segment.headers(place.position):
-        if header.max_timestamp < timestamp_ms:
+        if header.max_timestamp < timestamp_ms or header.last_offset < log_start_offset:
             continue
-        for offset, timestamp in _record_times(segment, position, header):
-            if timestamp >= timestamp_ms and offset >= log_start_offset:
-                return TimestampOffset(timestamp, offset, header.partition_leader_epoch)
+        found = _first_of_batch(segment, position, header, timestamp_ms, log_start_offset)
+        if found is not None:
+            return found
     return None
 
 
-def _record_times(segment: LogSegment, position: int, header: BatchHeader) -> Iterable[tuple[int, int]]:
-    """Offset and timestamp of each record of a batch."""
-    if header.has_log_append_time:
-        return ((header.base_offset + delta, header.max_timestamp) for delta in range(header.last_offset_delta + 1))
+def _first_of_batch(segment: LogSegment, position: int, header: BatchHeader, timestamp_ms: int, from_offset: int = 0) -> TimestampOffset | None:
     batch = segment.read_bytes(position, header.size_bytes)
-    return ((record.offset, record.timestamp_ms) for record in decode_batch(batch, verify=False, header=header))
+    found = first_at_or_after(batch, header, timestamp_ms, from_offset)
+    return None if found is None else TimestampOffset(found[1], found[0], header.partition_leader_epoch)

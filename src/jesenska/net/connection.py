@@ -211,6 +211,15 @@ class FramedConnection:
             return view
         return memoryview(bytearray(view))
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Changes whenever bytes of an unfinished frame have arrived or bytes of an unfinished answer have left."""
+        return self._filled, self.transport.unsent_bytes
+
+    def peer_has_closed(self) -> bool:
+        """True if the peer has gone, as far as the system can tell without reading."""
+        return self.transport.peer_has_closed()
+
     # --- pausing ------------------------------------------------------------------------------------------------------------------------
 
     def _pause(self) -> None:

@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from jesenska.base.limits import GATHERED_WRITE_BYTES
 from jesenska.base.regions import FileRegion
 
 #: Regions up to this size are read and joined to their neighbours; above it sendfile wins.
@@ -26,6 +28,9 @@ JOIN_MAX_BYTES = 64 * 1024
 _GATHER_MAX = 512
 #: Bytes of one sendfile call, so that one fast reader does not keep the loop to itself.
 _SENDFILE_MAX_BYTES = 4 * 1024 * 1024
+#: Linux: the first byte of what this option answers is the state of the connection.
+_TCP_INFO = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
+_TCP_ESTABLISHED = 1
 _MORE = getattr(socket, "MSG_MORE", 0)
 
 Piece = bytes | bytearray | memoryview | FileRegion
@@ -146,7 +151,7 @@ class PlainTransport:
                 self._queue[index] = piece = read
             buffers.append(piece)
             total += len(piece)
-            if len(buffers) == _GATHER_MAX:
+            if len(buffers) == _GATHER_MAX or total >= GATHERED_WRITE_BYTES:
                 break
         sent = self.sock.sendmsg(buffers, (), flags)
         self.unsent_bytes -= sent
@@ -162,6 +167,15 @@ class PlainTransport:
             left -= len(buffer)
             self._queue.popleft()
         return False
+
+    def peer_has_closed(self) -> bool:
+        """True if the peer has ended its half of the connection, or the connection is gone; False where the system cannot tell. It does not read."""
+        if _TCP_INFO is None or self.closed:
+            return False
+        try:
+            return self.sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+        except OSError:
+            return True
 
     def close(self) -> None:
         """Closes the socket and lets go of everything that waits; harmless a second time."""

@@ -258,6 +258,10 @@ cdef struct Walk:
     int64_t max_timestamp
     int64_t earliest
     int64_t latest
+    int64_t from_delta
+    int64_t delta
+    int64_t first_rejected_delta
+    int64_t first_rejected_timestamp
     uint64_t number
     int32_t indexes[NAMED_MAX]
     int8_t kinds[NAMED_MAX]
@@ -283,6 +287,10 @@ cdef void begin_walk(
     walk.max_timestamp = -1
     walk.earliest = earliest
     walk.latest = latest
+    walk.from_delta = -1
+    walk.delta = 0
+    walk.first_rejected_delta = -1
+    walk.first_rejected_timestamp = -1
     walk.number = 0
 
 
@@ -298,7 +306,10 @@ cdef inline int end_record(Walk *walk, int64_t left) noexcept nogil:
             rejection = R_TIMESTAMP_OUT_OF_RANGE
     elif walk.append_time_bit:
         rejection = R_TIMESTAMP_TYPE
-    if rejection:
+    if rejection and walk.delta >= walk.from_delta:
+        if walk.rejected == 0:
+            walk.first_rejected_delta = walk.delta
+            walk.first_rejected_timestamp = timestamp
         if walk.rejected < NAMED_MAX:
             walk.indexes[walk.rejected] = walk.index
             walk.kinds[walk.rejected] = rejection
@@ -321,7 +332,7 @@ cdef inline const uint8_t *walk_plain(Walk *walk, const uint8_t *data, const uin
         return NULL
     after = cursor + size
     cursor += 1
-    if read_number(&cursor, after, 64, &delta) or read_number(&cursor, after, 32, &number) or number != walk.index:
+    if read_number(&cursor, after, 64, &delta) or read_number(&cursor, after, 32, &number) or (number != walk.index and walk.from_delta < 0):
         return NULL
     if read_number(&cursor, after, 32, &size) or size < -1 or size > after - cursor:
         return NULL
@@ -335,6 +346,7 @@ cdef inline const uint8_t *walk_plain(Walk *walk, const uint8_t *data, const uin
     if after - cursor != 1 or cursor[0] != 0:
         return NULL
     walk.no_key = no_key
+    walk.delta = number
     walk.timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>delta)
     end_record(walk, 0)
     return after
@@ -409,8 +421,9 @@ cdef int walk_piece(Walk *walk, const uint8_t *data, const uint8_t *end) noexcep
             left = value
             state = S_ATTRIBUTES
         elif state == S_OFFSET:
-            if value != walk.index:
+            if value != walk.index and walk.from_delta < 0:
                 return F_OFFSET_DELTA
+            walk.delta = value
             state = S_KEY_LENGTH
         elif state == S_HEADERS:
             if value < 0 or value > left // 2:
@@ -469,9 +482,18 @@ cdef class Walker:
     cdef Walk walk
 
     def __init__(
-        self, int32_t count, int64_t base_timestamp, bint key_required, bint check_times, bint append_time_bit, int64_t earliest, int64_t latest
+        self,
+        int32_t count,
+        int64_t base_timestamp,
+        bint key_required,
+        bint check_times,
+        bint append_time_bit,
+        int64_t earliest,
+        int64_t latest,
+        int64_t from_delta=-1,
     ):
         begin_walk(&self.walk, count, base_timestamp, key_required, check_times, append_time_bit, earliest, latest)
+        self.walk.from_delta = from_delta
 
     def feed(self, piece):
         cdef Py_buffer view
@@ -489,6 +511,13 @@ cdef class Walker:
             PyBuffer_Release(&view)
         if fault:
             raise_fault(fault, self.walk.index)
+
+    @property
+    def first_rejected(self):
+        """Offset delta and timestamp of the first record that is refused; None while there is none."""
+        if not self.walk.rejected:
+            return None
+        return self.walk.first_rejected_delta, self.walk.first_rejected_timestamp
 
     def finish(self):
         cdef int fault = walk_end(&self.walk)

@@ -109,7 +109,9 @@ cdef inline uint8_t *put_field(uint8_t *cursor, Field *field) noexcept nogil:
     return cursor
 
 
-def messages_to_records(bytearray out not None, data, int magic, int64_t max_message_bytes, bint key_required, bint check_times, int64_t earliest, int64_t latest):
+def messages_to_records(bytearray out not None, data, int magic, int64_t max_message_bytes, bint key_required, bint check_times, int64_t earliest, int64_t latest, append_timestamp=None):
+    cdef bint has_append_time = append_timestamp is not None
+    cdef int64_t append_time = append_timestamp if has_append_time else 0
     cdef Py_buffer view
     cdef const uint8_t *cursor
     cdef const uint8_t *limit
@@ -147,6 +149,8 @@ def messages_to_records(bytearray out not None, data, int magic, int64_t max_mes
                 if message.attributes & 7:
                     fault = F_MESSAGE_COMPRESSED
                     break
+                if has_append_time:
+                    message.timestamp = append_time
                 if count == 0:
                     base = message.timestamp
                 rejection = 0
@@ -177,6 +181,8 @@ def messages_to_records(bytearray out not None, data, int magic, int64_t max_mes
             for index in range(count):
                 # Read a second time, so the bytes must not change meanwhile; they are the request's own.
                 read_message(&cursor, limit, &message, &whole, False)
+                if has_append_time:
+                    message.timestamp = append_time
                 delta = <int64_t>(<uint64_t>message.timestamp - <uint64_t>base)
                 target = put_number(target, to_zigzag(record_length(&message, delta, index)))
                 target[0] = 0

@@ -84,13 +84,21 @@ def _field(view: memoryview, at: int, end: int, index: int) -> tuple[memoryview 
 
 
 def messages_to_records(
-    out: bytearray, data: Buffer, magic: int, max_message_bytes: int, key_required: bool, check_times: bool, earliest: int, latest: int
+    out: bytearray,
+    data: Buffer,
+    magic: int,
+    max_message_bytes: int,
+    key_required: bool,
+    check_times: bool,
+    earliest: int,
+    latest: int,
+    append_timestamp: int | None = None,
 ) -> tuple[int, int, int]:
     """Puts the messages of `data`, all of this format and none compressed, at the end of `out` as records of one batch; gives their count, the base timestamp
     (that of the first) and the largest. Structural faults and rejected records are refused as those of a batch are.
 
     `max_message_bytes` is for a set that a producer sent: no message may be larger, and a part of one at the end is left alone. -1 for what was inside a
-    compressed message, which must end with its last one."""
+    compressed message, which must end with its last one. `append_timestamp` is the time of all of them in place of their own."""
     count = base = rejected = 0
     largest = _NO_TIMESTAMP
     rejections: list[tuple[int, int]] = []
@@ -102,7 +110,7 @@ def messages_to_records(
             raise_fault(Fault.MESSAGE_MAGIC, count)
         if message.attributes & 7:
             raise_fault(Fault.MESSAGE_COMPRESSED, count)
-        timestamp = message.timestamp_ms
+        timestamp = message.timestamp_ms if append_timestamp is None else append_timestamp
         if not count:
             base = timestamp
         rejection = 0

@@ -49,6 +49,8 @@ def wrap64(number: int) -> int:
 class Walker:
     """Goes through the records of one batch, fed in pieces cut anywhere, and keeps nothing of them.
 
+    Offset deltas must be 0, 1, 2 … With `from_delta` they may be any (compaction leaves gaps), and records below it are not refused.
+
     `feed` raises for structural faults, `finish` for records that are missing and for rejected records; it gives the largest timestamp (-1
     where none is larger)."""
 
@@ -57,7 +59,10 @@ class Walker:
         "_base_timestamp",
         "_check_times",
         "_count",
+        "_delta",
         "_earliest",
+        "_first_rejected",
+        "_from_delta",
         "_headers_left",
         "_index",
         "_key_required",
@@ -74,7 +79,17 @@ class Walker:
         "_timestamp",
     )
 
-    def __init__(self, count: int, base_timestamp: int, key_required: bool, check_times: bool, append_time_bit: bool, earliest: int, latest: int) -> None:
+    def __init__(
+        self,
+        count: int,
+        base_timestamp: int,
+        key_required: bool,
+        check_times: bool,
+        append_time_bit: bool,
+        earliest: int,
+        latest: int,
+        from_delta: int = -1,
+    ) -> None:
         self._count = count
         self._base_timestamp = base_timestamp
         self._key_required = key_required
@@ -88,6 +103,9 @@ class Walker:
         self._max_timestamp = -1
         self._rejected = 0
         self._rejections: list[tuple[int, int]] = []
+        self._first_rejected: tuple[int, int] | None = None
+        self._from_delta = from_delta
+        self._delta = 0
 
     def feed(self, piece: Buffer) -> None:
         data = bytes(piece)
@@ -140,8 +158,9 @@ class Walker:
             self._timestamp = wrap64(self._base_timestamp + number)
             return _OFFSET
         if state == _OFFSET:
-            if number != self._index:
+            if number != self._index and self._from_delta < 0:
                 raise_fault(Fault.OFFSET_DELTA, self._index)
+            self._delta = number
             return _KEY_LENGTH
         if state == _HEADERS:
             if number < 0 or number > left // 2:
@@ -177,13 +196,20 @@ class Walker:
                 rejection = Rejection.TIMESTAMP_OUT_OF_RANGE
         elif self._append_time_bit:
             rejection = Rejection.TIMESTAMP_TYPE
-        if rejection:
+        if rejection and self._delta >= self._from_delta:
+            if not self._rejected:
+                self._first_rejected = self._delta, timestamp
             if self._rejected < REJECTED_RECORDS_NAMED_MAX:
                 self._rejections.append((self._index, rejection))
             self._rejected += 1
         self._max_timestamp = max(self._max_timestamp, timestamp)
         self._index += 1
         return _LENGTH
+
+    @property
+    def first_rejected(self) -> tuple[int, int] | None:
+        """Offset delta and timestamp of the first record that is refused; None while there is none."""
+        return self._first_rejected
 
     def finish(self) -> int:
         if self._state != _LENGTH or self._shift or self._index != self._count:

@@ -29,10 +29,10 @@ from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.records import codec as records_codec
 from jesenska.records._pmessages import messages_of
 from jesenska.records.batch import iter_headers
-from jesenska.records.check import CheckRules, check_batches
+from jesenska.records.check import CheckRules
 from jesenska.records.compression import compress, decompress_pieces, with_old_lz4_checksum, with_true_lz4_checksum
 from jesenska.records.decode import records_of
-from jesenska.records.encode import encode_batch, seal_batch
+from jesenska.records.encode import seal_batch
 from jesenska.records.faults import Fault, Rejection, raise_fault, raise_rejections
 from jesenska.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec, TimestampType, read_header
 from jesenska.records.record import Record
@@ -66,21 +66,33 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
         return None
     codec = Codec.NONE
     inside, max_message_bytes = messages, rules.max_message_bytes
+    append_timestamp: int | None = None
     if outer.attributes & 7:
         if next(shallow, None) is not None:
             raise_fault(Fault.SECOND_MESSAGE)
         if outer.size_bytes > max_message_bytes:
             raise_fault(Fault.TOO_LARGE)
         codec = codec_of(outer.attributes)
-        if budget_bytes is not None and (codec is Codec.GZIP or outer.attributes & 8):
+        if budget_bytes is not None and codec is Codec.GZIP:
             raise TakesLongerError
         if outer.attributes & 8:
-            return _with_outer_time(messages, codec, rules)
+            # Kafka believes a client that says so, except where the topic has such times itself.
+            if rules.log_append_time:
+                raise_rejections([(0, Rejection.TIMESTAMP_TYPE)], 1)
+            append_timestamp = outer.timestamp_ms
         inside, max_message_bytes = unpack(outer.value, codec, outer.magic, rules.decompressed_max_bytes, budget_bytes), -1
     batch = bytearray(_EMPTY_HEADER)
     check_times = not rules.log_append_time
     count, base, largest = records_codec.messages_to_records(
-        batch, inside, outer.magic, max_message_bytes, rules.key_required, check_times, rules.earliest_timestamp_ms, rules.latest_timestamp_ms
+        batch,
+        inside,
+        outer.magic,
+        max_message_bytes,
+        rules.key_required,
+        check_times,
+        rules.earliest_timestamp_ms,
+        rules.latest_timestamp_ms,
+        append_timestamp,
     )
     if not count:
         raise InvalidRecordError("a compressed message has nothing in it")
@@ -88,17 +100,6 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
     if len(batch) > rules.max_message_bytes:
         raise_fault(Fault.TOO_LARGE)
     return Converted(batch, read_header(batch), len(inside) if codec else 0)
-
-
-def _with_outer_time(messages: Buffer, codec: Codec, rules: CheckRules) -> Converted:
-    """A compressed message of which the client says that its time is log append time: Kafka believes it, except where the topic has such times itself."""
-    if rules.log_append_time:
-        raise_rejections([(0, Rejection.TIMESTAMP_TYPE)], 1)
-    records = decode_message_set(messages, rules.decompressed_max_bytes)
-    if not records:
-        raise InvalidRecordError("a compressed message has nothing in it")
-    batch = encode_batch([(record.timestamp_ms, record.key, record.value, ()) for record in records], codec)
-    return Converted(batch, check_batches(batch, rules)[0], 0)
 
 
 def codec_of(attributes: int) -> Codec:

@@ -27,8 +27,12 @@ from jesenska.wire.language import RECORDS, STRING, UUID, Array, Field, Message,
 
 #: A piece of an encoded message.
 Buffer = bytes | bytearray | memoryview | FileRegion
-Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
+Decoder = Callable[..., tuple[Any, int]]
 Encoder = Callable[[Any, bytearray, list[Buffer]], bytearray]
+
+
+#: Elements of a message that somebody wrote whom we asked.
+_UNLIMITED = 2**31
 
 
 class MalformedMessageError(InvalidRequestError):
@@ -63,16 +67,23 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 def skip_tags(view: memoryview, position: int, limit: int) -> int:
     """The position behind a section of tagged fields none of which this version knows."""
+    return skip_counted_tags(view, position, limit, TAGGED_FIELDS_MAX)[0]
+
+
+def skip_counted_tags(view: memoryview, position: int, limit: int, room: int) -> tuple[int, int]:
+    """The same, and how many more elements the message may have."""
     count, position = read_uvarint(view, position, limit)
     if count > TAGGED_FIELDS_MAX:
         raise MalformedMessageError(f"{count} tagged fields in one struct")
+    if count > room:
+        raise too_many()
     for _ in range(count):
         _, position = read_uvarint(view, position, limit)
         size, position = read_uvarint(view, position, limit)
         position += size
         if position > limit:
             raise MalformedMessageError("a tagged field ends outside the message")
-    return position
+    return position, room - count
 
 
 def past_end(name: str) -> MalformedMessageError:
@@ -85,6 +96,10 @@ def bad_length(name: str, length: int) -> MalformedMessageError:
 
 def bad_count(name: str, count: int) -> MalformedMessageError:
     return MalformedMessageError(f"{name} claims {count} elements")
+
+
+def too_many() -> MalformedMessageError:
+    return MalformedMessageError("it names more than a request may")
 
 
 def not_null(name: str) -> MalformedMessageError:
@@ -120,10 +135,11 @@ class _Scope:
         self.names: dict[str, Any] = {
             "uv": read_uvarint,
             "wuv": write_uvarint,
-            "skip_tags": skip_tags,
+            "skip_tags": skip_counted_tags,
             "past_end": past_end,
             "bad_length": bad_length,
             "bad_count": bad_count,
+            "too_many": too_many,
             "not_null": not_null,
             "cannot_encode": cannot_encode,
             "null_refused": null_refused,
@@ -267,6 +283,7 @@ class _DecoderWriter:
             return
         smallest = _min_size(type_.element, self.version, self.flexible)
         scope.add(indent + 1, f"if {size} * {smallest} > limit - position or {size} > {ARRAY_MAX_ELEMENTS}: raise bad_count({label!r}, {size})")
+        scope.add(indent + 1, f"room -= {size}", "if room < 0: raise too_many()")
         self.array(type_, size, target, indent + 1, label)
 
     def array(self, type_: Array, size: str, target: str, indent: int, label: str) -> None:
@@ -294,12 +311,12 @@ class _DecoderWriter:
         known = [item for item in kind.fields if item.tag is not None and item.present(self.version)]
         scope.add(indent, f"if position >= limit: raise past_end('tagged fields of {label}')")
         if not known:
-            scope.add(indent, "if view[position] == 0: position += 1", "else: position = skip_tags(view, position, limit)")
+            scope.add(indent, "if view[position] == 0: position += 1", "else: position, room = skip_tags(view, position, limit, room)")
             return
         count, tag, size, end, last = (scope.name(prefix) for prefix in ("c", "t", "n", "e", "l"))
         scope.add(indent, f"{count}, position = uv(view, position, limit)")
         scope.add(indent, f"if {count} > {TAGGED_FIELDS_MAX}: raise bad_count('tagged fields of {label}', {count})")
-        scope.add(indent, f"{last} = -1", f"for _ in range({count}):")
+        scope.add(indent, f"room -= {count}", "if room < 0: raise too_many()", f"{last} = -1", f"for _ in range({count}):")
         scope.add(indent + 1, f"{tag}, position = uv(view, position, limit)", f"{size}, position = uv(view, position, limit)")
         scope.add(indent + 1, f"if {tag} <= {last}: raise bad_count('tags out of order in {label}', {tag})", f"{last} = {tag}")
         scope.add(indent + 1, f"{end} = position + {size}", f"if {end} > limit: raise past_end('tagged field of {label}')")
@@ -438,7 +455,7 @@ class _EncoderWriter:
 
 def _decoder_source(message: type[Message], version: int) -> tuple[str, dict[str, Any]]:
     writer = _DecoderWriter(version, message.is_flexible(version))
-    writer.scope.add(0, "def decode(view, position, limit):")
+    writer.scope.add(0, f"def decode(view, position, limit, room={_UNLIMITED}):")
     writer.struct(message, "message", 1, "")
     writer.scope.add(1, "return message, position")
     return "\n".join(writer.scope.lines) + "\n", writer.scope.names
@@ -465,7 +482,8 @@ def _check_version(message: type[Message], version: int) -> None:
 
 @cache
 def decoder(message: type[Message], version: int) -> Decoder:
-    """`decode(view, position, limit) -> (message, position)`; UnsupportedVersionError where the message lacks the version."""
+    """`decode(view, position, limit, room) -> (message, position)`; UnsupportedVersionError where the message lacks the version. `room` is how many elements
+    all arrays of the message may have together, and tagged fields that the version does not know."""
     _check_version(message, version)
     source, names = _decoder_source(message, version)
     exec(compile(source, f"<decode {message.__name__} v{version}>", "exec"), names)  # noqa: S102 - made from our own declarations

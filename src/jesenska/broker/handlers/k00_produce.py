@@ -20,7 +20,12 @@ broker, except that all asks for min.insync.replicas first. A write that must wa
 Message sets are converted by the same rule: at once where they are small and none, snappy or lz4, else in the pool. One that holds no whole message is no
 error: nothing is appended, and the base offset in the answer is -1.
 
-Left out: transactions (INVALID_REQUEST), quotas.
+Transactions are not served: a transactional batch of a producer with an id would hold back read_committed consumers for ever, since nobody could end its
+transaction. It is refused with INVALID_TXN_STATE, as Apache Kafka answers for a partition that was not added to the transaction. A request with a
+transactional batch and no transactional id is refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a transactional id without such
+batches nor such a batch without a producer id means anything; both are taken, as in Apache Kafka.
+
+Left out: transactions, quotas.
 """
 
 from __future__ import annotations
@@ -32,10 +37,11 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import (
     ErrorCode,
     InvalidRecordError,
-    InvalidRequestError,
     InvalidRequiredAcksError,
     InvalidTopicException,
+    InvalidTxnStateError,
     KafkaError,
+    TransactionalIdAuthorizationFailedError,
     UnknownServerError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -48,7 +54,7 @@ from jesenska.broker.dispatch import LATER, NO_ANSWER, Context, Outcome, handles
 from jesenska.log.partition_log import AppendResult
 from jesenska.records.check import CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
-from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
+from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
 from jesenska.records.message_set import TakesLongerError, to_batch
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k00_produce import (
@@ -72,6 +78,9 @@ _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_LEADERS = 10
 _FIRST_WITH_IDS = 13
 _ADMIN_CLIENT = "__admin_client"
+_TRANSACTIONAL = 0x10
+#: The byte of a batch's attributes that says so: they have two.
+_LOW_ATTRIBUTES = ATTRIBUTES_OFFSET + 1
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -114,6 +123,11 @@ class _Produce:
                 assert item.records is not None
                 if item.checked is None:
                     item.answer.base_offset = -1  # a message set without a whole message
+                    continue
+                first = item.checked[0]
+                if first.attributes & _TRANSACTIONAL and first.producer_id >= 0:
+                    item.error = InvalidTxnStateError("transactions are not served yet: write without a transactional id")
+                    self._refused(item)
                     continue
                 size = sum(header.batch_length + LENGTH_OVERHEAD for header in item.checked)
                 try:
@@ -192,6 +206,7 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome
     items: list[_Item] = []
     response = ProduceResponse()
     refusal = _refuse_all(request)
+    is_transactional = False
     budget = INLINE_DECOMPRESSED_MAX_BYTES
     for wanted in request.topic_data:
         topic = broker.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(wanted.name)
@@ -203,6 +218,9 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome
             if refusal is not None:
                 item.error = refusal
                 continue
+            records = data.records
+            if isinstance(records, memoryview) and _is_transactional(records):
+                is_transactional = True
             try:
                 budget -= _prepare(broker, item, topic, data, version, context.client_id, budget)
             except KafkaError as error:
@@ -211,6 +229,10 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome
             if item.checked is None:
                 pooled.append(item)
         response.responses.append(ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers))
+    if is_transactional and request.transactional_id is None and refusal is None:
+        pooled = []
+        for item in items:
+            item.error = TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id")
     produce = _Produce(broker, context, request.acks, response, items)
     if not pooled:
         return produce.append()
@@ -234,8 +256,6 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome
 def _refuse_all(request: ProduceRequest) -> KafkaError | None:
     if request.acks not in _ACKS:
         return InvalidRequiredAcksError(f"acks is {request.acks}; it may be 0, 1 or -1 (all)")
-    if request.transactional_id is not None:
-        return InvalidRequestError("transactions are not served yet")
     return None
 
 
@@ -265,6 +285,10 @@ def _prepare(broker: Broker, item: _Item, topic: Topic | None, data: ProduceRequ
     if item.checked is not None:
         _require_format(partition, item.checked[0])
     return made_bytes
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return len(records) > _LOW_ATTRIBUTES and records[_LOW_ATTRIBUTES] & _TRANSACTIONAL != 0 and records[MAGIC_OFFSET] == MAGIC_V2
 
 
 def _is_message_set(records: memoryview, version: int) -> bool:

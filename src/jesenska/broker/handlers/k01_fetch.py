@@ -11,7 +11,8 @@
     16     hints of a new leader
 
 The answer's records are pieces of the log's files, never read here: the transport sends them from the page cache. The batch that holds the
-offset comes whole, the first one even if it exceeds the limits. Until `min_bytes` have gathered the request waits, at most `max_wait_ms`; an
+offset comes whole, the first of the answer even if it exceeds the limits; in every later partition one that does exceed them is left for the next answer.
+Until `min_bytes` have gathered the request waits, at most `max_wait_ms`; an
 error of a partition that is here ends the wait, and so does a request of which no partition is known here.
 
 Without a session, and in the first request of one, partitions are read in the order of the request, which clients turn themselves. In a session only
@@ -44,6 +45,7 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import FETCH_WAIT_MAX_MS
 from jesenska.base.regions import FileRegion
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
 from jesenska.broker.down_conversion import DownConversion, magic_for, refuse
@@ -71,7 +73,6 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _FIRST_WITH_LEADERS = 12
 _FIRST_WITH_IDS = 13
 _FIRST_WITH_ENDPOINTS = 16
-_MAX_WAIT_MS = 2**31 - 1
 #: How often the pool may bring into memory what one fetch needs before the fetch waits for the disk.
 _WARM_UPS_MAX = 3
 
@@ -88,6 +89,7 @@ class _Fetch:
         "_max_wait_ms",
         "_moved",
         "_regions",
+        "_room_bytes",
         "_until",
         "_waits",
         "_warmed",
@@ -109,7 +111,9 @@ class _Fetch:
         self._cold: list[tuple[PartitionLog, int]] = []
         self._warmed = 0
         self._waits = False
-        self._max_wait_ms = request.max_wait_ms
+        self._max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
+        #: Bytes that may still be converted for this answer, once the first have been.
+        self._room_bytes: int | None = None
         self._until: float | None = None
 
     def read(self) -> tuple[int, bool]:
@@ -151,6 +155,8 @@ class _Fetch:
                 region.release()
             refuse(answer, ErrorCode.UNSUPPORTED_VERSION)
             return 0
+        if region is not None and magic is not None:
+            region = self._within_room(wanted, partition, region)
         if region is None:
             answer.records = b""
             return 0
@@ -159,6 +165,22 @@ class _Fetch:
         if magic is not None:
             self._conversions.append(DownConversion(answer, region, wanted.fetch_offset, magic))
         return region.size_bytes
+
+    def _within_room(self, wanted: WantedPartition, partition: Partition, region: FileRegion) -> FileRegion | None:
+        """What of a region may be converted: a converted answer is in memory until the client has taken it. The first batch of the answer always may."""
+        room = self._room_bytes
+        if room is None:
+            room = self._broker.dispatcher.answer_room_bytes()
+        if region.size_bytes > room:
+            region.release()
+            wanted.has_more = True
+            if self._conversions:
+                return None
+            smaller = partition.read(wanted.fetch_offset, room, -1, True).region
+            assert smaller is not None
+            region = smaller
+        self._room_bytes = max(0, room - region.size_bytes)
+        return region
 
     def completed(self, response: FetchResponse) -> FetchResponse:
         """The answer with where the leaders are that it names."""
@@ -175,6 +197,7 @@ class _Fetch:
             region.release()
         self._regions = []
         self._conversions = []
+        self._room_bytes = None
 
     def warm(self, response: FetchResponse, send: Callable[[FetchResponse], None]) -> bool:
         """Pages that are not in memory are read in the pool first, so that the loop does not wait for the disk; so is what must be converted. True if
@@ -206,6 +229,8 @@ class _Fetch:
         conversions = self._conversions
         converted = {id(conversion.region) for conversion in conversions}
         others = [region for region in self._regions if id(region) not in converted]
+        connection = self._context.connection
+        connection.lend(sum(conversion.region.size_bytes for conversion in conversions))
 
         def run() -> None:
             for conversion in conversions:
@@ -220,6 +245,7 @@ class _Fetch:
             self._regions, self._conversions = others, []
             for conversion in conversions:
                 conversion.region.release()
+            connection.lend(sum(conversion.size_bytes for conversion in conversions))
             send(response)
 
         try:
@@ -260,7 +286,7 @@ class _Fetch:
         self._warmed += 1
         self._waits = self._warmed >= _WARM_UPS_MAX
         if self._until is None:
-            self._until = self._broker.clock.monotonic() + min(self._max_wait_ms, _MAX_WAIT_MS) / 1000
+            self._until = self._broker.clock.monotonic() + self._max_wait_ms / 1000
         warm_ups = [log.warm_up(offset) for log, offset in cold]
 
         def run() -> None:
@@ -293,7 +319,7 @@ class _Fetch:
     def seconds_left(self) -> float:
         """How much longer it may wait."""
         if self._until is None:
-            return min(self._max_wait_ms, _MAX_WAIT_MS) / 1000
+            return self._max_wait_ms / 1000
         return self._until - self._broker.clock.monotonic()
 
     # --- waiting ------------------------------------------------------------------------------------------------------------------------

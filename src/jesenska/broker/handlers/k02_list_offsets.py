@@ -11,7 +11,8 @@
     11     -6: earliest offset that waits for tiering: none
 
 -1 is the end of what the isolation level may read, -2 the log start. A time answers the first record at or after it, found through the time
-index and then in the batch, which may have to be decompressed: in the pool. A topic in format v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT.
+index and then in the batch, which may have to be decompressed: in the pool. A topic in format v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1
+on a partition that is named twice is INVALID_REQUEST, each time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
     ErrorCode,
+    InvalidRequestError,
     KafkaError,
     KafkaStorageError,
     UnknownServerError,
@@ -54,6 +56,7 @@ _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Outcome:
     in_pool = []
     response = ListOffsetsResponse()
+    twice = _named_twice(request) if context.version else set()
     for topic in request.topics:
         known = broker.view.topics.get(topic.name)
         answers = []
@@ -61,6 +64,8 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Out
             answer = ListOffsetsResponsePartition(partition_index=asked.partition_index)
             answers.append(answer)
             try:
+                if twice and (topic.name, asked.partition_index) in twice:
+                    raise InvalidRequestError
                 if known is None or not 0 <= asked.partition_index < len(known.partitions):
                     raise UnknownTopicOrPartitionError
                 partition = known.partitions[asked.partition_index]
@@ -95,6 +100,17 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Out
 
     broker.pool.submit(look_up, finish)
     return LATER
+
+
+def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    """The partitions that a request asks about more than once."""
+    named: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            (twice if key in named else named).add(key)
+    return twice
 
 
 def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, isolation_level: int, version: int) -> bool:
