@@ -11,7 +11,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestReplicaState, FetchRequestTopic, FetchResponse
 from tests.raw_connection import RawConnection
 
 
@@ -55,3 +55,44 @@ def test_refused_partition_has_empty_records_and_not_none(
     found = answer.responses[0].partitions[0]
     assert found.error_code == code
     assert found.records is not None and len(found.records) == 0
+
+
+def _ask(
+    broker: BrokerProcess, topic_id: uuid.UUID, version: int, *partitions: FetchRequestPartition, follower: int = -1, isolation_level: int = 0
+) -> FetchResponse:
+    topic = FetchRequestTopic(topic="t", topic_id=topic_id, partitions=list(partitions))
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1000, session_epoch=-1, isolation_level=isolation_level, topics=[topic])
+    if version >= 15:
+        request.replica_state = FetchRequestReplicaState(replica_id=follower)
+    else:
+        request.replica_id = follower
+    with RawConnection(broker.bootstrap) as connection:
+        return connection.ask(request, version, FetchResponse)
+
+
+VERSIONS = (4, 7, 11, 12, 13, 17)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_partition_that_is_named_twice_is_read_once_from_where_it_is_named_last(broker: BrokerProcess, topic_id: uuid.UUID, version: int) -> None:
+    first = FetchRequestPartition(partition=0, fetch_offset=1000, partition_max_bytes=1000)
+    last = FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    answer = _ask(broker, topic_id, version, first, FetchRequestPartition(partition=7), last)
+    found = [(part.partition_index, part.error_code) for topic in answer.responses for part in topic.partitions]
+    assert found == [(0, ErrorCode.NONE), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("follower", [0, 1])
+def test_a_replica_that_is_none_is_told_to_look_elsewhere(broker: BrokerProcess, topic_id: uuid.UUID, version: int, follower: int) -> None:
+    answer = _ask(broker, topic_id, version, FetchRequestPartition(partition=0, partition_max_bytes=1000), follower=follower)
+    part = answer.responses[0].partitions[0]
+    assert (part.error_code, part.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_aborted_transactions_are_none_or_null_as_in_apache_kafka(broker: BrokerProcess, topic_id: uuid.UUID, version: int) -> None:
+    asked = [FetchRequestPartition(partition=0), FetchRequestPartition(partition=0, fetch_offset=99), FetchRequestPartition(partition=7)]
+    for isolation_level, expected in ((0, [None, None, []]), (1, [[], None, []])):
+        found = [_ask(broker, topic_id, version, part, isolation_level=isolation_level).responses[0].partitions[0].aborted_transactions for part in asked]
+        assert found == expected

@@ -439,19 +439,48 @@ def test_flush_that_a_truncation_overtook_does_not_move_the_recovery_point(tmp_p
         assert harness.log.recovery_point == 6
 
 
+class NoDescriptors(FaultyFiles):
+    """A system that has no descriptors left when the test says so."""
+
+    __slots__ = ("exhausted",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exhausted = False
+
+    def open(self, path: Path, flags: int) -> int:
+        if self.exhausted:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().open(path, flags)
+
+    def fsync_directory(self, path: Path) -> None:
+        if self.exhausted:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        super().fsync_directory(path)
+        self.synced += 1
+
+
+def test_too_many_open_files_for_a_moment_put_a_sync_off_and_no_more(tmp_path: Path) -> None:
+    files = NoDescriptors()
+    with LogHarness(tmp_path / "t-0", LogConfig(), files) as harness:
+        harness.append(make_batch(2))
+        answers: list[KafkaError | None] = []
+        files.exhausted = True
+        harness.log.flush(answers.append)
+        assert isinstance(answers[0], KafkaStorageError)
+        assert harness.log.recovery_point == 0
+        assert not harness.log.is_failed
+        harness.append(make_batch(2))
+        files.exhausted = False
+        before = files.synced
+        harness.log.flush(answers.append)
+        assert answers[1] is None
+        assert harness.log.recovery_point == 4
+        assert files.synced >= before + 3  # the segment, and the names of the partition's and the log's directory
+        assert harness.append(make_batch()).base_offset == 4
+
+
 def test_flush_without_descriptors_left_fails_nothing_but_itself(tmp_path: Path) -> None:
-    class NoDescriptors(FaultyFiles):
-        __slots__ = ("exhausted",)
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.exhausted = False
-
-        def open(self, path: Path, flags: int) -> int:
-            if self.exhausted:
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            return super().open(path, flags)
-
     files = NoDescriptors()
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=200), files) as harness:
         for _ in range(3):

@@ -96,7 +96,7 @@ LOG_SETTINGS: tuple[Setting, ...] = (
         doc="How far a producer's timestamp may be from the broker's clock, either way; older form of the next two."),
     row("log.message.timestamp.before.max.ms", LONG, LONG_MAX, MEDIUM, Between(0), dynamic=CLUSTER_WIDE, release="3.9",
         doc="How far a producer's timestamp may lie in the past."),
-    row("log.message.timestamp.after.max.ms", LONG, LONG_MAX, MEDIUM, Between(0), dynamic=CLUSTER_WIDE, release="3.9",
+    row("log.message.timestamp.after.max.ms", LONG, 3600000, MEDIUM, Between(0), dynamic=CLUSTER_WIDE, release="4.0",
         doc="How far a producer's timestamp may lie in the future."),
     row("message.max.bytes", INT, 1048588, HIGH, Between(0), dynamic=CLUSTER_WIDE, release="3.9",
         doc="Largest batch, compressed, that is taken; a topic may set its own."),

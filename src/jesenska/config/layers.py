@@ -306,9 +306,9 @@ class TopicConfig(_Typed):
         return [self._described(setting) for setting in chosen]
 
     def _timestamp_limit(self, name: str) -> int:
-        default = TOPIC_SETTINGS.default(name)
-        limit = self.integer(name)
-        return limit if limit != default else self.integer("message.timestamp.difference.max.ms")
+        limit, older = self.integer(name), self.integer("message.timestamp.difference.max.ms")
+        is_older_alone = limit == TOPIC_SETTINGS.default(name) and older != TOPIC_SETTINGS.default("message.timestamp.difference.max.ms")
+        return older if is_older_alone else limit
 
     def _described(self, setting: Setting) -> Described:
         name = setting.name

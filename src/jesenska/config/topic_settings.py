@@ -61,7 +61,7 @@ TOPIC_SETTINGS = Table("topic", (
         doc="Whether batches are rewritten for clients that know only older formats."),
     row("message.format.version", STRING, "1.0-IV0", MEDIUM, ReleaseName(),
         doc="Oldest release whose clients must be able to read what is written; decides the format of new batches."),
-    row("message.timestamp.after.max.ms", LONG, LONG_MAX, MEDIUM, Between(0), release="3.9",
+    row("message.timestamp.after.max.ms", LONG, 3600000, MEDIUM, Between(0), release="4.0",
         doc="How far a producer's timestamp may lie in the future."),
     row("message.timestamp.before.max.ms", LONG, LONG_MAX, MEDIUM, Between(0), release="3.9",
         doc="How far a producer's timestamp may lie in the past."),

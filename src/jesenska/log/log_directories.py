@@ -43,7 +43,7 @@ from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_flush import FileWrite, FlushWork, try_sync
+from jesenska.log.log_flush import FileWrite, FlushWork, NotOpenedError, try_sync
 from jesenska.log.meta_properties import (
     MetaProperties,
     check_meta_properties,
@@ -525,7 +525,7 @@ class LogDirectories:
         whole = True
         with ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="closing") as pool:
             for start in range(0, len(logs), _CLOSED_AT_ONCE):
-                closing: list[tuple[PartitionLog, FlushWork | None, Future[int | OSError] | None]] = []
+                closing: list[tuple[PartitionLog, FlushWork | None, Future[int | NotOpenedError | OSError] | None]] = []
                 for log in logs[start : start + _CLOSED_AT_ONCE]:
                     try:
                         work = log.prepare_close(clean=clean)

@@ -5,15 +5,16 @@
 
 The recovery point moves when a flush has ended, never before, and not for a flush that a truncation overtook: what is below it is on the disk. An fsync
 that fails leaves nobody knowing what is there (a second one may claim success), so the log is failed from then on: no more appends until the next
-start has recovered it.
+start has recovered it. A file that could not even be opened (too many are open) leaves nothing in doubt: the recovery point stays where it is, and the
+next flush tries again.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -27,6 +28,16 @@ from jesenska.log.segment_file import OpenFile
 logger = logging.getLogger(__name__)
 
 Flushed = Callable[[KafkaError | None], None]
+
+
+#: What `open` answers and `fsync` never does: too many open files, no memory, no permission.
+_NOT_OPENED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM})
+
+
+class NotOpenedError(NamedTuple):
+    """The outcome of a flush that could not open the directory whose names are to survive: nothing was synced, nothing is in doubt."""
+
+    reason: str
 
 
 class FileWrite(Protocol):
@@ -65,7 +76,7 @@ class FlushWork(NamedTuple):
 
 class LogFlush:
     """The flushes of one log. `collect(offset)` gives the work for everything below an offset, `describe_failure` the sentence that a person reads
-    when an fsync failed."""
+    when an fsync failed, and `incomplete(work)` is told of work that did not get as far as it should, and that the next flush has to do again."""
 
     def __init__(
         self,
@@ -74,6 +85,7 @@ class LogFlush:
         recovery_point: int,
         collect: Callable[[int], FlushWork],
         describe_failure: Callable[[object], str],
+        incomplete: Callable[[FlushWork], None],
         now_ms: int,
     ) -> None:
         #: Everything below is synced.
@@ -87,6 +99,7 @@ class LogFlush:
         self._files = files
         self._collect = collect
         self._describe_failure = describe_failure
+        self._incomplete = incomplete
         self._last_flush_ms = now_ms
         self._truncations = 0
         self._synced_truncations = 0
@@ -140,11 +153,16 @@ class LogFlush:
             return
         truncations = self._truncations
 
-        def flushed(outcome: int | BaseException) -> None:
+        def flushed(outcome: int | NotOpenedError | BaseException) -> None:
             for item in work.segments:
                 item.opened.release()
             failure: KafkaError | None = None
-            if isinstance(outcome, int) and self.failure is None:
+            if isinstance(outcome, NotOpenedError):
+                self._incomplete(work)
+                failure = KafkaStorageError(outcome.reason)
+            elif isinstance(outcome, int) and self.failure is None:
+                if outcome < work.reached:
+                    self._incomplete(work)
                 if truncations == self._truncations:
                     self._reached(work, outcome)
                     self._synced_truncations = truncations
@@ -187,10 +205,10 @@ class LogFlush:
         self.recovery_point = min(self.recovery_point, offset)
 
 
-def sync(files: FileLayer, work: FlushWork) -> int:
+def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
     """Writes index entries and syncs: segment files by their descriptors, the small files beside them by name (one that was renamed away meanwhile is no
     loss), then the names. How far it reached: no farther than to a segment whose index entries find no room, so that recovery
-    builds them anew, and nowhere if the leader epochs find none."""
+    builds them anew, and nowhere if the leader epochs find none, or a small file cannot be opened."""
     reached = work.reached
     for item in work.segments:
         try:
@@ -214,17 +232,28 @@ def sync(files: FileLayer, work: FlushWork) -> int:
             descriptor = files.open(path, os.O_RDONLY)
         except FileNotFoundError:
             continue
+        except OSError as error:
+            logger.warning("%s could not be opened to be synced: %s; the next flush tries again", path, error)
+            reached = 0
+            continue
         try:
             files.fsync(descriptor)
         finally:
             files.close(descriptor)
     for directory in work.directories:
-        with suppress(FileNotFoundError):
+        try:
             files.fsync_directory(directory)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno not in _NOT_OPENED:
+                raise
+            logger.warning("the directory %s could not be opened to be synced: %s; the next flush tries again", directory, error)
+            return NotOpenedError(f"{directory} could not be opened to be synced: {error.strerror}; try again.")
     return reached
 
 
-def try_sync(files: FileLayer, work: FlushWork) -> int | OSError:
+def try_sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError | OSError:
     """As `sync`, for a thread that nobody waits for with an exception: the error is the outcome."""
     try:
         return sync(files, work)

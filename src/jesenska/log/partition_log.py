@@ -53,7 +53,7 @@ from jesenska.log.epochs_file import EpochsFile
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_epochs import FILE_NAME
 from jesenska.log.log_config import UNLIMITED, LogConfig
-from jesenska.log.log_flush import FileWrite, FlushWork, LogFlush, SegmentWork, try_sync
+from jesenska.log.log_flush import FileWrite, FlushWork, LogFlush, NotOpenedError, SegmentWork, try_sync
 from jesenska.log.producer_state import RememberedBatch, Undo, encode_snapshot
 from jesenska.log.recovery import LoadedLog, marker_coordinator_epoch, replay_producers, snapshot_offsets
 from jesenska.log.retention import SegmentFacts, count_deletable
@@ -134,7 +134,7 @@ class PartitionLog:
         self._writer = writer
         self._jitter = jitter
         self._queue = AppendQueue(writer, files, self._published, self._rolled, self._queue_failed)
-        self._flush = LogFlush(writer, files, loaded.recovery_point, self._flush_work, self._describe_flush_failure, now_ms)
+        self._flush = LogFlush(writer, files, loaded.recovery_point, self._flush_work, self._describe_flush_failure, self._flush_incomplete, now_ms)
         # What was found above the recovery point may be in the page cache only: a batch that was sent again is not answered before it is synced.
         self._flush.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
         self._torn_tail = False
@@ -621,7 +621,12 @@ class PartitionLog:
         directories = [self.directory]
         for segment, end in zip(self.segments, self._ends(), strict=True):
             if segment.base_offset < offset and end >= self.recovery_point:
-                handle = segment.file.handle()
+                try:
+                    handle = segment.file.handle()
+                except OSError:
+                    for work in segments:
+                        work.opened.release()
+                    raise
                 handle.acquire()
                 cut_to = segment.size_bytes if segment.is_sealed else None
                 segments.append(SegmentWork(handle, cut_to, segment.unwritten(), segment.base_offset))
@@ -636,6 +641,12 @@ class PartitionLog:
             directories.append(self.directory.parent)
             self._is_new = False
         return FlushWork(segments, epochs, paths, directories, offset)
+
+    def _flush_incomplete(self, work: FlushWork) -> None:
+        """Names and files that a flush could not sync are to be synced by the next one."""
+        self._epochs_file.is_unsynced = True
+        if len(work.directories) > 1:
+            self._is_new = True
 
     @property
     def has_unwritten(self) -> bool:
@@ -807,11 +818,11 @@ class PartitionLog:
             return self._flush.collect_now(self.log_end_offset)
         return None
 
-    def finish_close(self, work: FlushWork | None, outcome: int | OSError) -> None:
+    def finish_close(self, work: FlushWork | None, outcome: int | NotOpenedError | OSError) -> None:
         """The last part: the files are closed. OSError if they could not be synced."""
         try:
             if work is not None:
-                self._flush.flushed_now(work, None if isinstance(outcome, OSError) else outcome)
+                self._flush.flushed_now(work, outcome if isinstance(outcome, int) else None)
                 if isinstance(outcome, OSError):
                     raise outcome
                 if self.recovery_point < self.log_end_offset:

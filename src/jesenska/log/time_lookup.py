@@ -52,9 +52,9 @@ class TimeLookup:
         header = best.header_at(place.position)
         return _first_of_batch(best, place.position, header, header.max_timestamp)
 
-    def starts_before(self, timestamp_ms: int, limit: int, end_offset: int) -> list[int]:
+    def starts_before(self, timestamp_ms: int, limit: int, end_offset: int, now_ms: int) -> list[int]:
         """Old style, as ListOffsets 0 asks: first offsets of the segments whose files were last written at or before a time, newest first, at
-        most `limit`; -1 for all of them and the end, -2 for the first one only."""
+        most `limit`, and before them the end for a time that has not come; -1 for all of them and the end, -2 for the first one only."""
         starts, times = [], []
         for segment in self._segments:
             try:
@@ -64,7 +64,7 @@ class TimeLookup:
             starts.append(max(segment.base_offset, self._log_start_offset))
         if self._active.size_bytes:
             starts.append(end_offset)
-            times.append(float("inf"))
+            times.append(now_ms)
         if timestamp_ms == -1:
             count = len(starts)
         elif timestamp_ms == -2:

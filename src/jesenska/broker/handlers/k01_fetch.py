@@ -12,8 +12,8 @@
 
 The answer's records are pieces of the log's files, never read here: the transport sends them from the page cache. The batch that holds the
 offset comes whole, the first of the answer even if it exceeds the limits; in every later partition one that does exceed them is left for the next answer.
-Until `min_bytes` have gathered the request waits, at most `max_wait_ms`; an
-error of a partition that is here ends the wait, and so does a request of which no partition is known here.
+Until `min_bytes` have gathered the request waits, at most `max_wait_ms`; an error of a partition that is here ends the wait, and so does a request of which
+no partition is known here.
 
 Without a session, and in the first request of one, partitions are read in the order of the request, which clients turn themselves. In a session only
 those are read that have something new, in the session's order.
@@ -26,6 +26,9 @@ its records made over is told UNSUPPORTED_VERSION.
 
 Nothing here waits for the disk: where finding an offset could (its index is not loaded, pages are not in memory) the pool gets what it takes, and the fetch is
 tried again; the pages of the records themselves are looked after when the answer is known.
+
+A partition that is named twice is read once, from where it is named last. A request with a replica id comes from a broker that follows nothing here:
+NOT_LEADER_OR_FOLLOWER.
 
 Left out: followers, preferred read replicas.
 """
@@ -40,6 +43,7 @@ from jesenska.base.errors import (
     ErrorCode,
     InconsistentTopicIdError,
     KafkaError,
+    NotLeaderOrFollowerError,
     RequestTimedOutError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -70,6 +74,8 @@ if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
+_READ_COMMITTED = 1
 _FIRST_WITH_LEADERS = 12
 _FIRST_WITH_IDS = 13
 _FIRST_WITH_ENDPOINTS = 16
@@ -88,6 +94,7 @@ class _Fetch:
         "_magic",
         "_max_wait_ms",
         "_moved",
+        "_read_committed",
         "_regions",
         "_room_bytes",
         "_until",
@@ -103,6 +110,7 @@ class _Fetch:
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._moved = False
+        self._read_committed = request.isolation_level == _READ_COMMITTED
         self._regions: list[FileRegion] = []
         #: The format of message sets that the client wants, and what the last read found for it.
         self._magic = magic_for(context.version)
@@ -133,6 +141,8 @@ class _Fetch:
         answer.error_code = error.code
         partition = wanted.partition
         if partition is None:
+            if error.code in _UNKNOWN:
+                answer.aborted_transactions = []
             return False
         if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
             answer.current_leader = FetchResponseCurrentLeader(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
@@ -144,6 +154,8 @@ class _Fetch:
         answer.high_watermark = partition.high_watermark
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset
+        if self._read_committed:
+            answer.aborted_transactions = []
         wanted.has_more = result.has_more
         region = result.region
         magic = self._magic
@@ -363,21 +375,31 @@ class _FullFetch(_Fetch):
         self._begins = begins
         make = WantedPartition if begins is None else SessionPartition
         view, by_id = broker.view, context.version >= _FIRST_WITH_IDS
+        follows = _is_follower(request)
+        named: dict[tuple[str | uuid.UUID, int], WantedPartition] = {}
         self._plan: list[tuple[FetchRequestTopic, list[WantedPartition]]] = []
         self._responses: list[FetchResponseTopic] = []
         for asked in request.topics:
             topic = view.by_id.get(asked.topic_id) if by_id else view.topics.get(asked.topic)
             items = []
+            key = asked.topic_id if by_id else asked.topic
             for part in asked.partitions:
                 wanted = make(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes)
+                first = named.setdefault((key, part.partition), wanted)
+                if first is not wanted:
+                    first.fetch_offset, first.current_leader_epoch, first.max_bytes = part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes
+                    continue
                 if topic is None:
                     wanted.error = UnknownTopicIdError if by_id else UnknownTopicOrPartitionError
                 elif not 0 <= part.partition < len(topic.partitions):
                     wanted.error = UnknownTopicOrPartitionError
+                elif follows:
+                    wanted.error = NotLeaderOrFollowerError
                 else:
                     wanted.partition = topic.partitions[part.partition]
                 items.append(wanted)
-            self._plan.append((asked, items))
+            if items:
+                self._plan.append((asked, items))
 
     def read(self) -> tuple[int, bool]:
         left, total, ends = self.max_bytes, 0, False
@@ -544,6 +566,10 @@ def _now_ms(broker: Broker) -> int:
     return int(broker.clock.monotonic() * 1000)
 
 
+def _is_follower(request: FetchRequest) -> bool:
+    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
+
+
 @handles(FetchRequest, 0, 18)
 def handle(broker: Broker, request: FetchRequest, context: Context) -> Outcome:
     epoch, session_id = request.session_epoch, request.session_id
@@ -553,7 +579,7 @@ def handle(broker: Broker, request: FetchRequest, context: Context) -> Outcome:
         broker.fetch_sessions.end(session_id)
         if epoch == FINAL_EPOCH:
             return _FullFetch(broker, request, context, None).begin()
-        is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+        is_follower = _is_follower(request)
         return _FullFetch(broker, request, context, lambda fetch: fetch.begin_session(is_follower)).begin()
     session = broker.fetch_sessions.proceed(
         session_id, epoch, context.version >= _FIRST_WITH_IDS, request.topics, request.forgotten_topics_data, _now_ms(broker)

@@ -78,10 +78,12 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Out
     if not in_pool:
         return response
 
+    now_ms = broker.clock.now_ms()
+
     def look_up() -> None:
         for partition, lookup, asked, answer in in_pool:
             try:
-                _look_up(partition, lookup, asked, answer, context.version)
+                _look_up(partition, lookup, asked, answer, context.version, now_ms)
             except KafkaError as error:
                 answer.error_code = error.code
             except OSError as error:
@@ -144,10 +146,12 @@ def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, an
     return True
 
 
-def _look_up(partition: Partition, lookup: TimeLookup, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, version: int) -> None:
+def _look_up(
+    partition: Partition, lookup: TimeLookup, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, version: int, now_ms: int
+) -> None:
     """Runs in the pool."""
     if version == 0:
-        answer.old_style_offsets = lookup.starts_before(asked.timestamp, asked.max_num_offsets, partition.high_watermark)
+        answer.old_style_offsets = lookup.starts_before(asked.timestamp, asked.max_num_offsets, partition.high_watermark, now_ms)
         return
     found = lookup.first_of_largest() if asked.timestamp == MAX_TIMESTAMP else lookup.first_at_or_after(asked.timestamp)
     if found is not None and found.offset < partition.high_watermark:
