@@ -93,6 +93,7 @@ def test_a_replica_that_is_none_is_told_to_look_elsewhere(broker: BrokerProcess,
 @pytest.mark.parametrize("version", VERSIONS)
 def test_aborted_transactions_are_none_or_null_as_in_apache_kafka(broker: BrokerProcess, topic_id: uuid.UUID, version: int) -> None:
     asked = [FetchRequestPartition(partition=0), FetchRequestPartition(partition=0, fetch_offset=99), FetchRequestPartition(partition=7)]
-    for isolation_level, expected in ((0, [None, None, []]), (1, [[], None, []])):
+    wanted: list[list[list[object] | None]] = [[None, None, []], [[], None, []]]
+    for isolation_level, expected in enumerate(wanted):
         found = [_ask(broker, topic_id, version, part, isolation_level=isolation_level).responses[0].partitions[0].aborted_transactions for part in asked]
         assert found == expected

@@ -6,13 +6,14 @@ import os
 import socket
 import struct
 import weakref
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jesenska.base.limits import UNFINISHED_REQUESTS_BYTES
+from jesenska.base.limits import FRAMES_PER_TURN, UNFINISHED_REQUESTS_BYTES
 from jesenska.base.regions import FileRegion
 from jesenska.net.connection import FramedConnection, ReadBuffer
 
@@ -176,6 +177,22 @@ def test_a_paused_connection_hands_out_nothing_until_it_is_resumed() -> None:
         server.connection.resume()
         await server.until(4)
         assert server.frames == [b"one", b"two", b"three", b"four"]
+        server.end()
+
+    asyncio.run(scenario())
+
+
+def test_thousands_of_tiny_frames_in_one_read_are_handled_in_several_turns() -> None:
+    async def scenario() -> None:
+        server = _Server(buffer=ReadBuffer())
+        count = 5 * FRAMES_PER_TURN + 7
+        await server.say(_framed(b"x") * count)
+        seen = [0]
+        while seen[-1] < count:
+            await asyncio.sleep(0)
+            if len(server.frames) != seen[-1]:
+                seen.append(len(server.frames))
+        assert [after - before for before, after in pairwise(seen)] == [FRAMES_PER_TURN] * 5 + [7]
         server.end()
 
     asyncio.run(scenario())

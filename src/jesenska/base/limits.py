@@ -32,6 +32,8 @@ REQUEST_BUFFER_FIRST_BYTES = 64 * 1024
 KEPT_REQUEST_BUFFERS = 2
 #: Bytes of the buffers of requests that have not arrived whole, over all connections, before new ones get room for no more than twice what has arrived.
 UNFINISHED_REQUESTS_BYTES = 32 * 1024 * 1024
+#: Frames of one read that are handled before other connections have their turn.
+FRAMES_PER_TURN = 200
 #: Bytes of answers to the requests of one read that leave in one write.
 HELD_ANSWER_BYTES = 64 * 1024
 #: Bytes of answers that wait for a slow reader before the connection's requests are no longer read.

@@ -183,14 +183,22 @@ def raise_open_file_limit() -> int:
     return max(16, min(OPEN_SEGMENTS_MAX, soft - _RESERVED_DESCRIPTORS))
 
 
+#: How far apart the pages are that `probe_cold` looks at (the system reads about that much ahead), and how many they are at most.
+_PROBE_STEP_BYTES = 256 * 1024
+_PROBES_MAX = 64
+
+
 def probe_cold(region: FileRegion) -> bool:
-    """True if reading the region would wait for the disk: its first or its last page is not in the page cache. False where the system
-    cannot tell."""
-    if not _NOWAIT or region.size_bytes == 0:
+    """True if reading the region would wait for the disk: its first page, its last one, or one of those looked at in between is not in the page cache.
+    False where the system cannot tell."""
+    size_bytes = region.size_bytes
+    if not _NOWAIT or size_bytes == 0:
         return False
     descriptor = region.file.fileno()
     buffer = bytearray(1)
-    for position in {region.position, region.position + region.size_bytes - 1}:
+    start, last = region.position, region.position + size_bytes - 1
+    step = max(_PROBE_STEP_BYTES, size_bytes // _PROBES_MAX)
+    for position in (*range(start, last, step), last):
         try:
             os.preadv(descriptor, [buffer], position, _NOWAIT)
         except BlockingIOError:

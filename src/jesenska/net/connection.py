@@ -21,7 +21,14 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 
-from jesenska.base.limits import HELD_ANSWER_BYTES, KEPT_REQUEST_BUFFERS, READ_BUFFER_BYTES, REQUEST_BUFFER_FIRST_BYTES, UNFINISHED_REQUESTS_BYTES
+from jesenska.base.limits import (
+    FRAMES_PER_TURN,
+    HELD_ANSWER_BYTES,
+    KEPT_REQUEST_BUFFERS,
+    READ_BUFFER_BYTES,
+    REQUEST_BUFFER_FIRST_BYTES,
+    UNFINISHED_REQUESTS_BYTES,
+)
 from jesenska.net.transport import Piece, PlainTransport
 
 _LENGTH = struct.Struct(">i")
@@ -167,8 +174,15 @@ class FramedConnection:
     def _frames(self, view: memoryview, end: int) -> None:
         """Handles every whole frame in view[:end] and keeps what is left."""
         position = 0
+        handled = 0
         on_frame = self._on_frame
         while end - position >= 4:
+            if handled == FRAMES_PER_TURN:
+                self._keep_waiting(view, position, end)
+                self._loop.call_soon(self._next_turn)
+                self._let_go()
+                return
+            handled += 1
             (size,) = _LENGTH.unpack_from(view, position)
             if not self._acceptable(size):
                 return
@@ -182,16 +196,25 @@ class FramedConnection:
             if self.closed:
                 return
             if not proceed:
-                if position < end:
-                    rest = view[position:end]
-                    self._waiting = memoryview(bytearray(rest)) if view is self._shared else rest
-                self._pause()
+                self._keep_waiting(view, position, end)
                 self._let_go()
                 return
         if position < end:
             self._keep_beginning(view[position:end])
         if self._holding:
             self._let_go()
+
+    def _next_turn(self) -> None:
+        """Others have had their turn. Where the answers so far have not left, what follows waits for that."""
+        if not self.transport.unsent_bytes:
+            self.resume()
+
+    def _keep_waiting(self, view: memoryview, position: int, end: int) -> None:
+        """Pauses with what lies in view[position:end], to be handled after the pause."""
+        if position < end:
+            rest = view[position:end]
+            self._waiting = memoryview(bytearray(rest)) if view is self._shared else rest
+        self._pause()
 
     def _keep_beginning(self, rest: memoryview) -> None:
         filled = len(rest)
