@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
@@ -23,6 +24,7 @@ from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroup
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from jesenska.wire.messages.k15_describe_groups import DescribeGroupsRequest
 from jesenska.wire.messages.k16_list_groups import ListGroupsRequest
+from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic
@@ -33,21 +35,41 @@ from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequestPartition,
     OffsetForLeaderEpochRequestTopic,
 )
+from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest
+from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsRequestCreation
+from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter
 from jesenska.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsRequestConfig, AlterConfigsRequestResource
+from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
 from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest
+from jesenska.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic
 from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
 )
+from jesenska.wire.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+)
+from jesenska.wire.messages.k46_list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsRequestTopic
 from jesenska.wire.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from jesenska.wire.messages.k48_describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasRequestComponent
+from jesenska.wire.messages.k50_describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest
+from jesenska.wire.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
+from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest
+from jesenska.wire.messages.k74_list_config_resources import ListConfigResourcesRequest
 from jesenska.wire.messages.k75_describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsRequestTopic
 from tests.raw_connection import RawConnection
 
 _TOPIC = 2
+#: Of access rules.
+_ANY, _READ_OPERATION, _ALLOW = 1, 3, 3
+#: Of filters of quotas.
+_SPECIFIED = 2
 
 
 class Served:
@@ -58,6 +80,7 @@ class Served:
         self._count = 0
         with RawConnection(broker.bootstrap) as connection:
             answer = connection.ask(ApiVersionsRequest(client_software_name="judge", client_software_version="1"), 4, ApiVersionsResponse)
+            self.broker_id = connection.ask(MetadataRequest(topics=[]), 4, MetadataResponse).controller_id
         self.announced = {item.api_key: range(item.min_version, item.max_version + 1) for item in answer.api_keys}
         self.name, self.id = self.new_topic()
         self._wait_for_coordinator()
@@ -195,6 +218,27 @@ def _offset_delete(served: Served, version: int) -> Message:
     return OffsetDeleteRequest(group_id=served.new_member()[0], topics=[OffsetDeleteRequestTopic(name=served.name, partitions=[partition])])
 
 
+def _elect_leaders(served: Served, version: int) -> Message:
+    return ElectLeadersRequest(topic_partitions=[ElectLeadersRequestTopic(topic=served.name, partitions=[0])])
+
+
+def _reassign(served: Served, version: int) -> Message:
+    partition = AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=[served.broker_id])
+    return AlterPartitionReassignmentsRequest(topics=[AlterPartitionReassignmentsRequestTopic(name=served.name, partitions=[partition])])
+
+
+def _create_acls(served: Served, version: int) -> Message:
+    rule = CreateAclsRequestCreation(
+        resource_type=_TOPIC, resource_name=served.name, principal="User:a", host="*", operation=_READ_OPERATION, permission_type=_ALLOW
+    )
+    return CreateAclsRequest(creations=[rule])
+
+
+def _any_acl() -> dict[str, Any]:
+    nobody: dict[str, Any] = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
+    return nobody | {"resource_type_filter": _ANY, "operation": _ANY, "permission_type": _ANY}
+
+
 _NO_ID = uuid.UUID(int=0)
 
 #: By key: a request as a client would send it, which must succeed.
@@ -212,22 +256,37 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
     14: lambda served, version: sync(*served.new_member()),
     15: lambda served, version: DescribeGroupsRequest(groups=[served.new_member()[0]]),
     16: lambda served, version: ListGroupsRequest(),
+    17: lambda served, version: SaslHandshakeRequest(mechanism="PLAIN"),
     18: lambda served, version: ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.3.1"),
     19: _create_topics,
     20: _delete_topics,
     21: _delete_records,
     22: lambda served, version: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
     23: _epoch,
+    29: lambda served, version: DescribeAclsRequest(**_any_acl()),
+    30: _create_acls,
+    31: lambda served, version: DeleteAclsRequest(filters=[DeleteAclsRequestFilter(**_any_acl())]),
     32: lambda served, version: DescribeConfigsRequest(
         resources=[DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name=served.name, configuration_keys=None)]
     ),
     33: _alter_configs,
+    35: lambda served, version: DescribeLogDirsRequest(topics=[DescribeLogDirsRequestTopic(topic=served.name, partitions=[0])]),
     37: lambda served, version: CreatePartitionsRequest(
         topics=[CreatePartitionsRequestTopic(name=served.new_topic()[0], count=3, assignments=None)], timeout_ms=10_000
     ),
     42: lambda served, version: DeleteGroupsRequest(groups_names=["nobody"]),
+    43: _elect_leaders,
     44: _incremental,
+    45: _reassign,
+    46: lambda served, version: ListPartitionReassignmentsRequest(topics=[ListPartitionReassignmentsRequestTopic(name=served.name, partition_indexes=[0])]),
     47: _offset_delete,
+    48: lambda served, version: DescribeClientQuotasRequest(
+        components=[DescribeClientQuotasRequestComponent(entity_type="user", match_type=_SPECIFIED, match=None)]
+    ),
+    50: lambda served, version: DescribeUserScramCredentialsRequest(users=None),
     60: lambda served, version: DescribeClusterRequest(),
+    61: lambda served, version: DescribeProducersRequest(topics=[DescribeProducersRequestTopic(name=served.name, partition_indexes=[0])]),
+    66: lambda served, version: ListTransactionsRequest(state_filters=["Ongoing"]),
+    74: lambda served, version: ListConfigResourcesRequest(),
     75: lambda served, version: DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequestTopic(name=served.name)]),
 }

@@ -150,6 +150,14 @@ class JesenskaError(Exception):
     """What a person may meet: one sentence with the cause and the remedy."""
 
 
+def shortened(message: str) -> str:
+    """The message, without its middle where it is so long that it may not fit the answer that carries it: it repeats what a client sent."""
+    if len(message) <= ERROR_MESSAGE_MAX_CHARS:
+        return message
+    half = ERROR_MESSAGE_MAX_CHARS // 2
+    return f"{message[:half]} … {message[-half:]}"
+
+
 class KafkaError(JesenskaError):
     """An error that has a code on the wire. `retriable` says whether a client may try again unchanged. A message that repeats something long loses its
     middle: it must fit the answer that carries it."""
@@ -158,9 +166,7 @@ class KafkaError(JesenskaError):
     retriable: bool = False
 
     def __init__(self, message: str = "") -> None:
-        if len(message) > ERROR_MESSAGE_MAX_CHARS:
-            half = ERROR_MESSAGE_MAX_CHARS // 2
-            message = f"{message[:half]} … {message[-half:]}"
+        message = shortened(message)
         super().__init__(message or self.code.name)
         self.message = message
 

@@ -34,6 +34,7 @@ from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.limits import CONVERTED_ANSWER_MIN_BYTES, CONVERTED_ANSWERS_BYTES, CREATION_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX
 from jesenska.base.regions import FileRegion
 from jesenska.broker.connection_limits import ConnectionLimits
+from jesenska.broker.unserved_requests import UnservedRequests
 from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.wire.codec import MalformedMessageError, decoder, encoder
 from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
@@ -193,10 +194,12 @@ class Connection:
             key, version, correlation_id = FIXED.unpack_from(view, 0)
             served = SERVED.get(key)
             if served is None:
+                dispatcher.unserved.tell(self.client_host, view, key, version)
                 raise MalformedMessageError(f"API key {key} is not served")
             if not served.min_version <= version <= served.max_version:
                 if key == API_VERSIONS and version > served.max_version:
                     return self._refuse_api_versions(correlation_id)
+                dispatcher.unserved.tell(self.client_host, view, key, version)
                 raise MalformedMessageError(f"{served.api.name} version {version} is not served")
             client_id, position = read_client_id(view, 8, limit)
             api = served.api
@@ -384,6 +387,7 @@ class Dispatcher:
         own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=own.min_version, max_version=own.max_version)
         #: What a client is told that asks for versions in one that is not served: with this key's range it comes back in one that is.
         self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
+        self.unserved = UnservedRequests()
         self._tasks: set[asyncio.Task[None]] = set()
         self._by_host: Counter[str] = Counter()
         self._refused_at = -_SECONDS_BETWEEN_WARNINGS

@@ -5,7 +5,8 @@
     4      features may start at version 0
 
 The table is what is registered and nothing else: clients use what they are told. A version above ours is answered with UNSUPPORTED_VERSION in
-version 0 (`dispatch`), with our range for this key so that the client can come back with it. No features are announced: none is finalised here.
+version 0 (`dispatch`), with our range for this key so that the client can come back with it. No features are
+supported and none is finalised, which is said with the epoch of the features (0), as Kafka in ZooKeeper mode does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _FIRST_WITH_SOFTWARE = 3
+#: The version of the tree's node /feature, which says that features are kept track of and that none is finalised.
+_FEATURES_EPOCH = 0
 
 
 def announced() -> list[ApiVersionsResponseApiKey]:
@@ -33,4 +36,4 @@ def announced() -> list[ApiVersionsResponseApiKey]:
 def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Outcome:
     if context.version >= _FIRST_WITH_SOFTWARE and not (_SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=announced())
+    return ApiVersionsResponse(api_keys=announced(), finalized_features_epoch=_FEATURES_EPOCH)

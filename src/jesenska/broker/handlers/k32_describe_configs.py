@@ -5,7 +5,8 @@
     3      types, documentation on request
     4      compact
 
-Resources: topics (2) and brokers (4; the empty name stands for what is set for every broker). Sensitive values are never answered.
+Resources: topics (2), brokers (4; the empty name stands for what is set for every broker), the loggers of this broker (8) and subscriptions to
+clients' metrics (16, always the defaults). Sensitive values are never answered.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
+from jesenska.broker.client_metrics_settings import CLIENT_METRICS_RESOURCE, describe_client_metrics
 from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, describe_loggers
 from jesenska.broker.topics import BROKER_RESOURCE, TOPIC_RESOURCE, as_kafka_error
-from jesenska.config.layers import Described
+from jesenska.config.layers import Described, Source
 from jesenska.controller.config_changes import require_broker
 from jesenska.controller.topics import topic_name_problem
 from jesenska.wire.messages.k32_describe_configs import (
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> Outcome:
     response = DescribeConfigsResponse()
     for item in request.resources:
-        answer = DescribeConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
+        answer = DescribeConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message="")
         response.results.append(answer)
         try:
             described = _described(broker, item)
@@ -60,6 +63,10 @@ def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Des
         if require_broker(item.resource_name, broker.broker_id) is None:
             return broker.config.describe_default(item.configuration_keys)
         return broker.config.describe(item.configuration_keys)
+    if item.resource_type == BROKER_LOGGER_RESOURCE:
+        return describe_loggers(item.resource_name, item.configuration_keys, broker.broker_id)
+    if item.resource_type == CLIENT_METRICS_RESOURCE:
+        return describe_client_metrics(item.resource_name, item.configuration_keys)
     raise InvalidRequestError(f"Settings of resource type {item.resource_type} are not kept here; topics (2) and brokers (4) have some.")
 
 
@@ -71,7 +78,7 @@ def _config(setting: Described, request: DescribeConfigsRequest, version: int) -
         config_source=setting.source,
         is_sensitive=setting.sensitive,
         config_type=setting.kind,
-        documentation=setting.doc if request.include_documentation else None,
+        documentation=setting.doc if request.include_documentation or setting.source is Source.DYNAMIC_BROKER_LOGGER else None,
     )
     if version == 0:
         answer.is_default = setting.is_default

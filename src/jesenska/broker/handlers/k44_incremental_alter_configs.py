@@ -1,11 +1,12 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: sets (0), deletes (1), appends to (2) or subtracts from (3) single settings of a topic (2) or a
-broker (4; the empty name: of every broker), in force when the answer leaves (KIP-339)."""
+broker (4; the empty name: of every broker), and of levels of this broker's loggers (8), in force when the answer leaves (KIP-339)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, alter_loggers
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.config_changes import ConfigOp
 from jesenska.wire.messages.k44_incremental_alter_configs import (
@@ -30,6 +31,9 @@ async def _alter(broker: Broker, request: IncrementalAlterConfigsRequest) -> Inc
         response.responses.append(answer)
         try:
             changes = [ConfigOp(config.name, config.config_operation, config.value) for config in item.configs]
+            if item.resource_type == BROKER_LOGGER_RESOURCE:
+                alter_loggers(item.resource_name, changes, broker.broker_id, validate_only=request.validate_only)
+                continue
             await broker.topics.alter(item.resource_type, item.resource_name, changes, validate_only=request.validate_only)
         except Exception as error:
             refused = as_kafka_error(error)

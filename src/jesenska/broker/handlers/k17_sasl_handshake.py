@@ -1,0 +1,18 @@
+"""SaslHandshake (key 17), versions 0-1: ILLEGAL_SASL_STATE, since no listener here asks for SASL. The connection stays open, as Kafka's does on a
+listener without SASL. No mechanisms are named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(SaslHandshakeRequest, 0, 1)
+def handle(broker: Broker, request: SaslHandshakeRequest, context: Context) -> Outcome:
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

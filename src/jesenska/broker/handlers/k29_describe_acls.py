@@ -1,0 +1,23 @@
+"""DescribeAcls (key 29), versions 0-3: SECURITY_DISABLED, as a broker without an authorizer answers.
+
+A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka. Version 0 has no pattern
+types. Left out: access rules, until there is an authorizer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.acl_requests import require_known
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(DescribeAclsRequest, 0, 3)
+def handle(broker: Broker, request: DescribeAclsRequest, context: Context) -> Outcome:
+    require_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker")

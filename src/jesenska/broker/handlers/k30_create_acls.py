@@ -1,0 +1,25 @@
+"""CreateAcls (key 30), versions 0-3: SECURITY_DISABLED for each rule, as a broker without an authorizer answers.
+
+A rule whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka. Version 0 has no pattern
+types. Left out: access rules, until there is an authorizer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.acl_requests import NO_AUTHORIZER, require_known
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsResponse, CreateAclsResponseResult
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(CreateAclsRequest, 0, 3)
+def handle(broker: Broker, request: CreateAclsRequest, context: Context) -> Outcome:
+    for item in request.creations:
+        require_known(item.resource_type, item.resource_pattern_type, item.operation, item.permission_type)
+    refused = CreateAclsResponseResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return CreateAclsResponse(results=[refused] * len(request.creations))

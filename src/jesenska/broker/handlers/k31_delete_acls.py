@@ -1,0 +1,25 @@
+"""DeleteAcls (key 31), versions 0-3: SECURITY_DISABLED for each filter, as a broker without an authorizer answers.
+
+A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka. Version 0 has no pattern
+types. Left out: access rules, until there is an authorizer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.acl_requests import NO_AUTHORIZER, require_known
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsResponse, DeleteAclsResponseFilterResult
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(DeleteAclsRequest, 0, 3)
+def handle(broker: Broker, request: DeleteAclsRequest, context: Context) -> Outcome:
+    for item in request.filters:
+        require_known(item.resource_type_filter, item.pattern_type_filter, item.operation, item.permission_type)
+    refused = DeleteAclsResponseFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))

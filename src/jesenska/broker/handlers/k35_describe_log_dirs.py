@@ -1,0 +1,81 @@
+"""DescribeLogDirs (key 35), versions 0-5: each log directory with its partitions and their sizes (KIP-113).
+
+    0      partitions by directory: size in bytes, lag behind the high watermark (none on a leader)
+    2      compact
+    4      size of the volume and room that is left on it, bytes (KIP-827); -1 where the system does not say
+    5      whether the directory is cordoned: none is
+
+`topics` null asks for all, else for these partitions; what is not here is left out. A directory whose volume cannot be looked at answers
+KAFKA_STORAGE_ERROR. Left out: moves between directories (future replicas, cordoned directories).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.wire.messages.k35_describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsRequestTopic,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponsePartition,
+    DescribeLogDirsResponseResult,
+    DescribeLogDirsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+    from jesenska.log.log_directories import LogDirectory
+
+_FIRST_WITH_ROOM = 4
+
+
+@handles(DescribeLogDirsRequest, 0, 5)
+def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> Outcome:
+    asked = None if request.topics is None else _asked(broker, request.topics)
+    directories = broker.directories.directories
+    response = DescribeLogDirsResponse(results=[_described(directory, asked) for directory in directories])
+    if context.version < _FIRST_WITH_ROOM:
+        return response
+    paths = [directory.path for directory in directories]
+
+    def look() -> None:
+        for path, result in zip(paths, response.results, strict=True):
+            _look_at_volume(path, result)
+
+    broker.pool.submit(look, lambda: context.answer(response))
+    return LATER
+
+
+def _asked(broker: Broker, topics: list[DescribeLogDirsRequestTopic]) -> dict[str, set[int]]:
+    """The partitions that are asked for, by topic; those of unknown topics are dropped at once."""
+    asked: dict[str, set[int]] = {}
+    for topic in topics:
+        if topic.topic in broker.view.topics:
+            asked.setdefault(topic.topic, set()).update(topic.partitions)
+    return asked
+
+
+def _described(directory: LogDirectory, asked: dict[str, set[int]] | None) -> DescribeLogDirsResponseResult:
+    topics: dict[str, DescribeLogDirsResponseTopic] = {}
+    for (name, number), log in directory.logs.items():
+        if asked is not None and number not in asked.get(name, ()):
+            continue
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = DescribeLogDirsResponseTopic(name=name)
+        topic.partitions.append(DescribeLogDirsResponsePartition(partition_index=number, partition_size=log.size_bytes))
+    return DescribeLogDirsResponseResult(log_dir=str(directory.path.absolute()), topics=list(topics.values()))
+
+
+def _look_at_volume(path: Path, result: DescribeLogDirsResponseResult) -> None:
+    """May wait for the disk."""
+    try:
+        volume = os.statvfs(path)
+    except OSError:
+        result.error_code, result.topics = ErrorCode.KAFKA_STORAGE_ERROR, []
+        return
+    result.total_bytes, result.usable_bytes = volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

@@ -1,0 +1,66 @@
+"""AlterPartitionReassignments (key 45), versions 0-1: moves of partitions to other replicas (KIP-455). A lone broker has nowhere to move them.
+
+    0      replicas as they are: NONE; null (cancel): NO_REASSIGNMENT_IN_PROGRESS; empty, doubled or unregistered brokers: INVALID_REPLICA_ASSIGNMENT
+    1      `allow_replication_factor_change` is answered as it was asked
+
+A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT. Left out: the move itself. A partition that names brokers which are gone keeps
+them: another list for it is INVALID_REPLICA_ASSIGNMENT.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, shortened
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterPartitionReassignmentsResponsePartition,
+    AlterPartitionReassignmentsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(AlterPartitionReassignmentsRequest, 0, 1)
+def handle(broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context) -> Outcome:
+    response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=request.allow_replication_factor_change)
+    if not request.topics:
+        response.error_message = ""
+        return response
+    response.error_message = None
+    timed_out = request.timeout_ms <= 0
+    if timed_out:
+        response.error_code = ErrorCode.REQUEST_TIMED_OUT
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            code, message = (ErrorCode.REQUEST_TIMED_OUT, None) if timed_out else _judged(broker, topic.name, asked.partition_index, asked.replicas)
+            answers.append(AlterPartitionReassignmentsResponsePartition(partition_index=asked.partition_index, error_code=code, error_message=message))
+        response.responses.append(AlterPartitionReassignmentsResponseTopic(name=topic.name, partitions=answers))
+    return response
+
+
+def _judged(broker: Broker, name: str, number: int, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
+    topic = broker.view.topics.get(name)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"Unable to find a topic named {name}.")
+    if not 0 <= number < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}."
+    if replicas is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+    if not replicas:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+    previous: int | None = None
+    for replica in sorted(replicas):
+        if replica not in broker.view.brokers:
+            message = f"The manual partition assignment includes broker {replica}, but no such broker is registered."
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+        if replica == previous:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes the broker {replica} more than once."
+        previous = replica
+    if set(replicas) != set(topic.partitions[number].replicas):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{name}-{number} cannot be moved: a lone broker keeps the replicas that a partition has."
+    return ErrorCode.NONE, None

@@ -1,0 +1,56 @@
+"""ListPartitionReassignments (key 46), version 0: partitions that are on the move to other replicas (KIP-455).
+
+A lone broker begins no moves. A move that stood in the tree when this broker took it over is told, though nobody carries it on. Partitions that are
+not on the move, or not known, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsResponsePartition,
+    ListPartitionReassignmentsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+
+@handles(ListPartitionReassignmentsRequest, 0, 0)
+def handle(broker: Broker, request: ListPartitionReassignmentsRequest, context: Context) -> Outcome:
+    response = ListPartitionReassignmentsResponse(error_message=None)
+    wanted: Iterable[tuple[str, list[int] | None]]
+    if request.topics is None:
+        wanted = [(name, None) for name in broker.topics.facts.topics]
+    else:
+        wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    for name, numbers in wanted:
+        moving = _moving(broker, name, numbers)
+        if moving:
+            response.topics.append(ListPartitionReassignmentsResponseTopic(name=name, partitions=moving))
+    return response
+
+
+def _moving(broker: Broker, name: str, numbers: list[int] | None) -> list[ListPartitionReassignmentsResponsePartition]:
+    topic = broker.topics.facts.topics.get(name)
+    if topic is None:
+        return []
+    node = topic.node
+    moving = {number for changes in (node.adding, node.removing) for number, brokers in changes.items() if brokers}
+    if not moving:
+        return []
+    return [
+        ListPartitionReassignmentsResponsePartition(
+            partition_index=number,
+            replicas=list(node.replicas[number]),
+            adding_replicas=list(node.adding.get(number, ())),
+            removing_replicas=list(node.removing.get(number, ())),
+        )
+        for number in (sorted(moving) if numbers is None else numbers)
+        if number in moving and number in node.replicas
+    ]

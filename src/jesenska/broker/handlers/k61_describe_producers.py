@@ -1,0 +1,61 @@
+"""DescribeProducers (key 61), version 0: the producers that the log of a partition knows, each with its epoch, its last sequence number, the time of its
+last batch (ms) and the first offset of its open transaction, -1 where there is none (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError, shortened
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.controller.topics import topic_name_problem
+from jesenska.wire.messages.k61_describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersResponsePartition,
+    DescribeProducersResponseProducer,
+    DescribeProducersResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_NOT_HERE = "This server does not host this topic-partition."
+
+
+@handles(DescribeProducersRequest, 0, 0)
+def handle(broker: Broker, request: DescribeProducersRequest, context: Context) -> Outcome:
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersResponseTopic(name=topic.name, partitions=[_described(broker, topic.name, number) for number in topic.partition_indexes])
+            for topic in request.topics
+        ]
+    )
+
+
+def _described(broker: Broker, name: str, number: int) -> DescribeProducersResponsePartition:
+    answer = DescribeProducersResponsePartition(partition_index=number)
+    topic = broker.view.topics.get(name)
+    if topic is None:
+        problem = topic_name_problem(name)
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+        answer.error_message = shortened(problem or _NOT_HERE)
+    elif not 0 <= number < len(topic.partitions):
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        try:
+            log = topic.partitions[number].leader_log()
+        except KafkaError as error:
+            answer.error_code = error.code
+            return answer
+        answer.active_producers = [
+            DescribeProducersResponseProducer(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.producer_epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.current_txn_first_offset,
+            )
+            for entry in log.producers.entries()
+        ]
+    return answer

@@ -1,0 +1,42 @@
+"""ListConfigResources (key 74), versions 0-1: resources that have settings.
+
+    0      client metrics only (ListClientMetricsResources, KIP-1000): none
+    1      by type, all of them where none is asked for (KIP-1142): topics (2), brokers (4), brokers' loggers (8), client metrics (16), groups (32)
+
+A type that has no settings is UNSUPPORTED_VERSION. Groups have settings of the new group protocol only, so none is named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.wire.messages.k74_list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListConfigResourcesResponseResource,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
+_KINDS = frozenset((_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP))
+_FIRST_WITH_TYPES = 1
+
+
+@handles(ListConfigResourcesRequest, 0, 1)
+def handle(broker: Broker, request: ListConfigResourcesRequest, context: Context) -> Outcome:
+    if context.version < _FIRST_WITH_TYPES:
+        return ListConfigResourcesResponse()
+    wanted = set(request.resource_types) or _KINDS
+    if not wanted <= _KINDS:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    brokers = [str(broker_id) for broker_id in broker.view.brokers]
+    named = {_BROKER_LOGGER: brokers, _BROKER: brokers, _TOPIC: list(broker.view.topics)}
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListConfigResourcesResponseResource(resource_name=name, resource_type=kind) for kind, names in named.items() if kind in wanted for name in names
+        ]
+    )

@@ -1,0 +1,46 @@
+"""What clients ask for that this broker does not serve. Such a request closes the connection, which tells old clients what a broker knows and puzzles
+people: so the first of each client is told in the log."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from jesenska.wire.api_names import API_NAMES
+from jesenska.wire.codec import MalformedMessageError
+from jesenska.wire.headers import read_client_id
+
+logger = logging.getLogger(__name__)
+
+#: Clients with what they asked for that are remembered; what comes after these is not told.
+REMEMBERED_MAX: Final = 1000
+_CLIENT_ID_MAX_CHARS = 100
+_CLIENT_ID_AT = 8
+
+
+class UnservedRequests:
+    """One line at INFO for each address, client id and API key."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str, int]] = set()
+
+    def tell(self, client_host: str, frame: memoryview, key: int, version: int) -> None:
+        """`frame` is the request from its key on; its client id is read where one can stand."""
+        if len(self._told) >= REMEMBERED_MAX:
+            return
+        try:
+            client_id = read_client_id(frame, _CLIENT_ID_AT, len(frame))[0]
+        except MalformedMessageError:
+            client_id = None
+        shown = repr((client_id or "")[:_CLIENT_ID_MAX_CHARS])
+        if (client_host, shown, key) in self._told:
+            return
+        self._told.add((client_host, shown, key))
+        logger.info(
+            "client %s at %s asked for %s (API key %d, version %d), which this broker does not serve: its connection was closed",
+            shown,
+            client_host,
+            API_NAMES.get(key, "an unknown API"),
+            key,
+            version,
+        )

@@ -1,0 +1,16 @@
+"""SaslHandshake (key 17): a client names its SASL mechanism before it authenticates.
+
+Versions: 0 is followed by bare tokens, 1 by SaslAuthenticate (KIP-152)."""
+
+from __future__ import annotations
+
+from jesenska.wire.language import INT16, REQUEST, RESPONSE, STRING, Array, Message, field
+
+
+class SaslHandshakeRequest(Message, key=17, kind=REQUEST, versions=(0, 1)):
+    mechanism: str = field(STRING)
+
+
+class SaslHandshakeResponse(Message, key=17, kind=RESPONSE, versions=(0, 1)):
+    error_code: int = field(INT16)
+    mechanisms: list[str] = field(Array(STRING))
