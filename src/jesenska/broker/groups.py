@@ -30,7 +30,7 @@ from jesenska.broker.cluster_view import Topic
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.topics import NewTopic
 from jesenska.groups.coordinator import GroupCoordinator
-from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Response, Tick, TopicDeleted
+from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Now, Response, Tick, TopicDeleted
 from jesenska.groups.records import OFFSETS_TOPIC, partition_of, read_record
 from jesenska.groups.settings import GroupSettings
 from jesenska.log.partition_log import AppendResult
@@ -211,10 +211,10 @@ class Groups:
             logger.error("%s at offset %d: %s; the record is passed over", loaded.partition.topic_partition, record.offset, error)
             return
         if found is not None:
-            loaded.coordinator.replay(found, self._broker.clock.now_ms())
+            loaded.coordinator.replay(found, self._now())
 
     def _finish_loading(self, loaded: _Loaded) -> None:
-        loaded.coordinator.finish_replay(self._broker.clock.now_ms())
+        loaded.coordinator.finish_replay(self._now())
         loaded.ready = True
         self._schedule(loaded)
 
@@ -233,9 +233,9 @@ class Groups:
     def _handle(self, loaded: _Loaded, event: Event) -> None:
         waiting: list[Event] = [event]
         while waiting:
-            now_ms = self._broker.clock.now_ms()
-            for effect in loaded.coordinator.handle(waiting.pop(0), now_ms):
-                following = self._carry_out(loaded, effect, now_ms)
+            now = self._now()
+            for effect in loaded.coordinator.handle(waiting.pop(0), now):
+                following = self._carry_out(loaded, effect, now.wall_ms)
                 if following is not None:
                     waiting.append(following)
         self._schedule(loaded)
@@ -264,13 +264,17 @@ class Groups:
 
     # --- time ---------------------------------------------------------------------------------------------------------------------------
 
+    def _now(self) -> Now:
+        clock = self._broker.clock
+        return Now(int(clock.monotonic() * 1000), clock.now_ms())
+
     def _schedule(self, loaded: _Loaded) -> None:
         due_ms = loaded.coordinator.next_deadline_ms()
         if due_ms is None or (loaded.timer is not None and loaded.timer_ms == due_ms):
             return
         if loaded.timer is not None:
             loaded.timer.cancel()
-        delay_ms = max(0, due_ms - self._broker.clock.now_ms())
+        delay_ms = max(0, due_ms - self._now().monotonic_ms)
         loaded.timer_ms = due_ms
         loaded.timer = self._loop.call_later(delay_ms / 1000, self._tick, loaded)
 

@@ -129,6 +129,7 @@ class Broker:
             writer_for=self._writer_for,
             open_segments_max=open_segments_max,
             jitter=lambda limit: self.random.randint(0, limit) if limit > 0 else 0,
+            monotonic_ms=lambda: int(self.clock.monotonic() * 1000),
         )
         found = self.directories.lock()
         self._locked = True

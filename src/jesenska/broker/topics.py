@@ -108,7 +108,7 @@ class Topics:
         """Leads every partition that this broker has a replica of; after a crash, or where another broker led, in a new leader epoch. Ends the
         deletions that were begun."""
         for child in (await self._store.children(paths.CONFIG_CHANGES))[0]:
-            self._told.add(f"{paths.CONFIG_CHANGES}/{child}", self._broker.clock.now_ms())
+            self._told.add(f"{paths.CONFIG_CHANGES}/{child}", self._elapsed_ms())
         for name in [name for name, topic in self.facts.topics.items() if topic.deleting]:
             await self.end_deletion(name)
         operations: list[Operation] = []
@@ -345,7 +345,11 @@ class Topics:
 
     def told(self, path: str) -> None:
         """Somebody left a node under /config/changes: it is taken away with the old ones."""
-        self._told.add(path, self._broker.clock.now_ms())
+        self._told.add(path, self._elapsed_ms())
+
+    def _elapsed_ms(self) -> int:
+        """The monotonic clock: how long a node has been there does not depend on how the wall clock is set."""
+        return int(self._broker.clock.monotonic() * 1000)
 
     def controller_since(self, epoch: int, version: int) -> None:
         """This broker is controller of another epoch."""
@@ -400,7 +404,7 @@ class Topics:
     async def _done(self, plan: ConfigPlan) -> None:
         results = await self._do(plan.operations)
         plan.apply(self.facts)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._elapsed_ms()
         self._told.add(results[-1].path, now_ms)
         old = self._told.due(now_ms)
         for start in range(0, len(old), _OPERATIONS_AT_ONCE):
