@@ -45,6 +45,7 @@ from jesenska.controller.topics import (
     plan_expansion,
 )
 from jesenska.controller.view import ClusterView, ConfigView, PartitionView, TopicView
+from jesenska.groups.records import OFFSETS_TOPIC
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import Known
 from jesenska.log.partition_log import PartitionLog
@@ -77,6 +78,8 @@ class Topics:
         self.facts = facts
         self._one_at_a_time = asyncio.Lock()
         self._told = ToldChanges()
+        #: The start is over: a topic that comes into the view is a new or changed one.
+        self._is_running = False
 
     # --- at the start -------------------------------------------------------------------------------------------------------------------
 
@@ -120,6 +123,8 @@ class Topics:
             await self._store.multi(operations[start : start + _OPERATIONS_AT_ONCE])
         for name in self.facts.topics:
             self._show(name)
+        self._broker.groups.take_over()
+        self._is_running = True
 
     async def _led(self, topic: TopicView, *, clean: bool) -> tuple[dict[int, PartitionView], list[Operation]]:
         """A topic's partitions once this broker leads all that it has a replica of, and the changes that make it so."""
@@ -216,6 +221,8 @@ class Topics:
             if partition.log is not None:
                 partition.log.config = log_config
         self._broker.view.add(topic)
+        if name == OFFSETS_TOPIC and self._is_running:
+            self._broker.groups.take_over(topic)
         return topic
 
     def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: TopicConfig) -> PartitionLog | None:
@@ -271,7 +278,6 @@ class Topics:
             operations = plan_deletion(self.facts, name, self._broker.config)
             await self._do(operations)
             await self.end_deletion(name)
-            self._broker.groups.topic_deleted(name)
 
     async def end_deletion(self, name: str) -> None:
         """What a mark in /admin/delete_topics asks for."""
@@ -292,6 +298,8 @@ class Topics:
             await asyncio.get_running_loop().run_in_executor(self._broker.pool.executor, self._broker.directories.sync_names)
         except OSError as error:
             logger.error("the names of deleted partitions could not be synced: %s", error)
+        # Before the mark goes: after a crash in between the deletion is ended again, with this.
+        self._broker.groups.topic_deleted(name)
         await self._do(plan_deletion_end(self.facts, name))
         forget_topic(self.facts, name)
 
@@ -303,6 +311,8 @@ class Topics:
             partition.leader, partition.log = -1, None
             partition.changed()
             self._broker.waiting.notify(partition.topic_partition)
+        if name == OFFSETS_TOPIC:
+            self._broker.groups.give_up()
 
     # --- what others wrote (the caller has `changing`) -----------------------------------------------------------------------------------
 

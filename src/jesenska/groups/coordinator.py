@@ -52,6 +52,7 @@ from jesenska.groups.events import (
     Leaving,
     Now,
     PartitionsAnswer,
+    Resign,
     Sync,
     SyncAnswer,
     Tick,
@@ -126,6 +127,9 @@ class GroupCoordinator:
                 return effects
             case Tick():
                 self._tick(now)
+                return effects
+            case Resign():
+                self._resign(now)
                 return effects
             case Appended() | AppendFailed():
                 operation = self._operations.pop(event.operation, None)
@@ -519,6 +523,13 @@ class GroupCoordinator:
             self._prepare_rebalance(group, now)
         if group.is_in(GroupState.PREPARING_REBALANCE) and group.initial_deadline_ms is None and group.everyone_has_joined:
             self._complete_join(group, now)
+
+    def _resign(self, now: Now) -> None:
+        for operation in self._operations.values():
+            operation.late(ErrorCode.NOT_COORDINATOR, now)
+        for group in self.groups.values():
+            for member in group.members.values():
+                self._drop_waiting(member, ErrorCode.NOT_COORDINATOR)
 
     # --- time ---------------------------------------------------------------------------------------------------------------------------
 

@@ -146,11 +146,16 @@ class AppendFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Resign:
+    """This coordinator keeps the groups no longer: whoever waits is told to look for another."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: sessions, rebalances and offsets that are due are looked at."""
 
 
-Event = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Appended | AppendFailed | Tick
+Event = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Appended | AppendFailed | Resign | Tick
 
 
 # --- out ------------------------------------------------------------------------------------------------------------------------------------
