@@ -32,7 +32,6 @@ from jesenska.base.identifiers import random_uuid
 from jesenska.broker.cluster_view import Topic
 from jesenska.broker.group_loader import GroupLoader
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import NewTopic
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Now, Resign, Response, Tick, TopicDeleted
 from jesenska.groups.records import OFFSETS_TOPIC, partition_of
@@ -108,12 +107,8 @@ class Groups:
         """The offsets topic, made if it is not there; CoordinatorNotAvailableError if it cannot be."""
         topic = self._broker.view.topics.get(OFFSETS_TOPIC)
         if topic is None:
-            config = self._broker.config
-            settings = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(config.integer("offsets.topic.segment.bytes"))}
-            # With fewer brokers than the factor asks for, the topic begins with as many replicas as there are brokers.
-            factor = min(config.integer("offsets.topic.replication.factor"), max(1, len(self._broker.view.brokers)))
             try:
-                await self._broker.topics.create(NewTopic(OFFSETS_TOPIC, config.integer("offsets.topic.num.partitions"), factor, configs=settings))
+                await self._broker.topics.create_automatically(OFFSETS_TOPIC)
             except TopicAlreadyExistsError:
                 pass
             except KafkaError as error:

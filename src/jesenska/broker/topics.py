@@ -34,6 +34,7 @@ from jesenska.controller.config_changes import (
     plan_topic_config,
     plan_topic_config_replaced,
 )
+from jesenska.controller.internal_topics import automatic_topic
 from jesenska.controller.topics import (
     NewTopic,
     TopicPlan,
@@ -260,8 +261,8 @@ class Topics:
             return plan, self._show(request.name, await self._new_logs(request.name))
 
     async def create_automatically(self, name: str) -> None:
-        """Creates a topic that a client asked for, with the broker's defaults."""
-        await self.create(NewTopic(name))
+        """Creates a topic that a client asked for, with the broker's defaults, or with those of Kafka's own topics."""
+        await self.create(automatic_topic(name, self._broker.config, len(self._broker.view.brokers)))
 
     async def expand(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False) -> None:
         """Raises a topic to `count` partitions; KafkaError where that is refused."""
