@@ -62,7 +62,7 @@ def fill(broker: Reachable, topic: str, partitions: int, count: int, start: int 
     ask(broker, work)
 
 
-def committed(broker: BrokerProcess, group: str) -> dict[TopicPartition, int]:
+def committed(broker: Reachable, group: str) -> dict[TopicPartition, int]:
     async def work(cluster: Cluster) -> dict[TopicPartition, int]:
         return {key: item.offset for key, item in (await GroupAdmin(cluster).offsets(group)).items()}
 

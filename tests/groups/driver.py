@@ -1,4 +1,5 @@
-"""A coordinator without network or log: appends are kept until the test commits or fails them, answers are collected by token."""
+"""A coordinator without network or log: appends are kept until the test commits or fails them, answers are collected by token. Its two clocks go together
+unless a test sets the wall clock."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import TypeVar
 
 from jesenska.base.errors import ErrorCode
 from jesenska.groups.coordinator import GroupCoordinator
-from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Join, JoinAnswer, Response, Sync, SyncAnswer, Tick
+from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Join, JoinAnswer, Now, Response, Sync, SyncAnswer, Tick
 from jesenska.groups.records import KeyValue, read_record
 from jesenska.groups.settings import GroupSettings
 
@@ -20,17 +21,27 @@ class Driver:
         self.settings = settings or GroupSettings(initial_rebalance_delay_ms=0)
         self.coordinator = GroupCoordinator(self.settings, lambda: f"id{next(self._ids)}")
         self.now_ms = 1_000_000
+        #: How far the wall clock is ahead of the monotonic one.
+        self.wall_ahead_ms = 1_600_000_000_000
         self.commit_at_once = commit_at_once
         self.answers: dict[object, list[Response]] = {}
         self.pending: list[Append] = []
         self.log: list[KeyValue] = []
         self._tokens = itertools.count(1)
 
+    @property
+    def wall_ms(self) -> int:
+        return self.now_ms + self.wall_ahead_ms
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, self.wall_ms)
+
     def token(self) -> int:
         return next(self._tokens)
 
     def give(self, event: Event) -> None:
-        self._take(self.coordinator.handle(event, self.now_ms))
+        self._take(self.coordinator.handle(event, self.now))
 
     def _take(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -62,14 +73,14 @@ class Driver:
     def restarted(self) -> Driver:
         """A new coordinator from the log alone."""
         other = Driver(self.settings, commit_at_once=self.commit_at_once)
-        other.now_ms = self.now_ms
+        other.now_ms, other.wall_ahead_ms = self.now_ms, self.wall_ahead_ms
         other._tokens, other._ids = self._tokens, self._ids
         other.log = list(self.log)
         for record in self.log:
             found = read_record(record.key, record.value)
             assert found is not None
-            other.coordinator.replay(found, other.now_ms)
-        other.coordinator.finish_replay(other.now_ms)
+            other.coordinator.replay(found, other.now)
+        other.coordinator.finish_replay(other.now)
         return other
 
     def answer(self, token: object, kind: type[R]) -> R:

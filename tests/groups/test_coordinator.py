@@ -35,7 +35,7 @@ def heartbeat(driver: Driver, answer: JoinAnswer, instance: str | None = None) -
 def commit(driver: Driver, offset: int, answer: JoinAnswer | None = None, group: str = "g", metadata: str = "") -> ErrorCode:
     token = driver.token()
     generation, member = (answer.generation_id, answer.member_id) if answer else (-1, "")
-    driver.give(CommitOffsets(token, group, generation, member, None, ((T0, CommittedOffset(offset, 1, metadata, driver.now_ms)),)))
+    driver.give(CommitOffsets(token, group, generation, member, None, ((T0, CommittedOffset(offset, 1, metadata, driver.wall_ms)),)))
     return driver.answer(token, PartitionsAnswer).partitions[T0]
 
 
@@ -314,7 +314,7 @@ def test_offsets_are_deleted_by_request_and_with_their_topic() -> None:
 
 def test_offsets_of_an_empty_group_expire_and_the_group_with_them() -> None:
     driver = Driver(GroupSettings(offsets_retention_ms=100_000, offsets_retention_check_interval_ms=10_000))
-    driver.coordinator.finish_replay(driver.now_ms)
+    driver.coordinator.finish_replay(driver.now)
     commit(driver, 7)
     driver.advance(95_000)
     assert offset_of(driver) == 7

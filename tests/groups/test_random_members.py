@@ -92,7 +92,7 @@ class Members(RuleBasedStateMachine):
         if client is None or client.owned is None:
             return
         token = self.driver.token()
-        value = CommittedOffset(max(self.committed, *self.commits.values(), 0) + 1, -1, "", self.driver.now_ms)
+        value = CommittedOffset(max(self.committed, *self.commits.values(), 0) + 1, -1, "", self.driver.wall_ms)
         self.driver.give(CommitOffsets(token, "g", client.generation, client.member_id, None, ((KEY, value),)))
         self.commits[token] = value.offset
         self.listen()

@@ -610,3 +610,26 @@ def test_a_stop_that_cannot_sync_one_log_leaves_no_marker_and_closes_the_others(
     assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     checkpoint = OffsetCheckpoint(tmp_path / "data" / "recovery-point-offset-checkpoint", FileLayer()).read()
     assert checkpoint == {TopicPartition("some", 0): 1, TopicPartition("some", 1): 0, TopicPartition("some", 2): 1}
+
+
+@pytest.mark.parametrize("set_ms", [-3_600_000, 3_600_000])
+def test_flushes_checkpoints_and_removals_come_in_their_time_when_the_wall_clock_is_set(tmp_path: Path, set_ms: int) -> None:
+    elapsed_ms = 5_000
+    settings = DirectorySettings(high_watermark_checkpoint_interval_ms=100)
+    directories = LogDirectories([tmp_path], settings=settings, monotonic_ms=lambda: elapsed_ms)
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    directories.load(known(LogConfig()), NOW_MS)
+    log = directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(flush_ms=100), NOW_MS)
+    append(log, 3)
+    directories.create(TopicPartition("gone", 0), None, LogConfig(file_delete_delay_ms=100), NOW_MS)
+    directories.delete(TopicPartition("gone", 0), NOW_MS)
+    directories.tick(NOW_MS)
+    elapsed_ms += 99
+    directories.tick(NOW_MS + 99 + set_ms)
+    marks = tmp_path / "replication-offset-checkpoint"
+    assert (log.recovery_point, marks.exists(), len(list(tmp_path.glob("gone-*")))) == (0, False, 1)
+    elapsed_ms += 1
+    directories.tick(NOW_MS + 100 + set_ms)
+    assert (log.recovery_point, marks.exists(), len(list(tmp_path.glob("gone-*")))) == (3, True, 0)
+    directories.close()

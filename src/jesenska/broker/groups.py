@@ -1,8 +1,13 @@
 """The mover of consumer groups: gives events to the coordinators, appends what they want appended, sends what they answer.
 
 Each partition of `__consumer_offsets` that this broker leads has a coordinator of its own. At the start (or when a partition comes here) its log
-is read in pieces of at most a few hundred records between other work of the loop; until then its groups answer COORDINATOR_LOAD_IN_PROGRESS. The
-topic is made when the first group asks for its coordinator.
+is read (`broker.group_loader`); until then its groups answer COORDINATOR_LOAD_IN_PROGRESS. A reading that fails is told in the log and tried again
+until it succeeds. The topic is made when the first group asks for its coordinator.
+
+A group belongs to the partition that the number of partitions gives which the topic had when it came here: more partitions change nothing until the
+next start, as in Kafka. When the topic is deleted, its coordinators go, and whoever waits is told to look for the coordinator anew.
+
+Offsets of a topic that is deleted are forgotten, also while groups are being loaded: then it is done when they are.
 
 An append is answered when it is committed: on a lone broker as soon as it is written. A write that waits behind a flush answers later, and after
 offsets.commit.timeout.ms the answer is COORDINATOR_NOT_AVAILABLE, whatever becomes of the write.
@@ -19,27 +24,21 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
-    CorruptMessageError,
-    InvalidRecordError,
     KafkaError,
     NotCoordinatorError,
     TopicAlreadyExistsError,
 )
 from jesenska.base.identifiers import random_uuid
 from jesenska.broker.cluster_view import Topic
+from jesenska.broker.group_loader import GroupLoader
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import NewTopic
 from jesenska.groups.coordinator import GroupCoordinator
-from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Response, Tick, TopicDeleted
-from jesenska.groups.records import OFFSETS_TOPIC, partition_of, read_record
+from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Now, Resign, Response, Tick, TopicDeleted
+from jesenska.groups.records import OFFSETS_TOPIC, partition_of
 from jesenska.groups.settings import GroupSettings
-from jesenska.log.partition_log import AppendResult
-from jesenska.log.segment import ColdError
-from jesenska.records.batch import iter_headers
-from jesenska.records.decode import decode_batch
+from jesenska.log.partition_log import AppendResult, PartitionLog
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import read_header
-from jesenska.records.record import Record
 from jesenska.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -47,11 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of the log that are read at once while a partition's groups are loaded.
-_LOAD_BYTES = 4 * 1024 * 1024
-#: Between two turns of the loop: records whose keys are looked at, and records taken in.
-_LOAD_KEYS = 2000
-_LOAD_RECORDS = 200
+#: Between two attempts at loading a partition whose log cannot be read; twice as long after each.
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 30.0
 
 #: A token of an event: called with the coordinator's answer.
 Reply = Callable[[Response], None]
@@ -71,14 +67,20 @@ def group_settings_of(config: BrokerConfig) -> GroupSettings:
 
 
 class _Loaded:
-    """A partition's coordinator; `ready` once its log has been read."""
+    """A partition's coordinator; `ready` once its log has been read, `gone` once the partition is not led here any more."""
 
-    __slots__ = ("coordinator", "partition", "ready", "timer", "timer_ms")
+    __slots__ = ("coordinator", "deleted", "gone", "has_failed", "loading", "partition", "ready", "timer", "timer_ms")
 
     def __init__(self, coordinator: GroupCoordinator, partition: Partition) -> None:
         self.coordinator = coordinator
         self.partition = partition
         self.ready = False
+        #: The last attempt at reading its log has failed.
+        self.has_failed = False
+        self.gone = False
+        #: Topics that were deleted before it was ready.
+        self.deleted: list[str] = []
+        self.loading: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.timer_ms = 0
 
@@ -94,8 +96,10 @@ class Groups:
         #: 0 and 1 as in a produce request; any other number asks for all in sync: counts of replicas are of 0.8's time.
         self._acks = acks if acks in (0, 1) else -1
         self._loaded: dict[int, _Loaded] = {}
-        self._loading: set[asyncio.Task[None]] = set()
-        self._creating: asyncio.Task[None] | None = None
+        #: How many partitions the topic had when it was taken over; None while it is not here.
+        self._partition_count: int | None = None
+        #: Topics whose deletion ended before the first take-over; None after it.
+        self._deleted_early: list[str] | None = []
 
     # --- finding ------------------------------------------------------------------------------------------------------------------------
 
@@ -103,12 +107,8 @@ class Groups:
         """The offsets topic, made if it is not there; CoordinatorNotAvailableError if it cannot be."""
         topic = self._broker.view.topics.get(OFFSETS_TOPIC)
         if topic is None:
-            config = self._broker.config
-            settings = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(config.integer("offsets.topic.segment.bytes"))}
-            # With fewer brokers than the factor asks for, the topic begins with as many replicas as there are brokers.
-            factor = min(config.integer("offsets.topic.replication.factor"), max(1, len(self._broker.view.brokers)))
             try:
-                await self._broker.topics.create(NewTopic(OFFSETS_TOPIC, config.integer("offsets.topic.num.partitions"), factor, configs=settings))
+                await self._broker.topics.create_automatically(OFFSETS_TOPIC)
             except TopicAlreadyExistsError:
                 pass
             except KafkaError as error:
@@ -121,29 +121,44 @@ class Groups:
     def take_over(self, topic: Topic | None = None) -> None:
         """Coordinates the groups of every partition of the offsets topic that is led here."""
         topic = topic or self._broker.view.topics.get(OFFSETS_TOPIC)
+        deleted, self._deleted_early = self._deleted_early, None
         if topic is None:
             return
-        for partition in topic.partitions:
+        if self._partition_count is None:
+            self._partition_count = len(topic.partitions)
+        for partition in topic.partitions[: self._partition_count]:
             number = partition.topic_partition.partition
             if number in self._loaded or partition.log is None or partition.leader != self._broker.broker_id:
                 continue
-            loaded = self._loaded[number] = _Loaded(GroupCoordinator(self._settings, lambda: str(random_uuid())), partition)
+            loaded = self._loaded[number] = _Loaded(self._new_coordinator(), partition)
+            loaded.deleted += deleted or ()
             if partition.log.log_end_offset == partition.log.log_start_offset:
                 self._finish_loading(loaded)
             else:
-                task = self._loop.create_task(self._load(loaded))
-                self._loading.add(task)
-                task.add_done_callback(self._loading.discard)
+                loaded.loading = self._loop.create_task(self._load(loaded, partition.log))
+
+    def _new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(self._settings, lambda: str(random_uuid()))
+
+    def give_up(self) -> None:
+        """The offsets topic is gone: whoever waits is told NOT_COORDINATOR, and nothing is kept."""
+        given_up, self._loaded, self._partition_count = self._loaded, {}, None
+        for loaded in given_up.values():
+            loaded.gone = True
+            if loaded.loading is not None:
+                loaded.loading.cancel()
+            if loaded.timer is not None:
+                loaded.timer.cancel()
+            self._handle(loaded, Resign())
 
     def coordinator_of(self, group_id: str) -> GroupCoordinator:
         """The coordinator of a group, for reading. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or COORDINATOR_LOAD_IN_PROGRESS otherwise."""
         return self._ready(group_id).coordinator
 
     def _ready(self, group_id: str) -> _Loaded:
-        topic = self._broker.view.topics.get(OFFSETS_TOPIC)
-        if topic is None:
+        if self._partition_count is None:
             raise CoordinatorNotAvailableError
-        loaded = self._loaded.get(partition_of(group_id, len(topic.partitions)))
+        loaded = self._loaded.get(partition_of(group_id, self._partition_count))
         if loaded is None:
             raise NotCoordinatorError
         if not loaded.ready:
@@ -151,71 +166,40 @@ class Groups:
         return loaded
 
     def coordinators(self) -> list[GroupCoordinator]:
-        """Every coordinator that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is not."""
-        if not all(loaded.ready for loaded in self._loaded.values()):
+        """Every coordinator that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be read does not hide the others."""
+        if not all(loaded.ready or loaded.has_failed for loaded in self._loaded.values()):
             raise CoordinatorLoadInProgressError
-        return [loaded.coordinator for loaded in self._loaded.values()]
+        return [loaded.coordinator for loaded in self._loaded.values() if loaded.ready]
 
     # --- loading ------------------------------------------------------------------------------------------------------------------------
 
-    async def _load(self, loaded: _Loaded) -> None:
-        log = loaded.partition.log
-        assert log is not None
-        begun, count, unread = self._broker.clock.monotonic(), 0, 0
-        offset, end = log.log_start_offset, log.log_end_offset
-        while offset < end:
+    async def _load(self, loaded: _Loaded, log: PartitionLog) -> None:
+        begun, pause = self._broker.clock.monotonic(), _FIRST_PAUSE_SECONDS
+        while True:
+            loader = GroupLoader(self._broker, log, loaded.coordinator, self._now)
             try:
-                region = log.read(offset, _LOAD_BYTES, end, wait=False).region
-            except ColdError:
-                warm_up = log.warm_up(offset)
-                await self._loop.run_in_executor(self._broker.pool.executor, warm_up.run)
-                warm_up.done()
-                region = log.read(offset, _LOAD_BYTES, end).region
-            if region is None:
+                await loader.run()
                 break
-            try:
-                data = await self._loop.run_in_executor(self._broker.pool.executor, self._broker.read_region, region)
-            finally:
-                region.release()
-            moved = offset
-            newest: dict[bytes | None, Record] = {}
-            for position, header in iter_headers(data):
-                moved = header.next_offset
-                if header.is_control or header.last_offset < offset:
-                    continue
-                records = decode_batch(data, position, header=header)
-                for record in records:
-                    newest.pop(record.key, None)
-                    newest[record.key] = record
-                count += len(records)
-                unread += len(records)
-                if unread >= _LOAD_KEYS:
-                    unread = 0
-                    await asyncio.sleep(0)
-            # Only the newest record of a key counts, and most keys come again and again.
-            for number, record in enumerate(newest.values()):
-                self._replay(loaded, record)
-                if number % _LOAD_RECORDS == 0:
-                    await asyncio.sleep(0)
-            if moved == offset:
-                break
-            offset = moved
+            except (KafkaError, OSError) as error:
+                logger.error("%s: its groups cannot be loaded: %s. It is tried again in %g s.", log.topic_partition, error, pause)
+            except Exception:
+                logger.exception("%s: its groups cannot be loaded. It is tried again in %g s.", log.topic_partition, pause)
+            loaded.has_failed = True
+            # What was taken in so far would be taken in twice.
+            loaded.coordinator = self._new_coordinator()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         self._finish_loading(loaded)
         seconds = self._broker.clock.monotonic() - begun
-        logger.info("%s: groups loaded from %d records in %.2f s", loaded.partition.topic_partition, count, seconds)
-
-    def _replay(self, loaded: _Loaded, record: Record) -> None:
-        try:
-            found = read_record(record.key, record.value)
-        except (CorruptMessageError, InvalidRecordError) as error:
-            logger.error("%s at offset %d: %s; the record is passed over", loaded.partition.topic_partition, record.offset, error)
-            return
-        if found is not None:
-            loaded.coordinator.replay(found, self._broker.clock.now_ms())
+        logger.info("%s: groups loaded from %d records in %.2f s", log.topic_partition, loader.count, seconds)
 
     def _finish_loading(self, loaded: _Loaded) -> None:
-        loaded.coordinator.finish_replay(self._broker.clock.now_ms())
+        loaded.coordinator.finish_replay(self._now())
         loaded.ready = True
+        loaded.loading = None
+        for topic in loaded.deleted:
+            self._handle(loaded, TopicDeleted(topic))
+        loaded.deleted.clear()
         self._schedule(loaded)
 
     # --- events -------------------------------------------------------------------------------------------------------------------------
@@ -225,17 +209,21 @@ class Groups:
         self._handle(self._ready(group_id), event)
 
     def topic_deleted(self, topic: str) -> None:
-        """Groups forget the offsets of a topic that is gone."""
-        for loaded in self._loaded.values():
+        """Groups forget the offsets of a topic that is gone, those that are being loaded as soon as they are."""
+        if self._deleted_early is not None:
+            self._deleted_early.append(topic)
+        for loaded in list(self._loaded.values()):
             if loaded.ready:
                 self._handle(loaded, TopicDeleted(topic))
+            else:
+                loaded.deleted.append(topic)
 
     def _handle(self, loaded: _Loaded, event: Event) -> None:
         waiting: list[Event] = [event]
         while waiting:
-            now_ms = self._broker.clock.now_ms()
-            for effect in loaded.coordinator.handle(waiting.pop(0), now_ms):
-                following = self._carry_out(loaded, effect, now_ms)
+            now = self._now()
+            for effect in loaded.coordinator.handle(waiting.pop(0), now):
+                following = self._carry_out(loaded, effect, now.wall_ms)
                 if following is not None:
                     waiting.append(following)
         self._schedule(loaded)
@@ -264,13 +252,17 @@ class Groups:
 
     # --- time ---------------------------------------------------------------------------------------------------------------------------
 
+    def _now(self) -> Now:
+        clock = self._broker.clock
+        return Now(int(clock.monotonic() * 1000), clock.now_ms())
+
     def _schedule(self, loaded: _Loaded) -> None:
         due_ms = loaded.coordinator.next_deadline_ms()
-        if due_ms is None or (loaded.timer is not None and loaded.timer_ms == due_ms):
+        if due_ms is None or loaded.gone or (loaded.timer is not None and loaded.timer_ms == due_ms):
             return
         if loaded.timer is not None:
             loaded.timer.cancel()
-        delay_ms = max(0, due_ms - self._broker.clock.now_ms())
+        delay_ms = max(0, due_ms - self._now().monotonic_ms)
         loaded.timer_ms = due_ms
         loaded.timer = self._loop.call_later(delay_ms / 1000, self._tick, loaded)
 
@@ -280,10 +272,11 @@ class Groups:
 
     async def close(self) -> None:
         """Ends loading and timers; requests that wait are answered by their connections being closed."""
-        for task in list(self._loading):
+        loading = [loaded.loading for loaded in self._loaded.values() if loaded.loading is not None]
+        for task in loading:
             task.cancel()
-        if self._loading:
-            await asyncio.wait(self._loading)
+        if loading:
+            await asyncio.wait(loading)
         for loaded in self._loaded.values():
             if loaded.timer is not None:
                 loaded.timer.cancel()

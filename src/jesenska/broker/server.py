@@ -129,6 +129,7 @@ class Broker:
             writer_for=self._writer_for,
             open_segments_max=open_segments_max,
             jitter=lambda limit: self.random.randint(0, limit) if limit > 0 else 0,
+            monotonic_ms=lambda: int(self.clock.monotonic() * 1000),
         )
         found = self.directories.lock()
         self._locked = True
@@ -149,9 +150,8 @@ class Broker:
         self.topics = Topics(self, store, await home.facts(), home.change_max_bytes)
         self.reconfigure(self.topics.with_dynamic(self.config))
         await self._load_logs(await self.topics.known(), on_progress)
-        await self.topics.take_over(clean=self.directories.was_clean)
         self.groups = Groups(self)
-        self.groups.take_over()
+        await self.topics.take_over(clean=self.directories.was_clean)
         self.view.brokers[self.broker_id] = BrokerNode(
             self.broker_id, {item.name: (item.host, item.port) for item in endpoints}, self.config.string("broker.rack")
         )

@@ -34,6 +34,7 @@ from jesenska.controller.config_changes import (
     plan_topic_config,
     plan_topic_config_replaced,
 )
+from jesenska.controller.internal_topics import automatic_topic
 from jesenska.controller.topics import (
     NewTopic,
     TopicPlan,
@@ -45,6 +46,7 @@ from jesenska.controller.topics import (
     plan_expansion,
 )
 from jesenska.controller.view import ClusterView, ConfigView, PartitionView, TopicView
+from jesenska.groups.records import OFFSETS_TOPIC
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import Known
 from jesenska.log.partition_log import PartitionLog
@@ -77,6 +79,8 @@ class Topics:
         self.facts = facts
         self._one_at_a_time = asyncio.Lock()
         self._told = ToldChanges()
+        #: The start is over: a topic that comes into the view is a new or changed one.
+        self._is_running = False
 
     # --- at the start -------------------------------------------------------------------------------------------------------------------
 
@@ -108,7 +112,7 @@ class Topics:
         """Leads every partition that this broker has a replica of; after a crash, or where another broker led, in a new leader epoch. Ends the
         deletions that were begun."""
         for child in (await self._store.children(paths.CONFIG_CHANGES))[0]:
-            self._told.add(f"{paths.CONFIG_CHANGES}/{child}", self._broker.clock.now_ms())
+            self._told.add(f"{paths.CONFIG_CHANGES}/{child}", self._elapsed_ms())
         for name in [name for name, topic in self.facts.topics.items() if topic.deleting]:
             await self.end_deletion(name)
         operations: list[Operation] = []
@@ -120,6 +124,8 @@ class Topics:
             await self._store.multi(operations[start : start + _OPERATIONS_AT_ONCE])
         for name in self.facts.topics:
             self._show(name)
+        self._broker.groups.take_over()
+        self._is_running = True
 
     async def _led(self, topic: TopicView, *, clean: bool) -> tuple[dict[int, PartitionView], list[Operation]]:
         """A topic's partitions once this broker leads all that it has a replica of, and the changes that make it so."""
@@ -216,6 +222,8 @@ class Topics:
             if partition.log is not None:
                 partition.log.config = log_config
         self._broker.view.add(topic)
+        if name == OFFSETS_TOPIC and self._is_running:
+            self._broker.groups.take_over(topic)
         return topic
 
     def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: TopicConfig) -> PartitionLog | None:
@@ -253,8 +261,8 @@ class Topics:
             return plan, self._show(request.name, await self._new_logs(request.name))
 
     async def create_automatically(self, name: str) -> None:
-        """Creates a topic that a client asked for, with the broker's defaults."""
-        await self.create(NewTopic(name))
+        """Creates a topic that a client asked for, with the broker's defaults, or with those of Kafka's own topics."""
+        await self.create(automatic_topic(name, self._broker.config, len(self._broker.view.brokers)))
 
     async def expand(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False) -> None:
         """Raises a topic to `count` partitions; KafkaError where that is refused."""
@@ -271,7 +279,6 @@ class Topics:
             operations = plan_deletion(self.facts, name, self._broker.config)
             await self._do(operations)
             await self.end_deletion(name)
-            self._broker.groups.topic_deleted(name)
 
     async def end_deletion(self, name: str) -> None:
         """What a mark in /admin/delete_topics asks for."""
@@ -292,6 +299,8 @@ class Topics:
             await asyncio.get_running_loop().run_in_executor(self._broker.pool.executor, self._broker.directories.sync_names)
         except OSError as error:
             logger.error("the names of deleted partitions could not be synced: %s", error)
+        # Before the mark goes: after a crash in between the deletion is ended again, with this.
+        self._broker.groups.topic_deleted(name)
         await self._do(plan_deletion_end(self.facts, name))
         forget_topic(self.facts, name)
 
@@ -303,6 +312,8 @@ class Topics:
             partition.leader, partition.log = -1, None
             partition.changed()
             self._broker.waiting.notify(partition.topic_partition)
+        if name == OFFSETS_TOPIC:
+            self._broker.groups.give_up()
 
     # --- what others wrote (the caller has `changing`) -----------------------------------------------------------------------------------
 
@@ -345,7 +356,11 @@ class Topics:
 
     def told(self, path: str) -> None:
         """Somebody left a node under /config/changes: it is taken away with the old ones."""
-        self._told.add(path, self._broker.clock.now_ms())
+        self._told.add(path, self._elapsed_ms())
+
+    def _elapsed_ms(self) -> int:
+        """The monotonic clock: how long a node has been there does not depend on how the wall clock is set."""
+        return int(self._broker.clock.monotonic() * 1000)
 
     def controller_since(self, epoch: int, version: int) -> None:
         """This broker is controller of another epoch."""
@@ -400,7 +415,7 @@ class Topics:
     async def _done(self, plan: ConfigPlan) -> None:
         results = await self._do(plan.operations)
         plan.apply(self.facts)
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._elapsed_ms()
         self._told.add(results[-1].path, now_ms)
         old = self._told.due(now_ms)
         for start in range(0, len(old), _OPERATIONS_AT_ONCE):

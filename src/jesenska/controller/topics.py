@@ -40,6 +40,8 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_config
 from jesenska.metadata.transactions import Check, Create, Delete, Operation, SetData
 
+#: The log of a KRaft controller: no topic may have its name.
+CLUSTER_METADATA = "__cluster_metadata"
 NO_LEADER = -1
 FIRST_LEADER_EPOCH = 0
 DEFAULT_COUNT = -1
@@ -111,6 +113,8 @@ def plan_creation(view: ClusterView, request: NewTopic, broker_config: BrokerCon
 
     `start_index` and `shift` say where placing replicas begins: chance, from 0 to the number of brokers."""
     require_topic_name(request.name)
+    if request.name == CLUSTER_METADATA:
+        raise InvalidRequestError(f"Creation of internal topic {CLUSTER_METADATA} is prohibited.")
     _require_new(view, request.name)
     overrides = _checked_configs(request.configs, broker_config)
     replicas = _replicas_of(view, request, broker_config, start_index, shift)

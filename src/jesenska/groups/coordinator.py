@@ -1,6 +1,6 @@
 """The group coordinator of the classic protocol: a decider. One instance keeps the groups of one partition of `__consumer_offsets`.
 
-    handle(event, now_ms) -> effects
+    handle(event, now) -> effects
 
 It is a replicated state machine: what must survive (a group's assignment, an offset) leaves as an `Append`, takes effect when `Appended` comes back,
 and only then is answered. `replay` rebuilds the state from the records after a restart. It knows no clock, no network and no log.
@@ -14,7 +14,9 @@ and only then is answered. `replay` rebuilds the state from the records after a 
     Leave, expiry  with members             the member goes; PREPARING_REBALANCE for the others, EMPTY if there are none
     CommitOffsets  as the member's epoch    the offsets are appended; answered when they are committed
 
-Times: `next_deadline_ms` says when the next `Tick` is due. A member that waits for an answer of ours (join, sync) does not expire.
+Times: `now` is both clocks at the moment of the event. Sessions, rebalances and delays are measured by the monotonic one, so that setting the wall
+clock changes none of them; records carry the wall clock's time, and committed offsets expire by it. `next_deadline_ms` says when the next `Tick` is
+due. A member that waits for an answer of ours (join, sync) does not expire.
 
 An append that is not committed within `offsets.commit.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE (what Kafka makes of REQUEST_TIMED_OUT for a client of
 a group). It may still be committed, so nothing is undone: its records take effect if it is, without a second answer.
@@ -48,7 +50,9 @@ from jesenska.groups.events import (
     Leave,
     LeaveAnswer,
     Leaving,
+    Now,
     PartitionsAnswer,
+    Resign,
     Sync,
     SyncAnswer,
     Tick,
@@ -73,7 +77,7 @@ class _Operation:
     __slots__ = ("committed", "failed", "group_id", "late")
 
     def __init__(
-        self, group_id: str, committed: Callable[[int], None], failed: Callable[[ErrorCode, int], None], late: Callable[[ErrorCode, int], None]
+        self, group_id: str, committed: Callable[[Now], None], failed: Callable[[ErrorCode, Now], None], late: Callable[[ErrorCode, Now], None]
     ) -> None:
         self.group_id = group_id
         self.committed = committed
@@ -97,41 +101,44 @@ class GroupCoordinator:
         self._next_expiry_check_ms: int | None = None
         self._wakes: list[tuple[int, str]] = []
 
-    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+    def handle(self, event: Event, now: Now) -> list[Effect]:
         """What is to be done about the event."""
         effects: list[Effect] = []
         self._effects = effects
         match event:
             case Heartbeat():
                 # A heartbeat only moves a deadline later: nothing has to be scheduled anew.
-                self.answer(event.token, ErrorAnswer(self._heartbeat(event, now_ms)))
+                self.answer(event.token, ErrorAnswer(self._heartbeat(event, now)))
                 return effects
             case Join():
-                self._join(event, now_ms)
+                self._join(event, now)
             case Sync():
-                self._sync(event, now_ms)
+                self._sync(event, now)
             case Leave():
-                self._leave(event, now_ms)
+                self._leave(event, now)
             case CommitOffsets():
-                self.offsets.commit(event, now_ms)
+                self.offsets.commit(event, now)
             case DeleteGroup():
-                self.offsets.delete_group(event, now_ms)
+                self.offsets.delete_group(event, now)
             case DeleteOffsets():
-                self.offsets.delete_offsets(event, now_ms)
+                self.offsets.delete_offsets(event, now)
             case TopicDeleted():
-                self.offsets.topic_deleted(event, now_ms)
+                self.offsets.topic_deleted(event, now)
                 return effects
             case Tick():
-                self._tick(now_ms)
+                self._tick(now)
+                return effects
+            case Resign():
+                self._resign(now)
                 return effects
             case Appended() | AppendFailed():
                 operation = self._operations.pop(event.operation, None)
                 if operation is None:
                     return effects
                 if isinstance(event, Appended):
-                    operation.committed(now_ms)
+                    operation.committed(now)
                 else:
-                    operation.failed(_client_error(event.error), now_ms)
+                    operation.failed(_client_error(event.error), now)
                 self._watch(self.groups.get(operation.group_id))
                 return effects
         self._watch(self.groups.get(event.group_id))
@@ -146,21 +153,21 @@ class GroupCoordinator:
         self,
         group_id: str,
         records: Iterable[KeyValue],
-        now_ms: int,
-        committed: Callable[[int], None],
-        failed: Callable[[ErrorCode, int], None],
-        late: Callable[[ErrorCode, int], None],
+        now: Now,
+        committed: Callable[[Now], None],
+        failed: Callable[[ErrorCode, Now], None],
+        late: Callable[[ErrorCode, Now], None],
     ) -> int:
         """Has records appended; one of `committed` and `failed` is called with the outcome, before that perhaps `late`. The operation's number."""
         self._next_operation += 1
         self._operations[self._next_operation] = _Operation(group_id, committed, failed, late)
-        self._timeouts.append((now_ms + self.settings.offsets_commit_timeout_ms, self._next_operation))
+        self._timeouts.append((now.monotonic_ms + self.settings.offsets_commit_timeout_ms, self._next_operation))
         self._effects.append(Append(self._next_operation, group_id, tuple(records)))
         return self._next_operation
 
     # --- join ---------------------------------------------------------------------------------------------------------------------------
 
-    def _join(self, event: Join, now_ms: int) -> None:
+    def _join(self, event: Join, now: Now) -> None:
         error = self._refuse_join(event)
         if error is not None:
             self.answer(event.token, JoinAnswer(error, event.member_id))
@@ -170,12 +177,12 @@ class GroupCoordinator:
             if event.member_id:
                 self.answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
                 return
-            group = self.groups[event.group_id] = Group(event.group_id, now_ms)
+            group = self.groups[event.group_id] = Group(event.group_id, now)
         if not event.member_id:
-            self._join_unknown(group, event, now_ms)
+            self._join_unknown(group, event, now)
         else:
-            self._join_known(group, event, now_ms)
-        self._complete_join_if_ready(group, now_ms)
+            self._join_known(group, event, now)
+        self._complete_join_if_ready(group, now)
 
     def _refuse_join(self, event: Join) -> ErrorCode | None:
         if not event.group_id:
@@ -196,27 +203,27 @@ class GroupCoordinator:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return None
 
-    def _join_unknown(self, group: Group, event: Join, now_ms: int) -> None:
+    def _join_unknown(self, group: Group, event: Join, now: Now) -> None:
         name = event.group_instance_id if event.group_instance_id is not None else event.client_id
         new_id = f"{name[:_NAME_IN_ID_MAX]}-{self._suffix()}"
         if event.group_instance_id is not None:
             old_id = group.static_members.get(event.group_instance_id)
             if old_id is not None:
-                self._replace_static(group, group.members[old_id], new_id, event, now_ms)
+                self._replace_static(group, group.members[old_id], new_id, event, now)
             else:
-                self._add_and_rebalance(group, new_id, event, now_ms)
+                self._add_and_rebalance(group, new_id, event, now)
         elif event.needs_known_member:
-            group.pending_members[new_id] = now_ms + event.session_timeout_ms
+            group.pending_members[new_id] = now.monotonic_ms + event.session_timeout_ms
             self.answer(event.token, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, new_id))
         else:
-            self._add_and_rebalance(group, new_id, event, now_ms)
+            self._add_and_rebalance(group, new_id, event, now)
 
-    def _join_known(self, group: Group, event: Join, now_ms: int) -> None:
+    def _join_known(self, group: Group, event: Join, now: Now) -> None:
         if event.member_id in group.pending_members:
             if event.group_instance_id is not None:
                 self.answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
                 return
-            self._add_and_rebalance(group, event.member_id, event, now_ms)
+            self._add_and_rebalance(group, event.member_id, event, now)
             return
         error = fenced(group, event.member_id, event.group_instance_id)
         if error is not ErrorCode.NONE:
@@ -230,7 +237,7 @@ class GroupCoordinator:
         elif group.is_in(GroupState.STABLE) and unchanged and group.leader_id != member.member_id:
             self.answer(event.token, self._joined(group, member))
         else:
-            self._update_and_rebalance(group, member, event, now_ms)
+            self._update_and_rebalance(group, member, event, now)
 
     def _joined(self, group: Group, member: Member, *, skip_assignment: bool = False) -> JoinAnswer:
         leads = group.leader_id == member.member_id
@@ -245,7 +252,7 @@ class GroupCoordinator:
             group.joined_members() if leads else (),
         )
 
-    def _replace_static(self, group: Group, member: Member, new_id: str, event: Join, now_ms: int) -> None:
+    def _replace_static(self, group: Group, member: Member, new_id: str, event: Join, now: Now) -> None:
         """A static member came back without its id: whoever still uses the old one is fenced."""
         self._drop_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         old_selected = group.select_protocol() if group.is_in(GroupState.STABLE) else None
@@ -253,32 +260,32 @@ class GroupCoordinator:
         old_id, old_protocols = member.member_id, member.protocols
         group.rename(member, new_id)
         self._refresh(member, event)
-        self.touch(member, now_ms)
+        self.touch(member, now)
         if not group.is_in(GroupState.STABLE) or group.select_protocol() != old_selected:
-            self._wait_in_join(group, member, event, now_ms)
+            self._wait_in_join(group, member, event, now)
             return
         if event.can_skip_assignment or not was_leader:
             answer = self._joined(group, member, skip_assignment=was_leader)
             assignments = {item.member_id: item.assignment for item in group.members.values()}
             reply = once(event.token, self.answer)
 
-            def committed(_: int) -> None:
+            def committed(_: Now) -> None:
                 reply(answer)
 
-            def failed(error: ErrorCode, _: int) -> None:
+            def failed(error: ErrorCode, _: Now) -> None:
                 if member.member_id == new_id:
                     group.rename(member, old_id)
                     member.protocols = old_protocols
                 reply(JoinAnswer(error, ""))
 
-            def late(error: ErrorCode, _: int) -> None:
+            def late(error: ErrorCode, _: Now) -> None:
                 reply(JoinAnswer(error, ""))
 
-            self.append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now_ms))], now_ms, committed, failed, late)
+            self.append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now))], now, committed, failed, late)
             return
-        self._wait_in_join(group, member, event, now_ms)
+        self._wait_in_join(group, member, event, now)
 
-    def _add_and_rebalance(self, group: Group, member_id: str, event: Join, now_ms: int) -> None:
+    def _add_and_rebalance(self, group: Group, member_id: str, event: Join, now: Now) -> None:
         member = Member(
             member_id,
             event.group_instance_id,
@@ -293,13 +300,13 @@ class GroupCoordinator:
             group.protocol_type = event.protocol_type
         group.add(member)
         group.initial_delay_new_member = True
-        self.touch(member, now_ms)
-        self._wait_in_join(group, member, event, now_ms)
+        self.touch(member, now)
+        self._wait_in_join(group, member, event, now)
 
-    def _update_and_rebalance(self, group: Group, member: Member, event: Join, now_ms: int) -> None:
+    def _update_and_rebalance(self, group: Group, member: Member, event: Join, now: Now) -> None:
         self._refresh(member, event)
-        self.touch(member, now_ms)
-        self._wait_in_join(group, member, event, now_ms)
+        self.touch(member, now)
+        self._wait_in_join(group, member, event, now)
 
     def _refresh(self, member: Member, event: Join) -> None:
         member.protocols = event.protocols
@@ -307,77 +314,77 @@ class GroupCoordinator:
         member.rebalance_timeout_ms = event.rebalance_timeout_ms
         member.client_id, member.client_host = event.client_id, event.client_host
 
-    def _wait_in_join(self, group: Group, member: Member, event: Join, now_ms: int) -> None:
+    def _wait_in_join(self, group: Group, member: Member, event: Join, now: Now) -> None:
         if member.awaiting_join is not None:
             # The same member asks again on another connection: the older request can only be answered with an error.
             self.answer(member.awaiting_join, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         member.awaiting_join = event.token
         if not group.is_in(GroupState.PREPARING_REBALANCE):
-            self._prepare_rebalance(group, now_ms)
+            self._prepare_rebalance(group, now)
 
-    def _prepare_rebalance(self, group: Group, now_ms: int) -> None:
+    def _prepare_rebalance(self, group: Group, now: Now) -> None:
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             self._reset_sync(group, ErrorCode.REBALANCE_IN_PROGRESS)
         was_empty = group.is_in(GroupState.EMPTY)
-        group.move_to(GroupState.PREPARING_REBALANCE, now_ms)
+        group.move_to(GroupState.PREPARING_REBALANCE, now)
         group.sync_deadline_ms = None
         timeout_ms = group.rebalance_timeout_ms
         if was_empty and self.settings.initial_rebalance_delay_ms > 0:
-            group.initial_deadline_ms = now_ms + timeout_ms
+            group.initial_deadline_ms = now.monotonic_ms + timeout_ms
             group.initial_delay_new_member = False
-            group.rebalance_deadline_ms = min(now_ms + self.settings.initial_rebalance_delay_ms, group.initial_deadline_ms)
+            group.rebalance_deadline_ms = min(now.monotonic_ms + self.settings.initial_rebalance_delay_ms, group.initial_deadline_ms)
         else:
             group.initial_deadline_ms = None
-            group.rebalance_deadline_ms = now_ms + timeout_ms
+            group.rebalance_deadline_ms = now.monotonic_ms + timeout_ms
 
-    def _complete_join_if_ready(self, group: Group, now_ms: int) -> None:
+    def _complete_join_if_ready(self, group: Group, now: Now) -> None:
         if not group.is_in(GroupState.PREPARING_REBALANCE) or group.initial_deadline_ms is not None:
             return
         if group.everyone_has_joined:
-            self._complete_join(group, now_ms)
+            self._complete_join(group, now)
 
-    def _complete_join(self, group: Group, now_ms: int) -> None:
+    def _complete_join(self, group: Group, now: Now) -> None:
         """Ends the wait for members: those that have not come are dropped, static ones are kept."""
         group.initial_deadline_ms = group.rebalance_deadline_ms = None
         for member in [item for item in group.members.values() if item.awaiting_join is None and not item.is_static]:
             group.remove(member.member_id)
         if not group.members:
-            self._become_empty(group, now_ms)
+            self._become_empty(group, now)
             return
         if not group.choose_leader_among_joined():
             # Only static members that are silent: they keep their places for one more time-out.
-            group.rebalance_deadline_ms = now_ms + group.rebalance_timeout_ms
+            group.rebalance_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
             return
         group.generation += 1
         group.protocol = group.select_protocol()
-        group.move_to(GroupState.COMPLETING_REBALANCE, now_ms)
-        group.sync_deadline_ms = now_ms + group.rebalance_timeout_ms
+        group.move_to(GroupState.COMPLETING_REBALANCE, now)
+        group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
         for member in group.members.values():
             if member.awaiting_join is not None:
                 self.answer(member.awaiting_join, self._joined(group, member))
                 member.awaiting_join = None
                 member.is_new = False
-                self.touch(member, now_ms)
+                self.touch(member, now)
 
-    def _become_empty(self, group: Group, now_ms: int) -> None:
+    def _become_empty(self, group: Group, now: Now) -> None:
         group.generation += 1
         group.protocol = None
         group.leader_id = None
         group.pending_members.clear()
-        group.move_to(GroupState.EMPTY, now_ms)
-        value = group.to_value({}, now_ms)
-        self.append(group.group_id, [group_record(group.group_id, value)], now_ms, lambda _: None, _nobody_waits, _nobody_waits)
+        group.move_to(GroupState.EMPTY, now)
+        value = group.to_value({}, now)
+        self.append(group.group_id, [group_record(group.group_id, value)], now, lambda _: None, _nobody_waits, _nobody_waits)
 
     # --- sync ---------------------------------------------------------------------------------------------------------------------------
 
-    def _sync(self, event: Sync, now_ms: int) -> None:
+    def _sync(self, event: Sync, now: Now) -> None:
         group = self.groups.get(event.group_id)
         error = self._refuse_sync(group, event)
         if error is not ErrorCode.NONE or group is None:
             self.answer(event.token, SyncAnswer(error))
             return
         member = group.members[event.member_id]
-        self.touch(member, now_ms)
+        self.touch(member, now)
         if group.is_in(GroupState.STABLE):
             self.answer(event.token, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
             return
@@ -385,7 +392,7 @@ class GroupCoordinator:
             self.answer(member.awaiting_sync, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         member.awaiting_sync = event.token
         if group.leader_id == member.member_id and group.storing is None:
-            self._store_assignment(group, dict(event.assignments), now_ms)
+            self._store_assignment(group, dict(event.assignments), now)
 
     def _refuse_sync(self, group: Group | None, event: Sync) -> ErrorCode:
         if not event.group_id:
@@ -407,14 +414,14 @@ class GroupCoordinator:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _store_assignment(self, group: Group, given: dict[str, bytes], now_ms: int) -> None:
+    def _store_assignment(self, group: Group, given: dict[str, bytes], now: Now) -> None:
         assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
         generation = group.generation
 
         def still_awaited() -> bool:
             return group.is_in(GroupState.COMPLETING_REBALANCE) and group.generation == generation
 
-        def committed(at_ms: int) -> None:
+        def committed(at: Now) -> None:
             if group.storing != number:
                 return
             group.storing = None
@@ -422,24 +429,24 @@ class GroupCoordinator:
                 return
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
-            group.move_to(GroupState.STABLE, at_ms)
+            group.move_to(GroupState.STABLE, at)
             for member in group.members.values():
                 if member.awaiting_sync is not None:
                     self.answer(member.awaiting_sync, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
                     member.awaiting_sync = None
-                    self.touch(member, at_ms)
+                    self.touch(member, at)
 
-        def failed(error: ErrorCode, at_ms: int) -> None:
+        def failed(error: ErrorCode, at: Now) -> None:
             if group.storing != number:
                 return
             group.storing = None
             if not still_awaited():
                 return
             self._reset_sync(group, error)
-            self._prepare_rebalance(group, at_ms)
+            self._prepare_rebalance(group, at)
 
-        record = group_record(group.group_id, group.to_value(assignments, now_ms))
-        group.storing = number = self.append(group.group_id, [record], now_ms, committed, failed, failed)
+        record = group_record(group.group_id, group.to_value(assignments, now))
+        group.storing = number = self.append(group.group_id, [record], now, committed, failed, failed)
 
     def _reset_sync(self, group: Group, error: ErrorCode) -> None:
         for member in group.members.values():
@@ -451,7 +458,7 @@ class GroupCoordinator:
 
     # --- heartbeat and leave ------------------------------------------------------------------------------------------------------------
 
-    def _heartbeat(self, event: Heartbeat, now_ms: int) -> ErrorCode:
+    def _heartbeat(self, event: Heartbeat, now: Now) -> ErrorCode:
         if not event.group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(event.group_id)
@@ -464,23 +471,23 @@ class GroupCoordinator:
             return ErrorCode.ILLEGAL_GENERATION
         if group.is_in(GroupState.EMPTY, GroupState.DEAD):
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self.touch(group.members[event.member_id], now_ms)
+        self.touch(group.members[event.member_id], now)
         return ErrorCode.REBALANCE_IN_PROGRESS if group.is_in(GroupState.PREPARING_REBALANCE) else ErrorCode.NONE
 
-    def _leave(self, event: Leave, now_ms: int) -> None:
+    def _leave(self, event: Leave, now: Now) -> None:
         if not event.group_id:
             self.answer(event.token, LeaveAnswer(ErrorCode.INVALID_GROUP_ID))
             return
         group = self.groups.get(event.group_id)
         before = len(group.members) if group is not None else 0
-        results = tuple((item, self._leave_one(group, item, now_ms)) for item in event.members)
+        results = tuple((item, self._leave_one(group, item, now)) for item in event.members)
         if group is not None and len(group.members) < before:
-            self._after_removal(group, now_ms)
+            self._after_removal(group, now)
         elif group is not None:
-            self._complete_join_if_ready(group, now_ms)
+            self._complete_join_if_ready(group, now)
         self.answer(event.token, LeaveAnswer(ErrorCode.NONE, results))
 
-    def _leave_one(self, group: Group | None, item: Leaving, now_ms: int) -> ErrorCode:
+    def _leave_one(self, group: Group | None, item: Leaving, now: Now) -> ErrorCode:
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         member_id = item.member_id
@@ -510,17 +517,24 @@ class GroupCoordinator:
             self.answer(member.awaiting_sync, SyncAnswer(error))
             member.awaiting_sync = None
 
-    def _after_removal(self, group: Group, now_ms: int) -> None:
+    def _after_removal(self, group: Group, now: Now) -> None:
         """Members have gone: the others share anew."""
         if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._prepare_rebalance(group, now_ms)
+            self._prepare_rebalance(group, now)
         if group.is_in(GroupState.PREPARING_REBALANCE) and group.initial_deadline_ms is None and group.everyone_has_joined:
-            self._complete_join(group, now_ms)
+            self._complete_join(group, now)
+
+    def _resign(self, now: Now) -> None:
+        for operation in self._operations.values():
+            operation.late(ErrorCode.NOT_COORDINATOR, now)
+        for group in self.groups.values():
+            for member in group.members.values():
+                self._drop_waiting(member, ErrorCode.NOT_COORDINATOR)
 
     # --- time ---------------------------------------------------------------------------------------------------------------------------
 
-    def touch(self, member: Member, now_ms: int) -> None:
-        member.deadline_ms = now_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
+    def touch(self, member: Member, now: Now) -> None:
+        member.deadline_ms = now.monotonic_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
 
     def _watch(self, group: Group | None) -> None:
         """Sees to it that the group is looked at when something of it falls due. Deadlines that moved later are found out then."""
@@ -532,7 +546,7 @@ class GroupCoordinator:
             heapq.heappush(self._wakes, (due_ms, group.group_id))
 
     def next_deadline_ms(self) -> int | None:
-        """When a `Tick` is due next; None if nothing waits for time."""
+        """When a `Tick` is due next, by the monotonic clock; None if nothing waits for time."""
         timeouts = self._timeouts
         while timeouts and timeouts[0][1] not in self._operations:
             timeouts.popleft()
@@ -543,62 +557,62 @@ class GroupCoordinator:
             due.append(self._next_expiry_check_ms)
         return min(due, default=None)
 
-    def _tick(self, now_ms: int) -> None:
-        while self._timeouts and self._timeouts[0][0] <= now_ms:
+    def _tick(self, now: Now) -> None:
+        while self._timeouts and self._timeouts[0][0] <= now.monotonic_ms:
             late = self._operations.get(self._timeouts.popleft()[1])
             if late is not None:
-                late.late(ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms)
+                late.late(ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
                 self._watch(self.groups.get(late.group_id))
-        while self._wakes and self._wakes[0][0] <= now_ms:
+        while self._wakes and self._wakes[0][0] <= now.monotonic_ms:
             due_ms, group_id = heapq.heappop(self._wakes)
             group = self.groups.get(group_id)
             if group is None or group.wake_ms != due_ms:
                 continue
             group.wake_ms = None
-            self._expire_members(group, now_ms)
-            if group.is_in(GroupState.PREPARING_REBALANCE) and group.rebalance_deadline_ms is not None and group.rebalance_deadline_ms <= now_ms:
-                self._rebalance_due(group, now_ms)
-            elif group.is_in(GroupState.COMPLETING_REBALANCE) and group.sync_deadline_ms is not None and group.sync_deadline_ms <= now_ms:
-                self._sync_due(group, now_ms)
+            self._expire_members(group, now)
+            if group.is_in(GroupState.PREPARING_REBALANCE) and group.rebalance_deadline_ms is not None and group.rebalance_deadline_ms <= now.monotonic_ms:
+                self._rebalance_due(group, now)
+            elif group.is_in(GroupState.COMPLETING_REBALANCE) and group.sync_deadline_ms is not None and group.sync_deadline_ms <= now.monotonic_ms:
+                self._sync_due(group, now)
             self._watch(group)
         if self._next_expiry_check_ms is None:
-            self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
-        elif self._next_expiry_check_ms <= now_ms:
-            self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
-            self.offsets.expire(now_ms)
+            self._next_expiry_check_ms = now.monotonic_ms + self.settings.offsets_retention_check_interval_ms
+        elif self._next_expiry_check_ms <= now.monotonic_ms:
+            self._next_expiry_check_ms = now.monotonic_ms + self.settings.offsets_retention_check_interval_ms
+            self.offsets.expire(now)
 
-    def _expire_members(self, group: Group, now_ms: int) -> None:
-        expired = [member_id for member_id, deadline_ms in group.pending_members.items() if deadline_ms <= now_ms]
+    def _expire_members(self, group: Group, now: Now) -> None:
+        expired = [member_id for member_id, deadline_ms in group.pending_members.items() if deadline_ms <= now.monotonic_ms]
         for member_id in expired:
             del group.pending_members[member_id]
-        dead = [member.member_id for member in group.members.values() if member.deadline_ms <= now_ms and not member.waits_for_us]
+        dead = [member.member_id for member in group.members.values() if member.deadline_ms <= now.monotonic_ms and not member.waits_for_us]
         for member_id in dead:
             self._remove_member(group, member_id)
         if dead:
-            self._after_removal(group, now_ms)
+            self._after_removal(group, now)
         elif expired:
-            self._complete_join_if_ready(group, now_ms)
+            self._complete_join_if_ready(group, now)
 
-    def _rebalance_due(self, group: Group, now_ms: int) -> None:
-        if group.initial_deadline_ms is not None and group.initial_delay_new_member and now_ms < group.initial_deadline_ms:
+    def _rebalance_due(self, group: Group, now: Now) -> None:
+        if group.initial_deadline_ms is not None and group.initial_delay_new_member and now.monotonic_ms < group.initial_deadline_ms:
             # Someone came in during the delay: a little longer, so that a group that starts does not rebalance for each member.
             group.initial_delay_new_member = False
-            group.rebalance_deadline_ms = min(now_ms + self.settings.initial_rebalance_delay_ms, group.initial_deadline_ms)
+            group.rebalance_deadline_ms = min(now.monotonic_ms + self.settings.initial_rebalance_delay_ms, group.initial_deadline_ms)
             return
-        self._complete_join(group, now_ms)
+        self._complete_join(group, now)
 
-    def _sync_due(self, group: Group, now_ms: int) -> None:
+    def _sync_due(self, group: Group, now: Now) -> None:
         """Members that joined and never synced are taken for dead (KIP-735's pending sync)."""
         silent = [member.member_id for member in group.members.values() if member.awaiting_sync is None]
         group.sync_deadline_ms = None
         for member_id in silent:
             self._remove_member(group, member_id)
         if silent:
-            self._after_removal(group, now_ms)
+            self._after_removal(group, now)
 
     # --- replay -------------------------------------------------------------------------------------------------------------------------
 
-    def replay(self, record: OffsetRecord | GroupRecord, now_ms: int) -> None:
+    def replay(self, record: OffsetRecord | GroupRecord, now: Now) -> None:
         """Takes in a record of the log; called in its order before anything is handled."""
         if isinstance(record, OffsetRecord):
             group = self.groups.get(record.group)
@@ -608,27 +622,27 @@ class GroupCoordinator:
                     group.offsets.pop(key, None)
                 return
             if group is None:
-                group = self.groups[record.group] = Group(record.group, now_ms)
+                group = self.groups[record.group] = Group(record.group, now)
             value = record.value
             group.offsets[key] = CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
         elif record.value is None:
             self.groups.pop(record.group, None)
         else:
             before = self.groups.get(record.group)
-            group = self.groups[record.group] = Group.from_value(record.group, record.value, now_ms)
+            group = self.groups[record.group] = Group.from_value(record.group, record.value, now)
             if before is not None:
                 group.offsets = before.offsets
 
-    def finish_replay(self, now_ms: int) -> None:
+    def finish_replay(self, now: Now) -> None:
         """The log is read: groups that neither have members nor keep anything are forgotten, time begins to run."""
         for group_id in [key for key, group in self.groups.items() if not group.members and not group.offsets and group.protocol_type is None]:
             del self.groups[group_id]
-        self._next_expiry_check_ms = now_ms + self.settings.offsets_retention_check_interval_ms
+        self._next_expiry_check_ms = now.monotonic_ms + self.settings.offsets_retention_check_interval_ms
         for group in self.groups.values():
             self._watch(group)
 
 
-def _nobody_waits(error: ErrorCode, now_ms: int) -> None:
+def _nobody_waits(error: ErrorCode, now: Now) -> None:
     """What an append that nobody waits for makes of a failure."""
 
 

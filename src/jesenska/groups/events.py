@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
@@ -16,6 +16,13 @@ from jesenska.groups.records import KeyValue
 Token = Any
 
 NO_GENERATION = -1
+
+
+class Now(NamedTuple):
+    """The moment of an event, by both clocks: `monotonic_ms` for whatever waits, `wall_ms` (since the Unix epoch) for what is kept."""
+
+    monotonic_ms: int
+    wall_ms: int
 
 
 # --- in -------------------------------------------------------------------------------------------------------------------------------------
@@ -139,11 +146,16 @@ class AppendFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Resign:
+    """This coordinator keeps the groups no longer: whoever waits is told to look for another."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: sessions, rebalances and offsets that are due are looked at."""
 
 
-Event = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Appended | AppendFailed | Tick
+Event = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Appended | AppendFailed | Resign | Tick
 
 
 # --- out ------------------------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from enum import Enum
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.events import CommittedOffset, JoinedMember, Token
+from jesenska.groups.events import CommittedOffset, JoinedMember, Now, Token
 from jesenska.groups.records import GroupMetadataValue, GroupMetadataValueMember
 
 
@@ -122,10 +122,11 @@ class Group:
         "wake_ms",
     )
 
-    def __init__(self, group_id: str, now_ms: int) -> None:
+    def __init__(self, group_id: str, now: Now) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
-        self.state_since_ms = now_ms
+        #: Wall-clock time, as the group's record has it.
+        self.state_since_ms = now.wall_ms
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
@@ -151,10 +152,10 @@ class Group:
 
     # --- states -------------------------------------------------------------------------------------------------------------------------
 
-    def move_to(self, state: GroupState, now_ms: int) -> None:
+    def move_to(self, state: GroupState, now: Now) -> None:
         assert self.state in ALLOWED_BEFORE[state], f"group {self.group_id}: {self.state} to {state}"
         self.state = state
-        self.state_since_ms = now_ms
+        self.state_since_ms = now.wall_ms
 
     def next_deadline_ms(self) -> int | None:
         """When time alone changes something here; None if it does not."""
@@ -240,14 +241,14 @@ class Group:
 
     # --- the record ---------------------------------------------------------------------------------------------------------------------
 
-    def to_value(self, assignments: dict[str, bytes], now_ms: int) -> GroupMetadataValue:
+    def to_value(self, assignments: dict[str, bytes], now: Now) -> GroupMetadataValue:
         """The group's record as it is with these assignments."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol,
             leader=self.leader_id,
-            current_state_timestamp=now_ms,
+            current_state_timestamp=now.wall_ms,
             members=[
                 GroupMetadataValueMember(
                     member_id=member.member_id,
@@ -264,9 +265,9 @@ class Group:
         )
 
     @staticmethod
-    def from_value(group_id: str, value: GroupMetadataValue, now_ms: int) -> Group:
+    def from_value(group_id: str, value: GroupMetadataValue, now: Now) -> Group:
         """The group as its record says; its members get a whole session to show themselves."""
-        group = Group(group_id, now_ms)
+        group = Group(group_id, now)
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
         group.protocol = value.protocol
@@ -283,12 +284,12 @@ class Group:
                 ((value.protocol or "", bytes(item.subscription)),),
                 bytes(item.assignment),
             )
-            member.deadline_ms = now_ms + item.session_timeout
+            member.deadline_ms = now.monotonic_ms + item.session_timeout
             group.members[member.member_id] = member
             if member.group_instance_id is not None:
                 group.static_members[member.group_instance_id] = member.member_id
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
-        group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now_ms
+        group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now.wall_ms
         return group
 
 

@@ -19,6 +19,7 @@ from jesenska.groups.events import (
     DeleteGroup,
     DeleteOffsets,
     ErrorAnswer,
+    Now,
     PartitionsAnswer,
     Response,
     Token,
@@ -41,13 +42,13 @@ class Host(Protocol):
         self,
         group_id: str,
         records: Iterable[KeyValue],
-        now_ms: int,
-        committed: Callable[[int], None],
-        failed: Callable[[ErrorCode, int], None],
-        late: Callable[[ErrorCode, int], None],
+        now: Now,
+        committed: Callable[[Now], None],
+        failed: Callable[[ErrorCode, Now], None],
+        late: Callable[[ErrorCode, Now], None],
     ) -> int: ...
 
-    def touch(self, member: Member, now_ms: int) -> None: ...
+    def touch(self, member: Member, now: Now) -> None: ...
 
 
 class GroupOffsets:
@@ -62,16 +63,16 @@ class GroupOffsets:
 
     # --- offsets ------------------------------------------------------------------------------------------------------------------------
 
-    def commit(self, event: CommitOffsets, now_ms: int) -> None:
-        error = self._refuse_commit(event, now_ms)
+    def commit(self, event: CommitOffsets, now: Now) -> None:
+        error = self._refuse_commit(event, now)
         if error is not ErrorCode.NONE:
             self._answer(event.token, PartitionsAnswer(error, {key: error for key, _ in event.offsets}))
             return
         group = self._groups.get(event.group_id)
         if group is None:
-            group = self._groups[event.group_id] = Group(event.group_id, now_ms)
+            group = self._groups[event.group_id] = Group(event.group_id, now)
         elif event.member_id in group.members:
-            self._touch(group.members[event.member_id], now_ms)
+            self._touch(group.members[event.member_id], now)
         limit = self._settings.offset_metadata_max_bytes
         results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE if len(value.metadata.encode()) > limit else ErrorCode.NONE for key, value in event.offsets}
         good = [(key, value) for key, value in event.offsets if results[key] is ErrorCode.NONE]
@@ -81,23 +82,23 @@ class GroupOffsets:
         owner = group
         reply = once(event.token, self._answer)
 
-        def committed(_: int) -> None:
+        def committed(_: Now) -> None:
             owner.pending_commits.discard(number)
             owner.offsets.update(good)
             reply(PartitionsAnswer(ErrorCode.NONE, results))
 
-        def late(reason: ErrorCode, _: int) -> None:
+        def late(reason: ErrorCode, _: Now) -> None:
             reply(PartitionsAnswer(ErrorCode.NONE, {**results, **{key: reason for key, _ in good}}))
 
-        def failed(reason: ErrorCode, at_ms: int) -> None:
+        def failed(reason: ErrorCode, at: Now) -> None:
             owner.pending_commits.discard(number)
-            late(reason, at_ms)
+            late(reason, at)
 
         records = [offset_record(event.group_id, key.topic, key.partition, _offset_value(value)) for key, value in good]
-        number = self._append(event.group_id, records, now_ms, committed, failed, late)
+        number = self._append(event.group_id, records, now, committed, failed, late)
         group.pending_commits.add(number)
 
-    def _refuse_commit(self, event: CommitOffsets, now_ms: int) -> ErrorCode:
+    def _refuse_commit(self, event: CommitOffsets, now: Now) -> ErrorCode:
         group = self._groups.get(event.group_id)
         if group is None:
             return ErrorCode.NONE if event.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
@@ -118,7 +119,7 @@ class GroupOffsets:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def delete_offsets(self, event: DeleteOffsets, now_ms: int) -> None:
+    def delete_offsets(self, event: DeleteOffsets, now: Now) -> None:
         group = self._groups.get(event.group_id)
         if group is None or group.is_in(GroupState.DEAD):
             self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
@@ -130,33 +131,33 @@ class GroupOffsets:
         # Where a member's subscription cannot be read, it may want any topic.
         wanted = {key.topic for key in event.partitions} if subscribed is None else subscribed
         results = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key.topic in wanted else ErrorCode.NONE for key in event.partitions}
-        self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results, now_ms)
+        self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results, now)
 
-    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: dict[TopicPartition, ErrorCode], now_ms: int) -> None:
+    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: dict[TopicPartition, ErrorCode], now: Now) -> None:
         there = [key for key in keys if key in group.offsets]
         reply = once(token, self._answer)
         if not there:
             reply(PartitionsAnswer(ErrorCode.NONE, results))
             return
 
-        def committed(_: int) -> None:
+        def committed(_: Now) -> None:
             for key in there:
                 group.offsets.pop(key, None)
             reply(PartitionsAnswer(ErrorCode.NONE, results))
 
-        def failed(reason: ErrorCode, _: int) -> None:
+        def failed(reason: ErrorCode, _: Now) -> None:
             reply(PartitionsAnswer(ErrorCode.NONE, {**results, **dict.fromkeys(there, reason)}))
 
         records = [offset_record(group.group_id, key.topic, key.partition, None) for key in there]
-        self._append(group.group_id, records, now_ms, committed, failed, failed)
+        self._append(group.group_id, records, now, committed, failed, failed)
 
-    def topic_deleted(self, event: TopicDeleted, now_ms: int) -> None:
+    def topic_deleted(self, event: TopicDeleted, now: Now) -> None:
         for group in list(self._groups.values()):
-            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {}, now_ms)
+            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {}, now)
 
     # --- deleting groups ----------------------------------------------------------------------------------------------------------------
 
-    def delete_group(self, event: DeleteGroup, now_ms: int) -> None:
+    def delete_group(self, event: DeleteGroup, now: Now) -> None:
         group = self._groups.get(event.group_id)
         if not event.group_id:
             self._answer(event.token, ErrorAnswer(ErrorCode.INVALID_GROUP_ID))
@@ -165,30 +166,30 @@ class GroupOffsets:
         elif not group.is_in(GroupState.EMPTY) or group.pending_members:
             self._answer(event.token, ErrorAnswer(ErrorCode.NON_EMPTY_GROUP))
         else:
-            self._remove_group(group, now_ms, event.token)
+            self._remove_group(group, now, event.token)
 
-    def _remove_group(self, group: Group, now_ms: int, token: Token | None) -> None:
+    def _remove_group(self, group: Group, now: Now, token: Token | None) -> None:
         before = group.state
-        group.move_to(GroupState.DEAD, now_ms)
+        group.move_to(GroupState.DEAD, now)
         records = [offset_record(group.group_id, key.topic, key.partition, None) for key in group.offsets]
         records.append(group_record(group.group_id, None))
         reply = once(token, self._answer)
 
-        def committed(_: int) -> None:
+        def committed(_: Now) -> None:
             if self._groups.get(group.group_id) is group:
                 del self._groups[group.group_id]
             reply(ErrorAnswer(ErrorCode.NONE))
 
-        def late(error: ErrorCode, _: int) -> None:
+        def late(error: ErrorCode, _: Now) -> None:
             reply(ErrorAnswer(error))
 
-        def failed(error: ErrorCode, _: int) -> None:
+        def failed(error: ErrorCode, _: Now) -> None:
             group.state = before
             reply(ErrorAnswer(error))
 
-        self._append(group.group_id, records, now_ms, committed, failed, late)
+        self._append(group.group_id, records, now, committed, failed, late)
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, now: Now) -> None:
         retention_ms = self._settings.offsets_retention_ms
         for group in list(self._groups.values()):
             if group.pending_commits or group.is_in(GroupState.DEAD):
@@ -197,18 +198,18 @@ class GroupOffsets:
             old = []
             for key, value in group.offsets.items():
                 if value.expire_timestamp_ms >= 0:
-                    due = value.expire_timestamp_ms <= now_ms
+                    due = value.expire_timestamp_ms <= now.wall_ms
                 elif group.is_in(GroupState.EMPTY):
                     since_ms = value.commit_timestamp_ms if group.protocol_type is None else max(group.state_since_ms, value.commit_timestamp_ms)
-                    due = since_ms + retention_ms <= now_ms
+                    due = since_ms + retention_ms <= now.wall_ms
                 else:
-                    due = subscribed is not None and key.topic not in subscribed and value.commit_timestamp_ms + retention_ms <= now_ms
+                    due = subscribed is not None and key.topic not in subscribed and value.commit_timestamp_ms + retention_ms <= now.wall_ms
                 if due:
                     old.append(key)
             if group.is_in(GroupState.EMPTY) and len(old) == len(group.offsets) and not group.pending_members:
-                self._remove_group(group, now_ms, None)
+                self._remove_group(group, now, None)
             elif old:
-                self._forget_offsets(group, old, None, {}, now_ms)
+                self._forget_offsets(group, old, None, {}, now)
 
     # --- reading ------------------------------------------------------------------------------------------------------------------------
 

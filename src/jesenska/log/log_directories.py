@@ -123,15 +123,18 @@ class LogDirectories:
         writer_for: Callable[[Path], DirectoryWriter] | None = None,
         open_segments_max: int = OPEN_SEGMENTS_MAX,
         jitter: Callable[[int], int] = lambda limit_ms: 0,
+        monotonic_ms: Callable[[], int] | None = None,
     ) -> None:
         """`writer_for` gives each directory its writer thread, `background` removes files and writes checkpoints; by default both work at
-        once. `jitter(limit)` gives a random number from 0 to `limit`."""
+        once. `jitter(limit)` gives a random number from 0 to `limit`. `monotonic_ms` is the clock that intervals and delays are measured by, so that
+        a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each call."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
         self._background = background if background is not None else InlineBackground()
         self._found: list[MetaProperties | None] = []
         self._jitter = jitter
+        self._monotonic_ms = monotonic_ms
         self._open_files = OpenFiles(self._files, open_segments_max)
         writer_for = writer_for if writer_for is not None else lambda path: inline_writer()
         self.directories = [LogDirectory(path, self._files, writer_for(path)) for path in paths]
@@ -234,7 +237,7 @@ class LogDirectories:
             self._open_files,
             directory.writer,
             topic_id=topic_id,
-            now_ms=now_ms,
+            now_ms=self._elapsed_ms(now_ms),
             jitter=self._jitter,
         )
         self.logs[topic_partition] = directory.logs[topic_partition] = log
@@ -324,7 +327,7 @@ class LogDirectories:
             path = log.mark_deleted()
         except OSError as error:
             raise KafkaStorageError(f"{log.directory} cannot be renamed for deletion: {error.strerror}; the next start finds it unknown.") from error
-        self._doomed.append((now_ms + log.config.file_delete_delay_ms, path))
+        self._doomed.append((self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms, path))
 
     def sync_names(self) -> None:
         """Syncs the names of the partitions' directories; blocks, so it belongs into another thread."""
@@ -340,12 +343,12 @@ class LogDirectories:
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
         """As `tick`, a piece at each step: with thousands of partitions the owner has other things to do in between."""
-        settings = self._settings
+        settings, elapsed_ms = self._settings, self._elapsed_ms(now_ms)
         for logs in self._pieces(_LOGS_AT_ONCE):
             for log in logs:
-                log.flush_if_due(now_ms)
+                log.flush_if_due(elapsed_ms)
             yield
-        if self._is_due("high watermarks", settings.high_watermark_checkpoint_interval_ms, now_ms):
+        if self._is_due("high watermarks", settings.high_watermark_checkpoint_interval_ms, elapsed_ms):
             self.checkpoint_high_watermarks()
             yield
             writes: list[FileWrite] = []
@@ -355,19 +358,19 @@ class LogDirectories:
                         writes.extend(log.unwritten())
                 yield
             self._write_files(writes)
-        if self._is_due("recovery points", settings.flush_offset_checkpoint_interval_ms, now_ms):
+        if self._is_due("recovery points", settings.flush_offset_checkpoint_interval_ms, elapsed_ms):
             self.checkpoint_recovery_points()
             yield
-        if self._is_due("log starts", settings.flush_start_offset_checkpoint_interval_ms, now_ms):
+        if self._is_due("log starts", settings.flush_start_offset_checkpoint_interval_ms, elapsed_ms):
             self.checkpoint_log_start_offsets()
             yield
         waited, self._retention_waits = self._retention_waits, set()
-        every = self._is_due("retention", settings.retention_check_interval_ms, now_ms)
+        every = self._is_due("retention", settings.retention_check_interval_ms, elapsed_ms)
         if every or waited:
             for logs in self._pieces(_LOGS_RETAINED_AT_ONCE, None if every else waited):
                 self._retain(logs, now_ms)
                 yield
-        if self._is_due("producers", settings.producer_id_expiration_check_interval_ms, now_ms):
+        if self._is_due("producers", settings.producer_id_expiration_check_interval_ms, elapsed_ms):
             for logs in self._pieces(_LOGS_AT_ONCE):
                 for log in logs:
                     log.producers.expire(now_ms)
@@ -380,11 +383,14 @@ class LogDirectories:
         for start in range(0, len(every), size):
             yield [self.logs[key] for key in every[start : start + size] if key in self.logs]
 
-    def _is_due(self, job: str, interval_ms: int, now_ms: int) -> bool:
+    def _elapsed_ms(self, now_ms: int) -> int:
+        return now_ms if self._monotonic_ms is None else self._monotonic_ms()
+
+    def _is_due(self, job: str, interval_ms: int, elapsed_ms: int) -> bool:
         due_ms = self._due.get(job)
-        if due_ms is not None and now_ms < due_ms:
+        if due_ms is not None and elapsed_ms < due_ms:
             return False
-        self._due[job] = now_ms + interval_ms
+        self._due[job] = elapsed_ms + interval_ms
         return due_ms is not None
 
     def delete_old_segments(self, now_ms: int) -> None:
@@ -427,14 +433,16 @@ class LogDirectories:
                 continue
             if log.has_queued_appends:
                 self._retention_waits.add(log.topic_partition)
-            self._doomed.extend((now_ms + log.config.file_delete_delay_ms, path) for path in renamed)
+            due_ms = self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms
+            self._doomed.extend((due_ms, path) for path in renamed)
 
     def remove_doomed(self, now_ms: int) -> None:
         """Removes files and directories whose delay is over."""
-        due = [path for when_ms, path in self._doomed if when_ms <= now_ms]
+        elapsed_ms = self._elapsed_ms(now_ms)
+        due = [path for when_ms, path in self._doomed if when_ms <= elapsed_ms]
         if not due:
             return
-        self._doomed = [(when_ms, path) for when_ms, path in self._doomed if when_ms > now_ms]
+        self._doomed = [(when_ms, path) for when_ms, path in self._doomed if when_ms > elapsed_ms]
         self._background.submit(lambda: self._remove(due), _log_failure)
 
     def _remove(self, paths: Sequence[Path]) -> None:

@@ -91,6 +91,7 @@ func write(bootstrap string, wanted toWrite) error {
 		kgo.ProducerBatchCompression(codecs[wanted.codec]),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(100*time.Millisecond),
+		kgo.AllowAutoTopicCreation(),
 	)
 	if err != nil {
 		return err

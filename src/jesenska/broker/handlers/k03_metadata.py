@@ -12,8 +12,10 @@
     12     look-up by id, with a null name
     13     an error code for the whole answer
 
-A topic that is asked for by name and does not exist is created if both the client and auto.create.topics.enable allow it, and the answer carries
-the new topic: it is not sent before the topic can be written to, because some clients do not retry UNKNOWN_TOPIC_OR_PARTITION.
+A topic that is asked for by name and does not exist is created if both the client and auto.create.topics.enable allow it. The answer says
+LEADER_NOT_AVAILABLE for it and names no partitions, as Kafka 3.9 does in every version, so that a client can tell a topic that it has just deleted
+from one that is there; clients ask again. The answer is not sent before the topic can be written to: the second one has it. Where it cannot be
+created, the answer says why, but UNKNOWN_TOPIC_OR_PARTITION for a name that may not be created at all.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError
 from jesenska.base.identifiers import NO_UUID, is_legal_topic_name
 from jesenska.broker.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from jesenska.broker.cluster_view import Topic
+from jesenska.broker.cluster_view import INTERNAL_TOPICS, Topic
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k03_metadata import (
@@ -68,18 +70,21 @@ def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
 
 
 async def _create_and_answer(broker: Broker, request: MetadataRequest, context: Context, missing: list[str]) -> MetadataResponse:
-    failed: dict[str, int] = {}
+    codes: dict[str, int] = {}
     for name in dict.fromkeys(missing):
         try:
             await broker.topics.create_automatically(name)
+            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE
+        except InvalidRequestError:
+            continue
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                # Kafka's clients treat a replication factor that cannot be met as "not yet".
-                failed[name] = ErrorCode.INVALID_TOPIC_EXCEPTION if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION else error.code
-    return _answer(broker, request, context, _topics(broker, request, failed))
+                codes[name] = error.code
+    return _answer(broker, request, context, _topics(broker, request, codes))
 
 
-def _topics(broker: Broker, request: MetadataRequest, failed: dict[str, int]) -> list[MetadataResponseTopic]:
+def _topics(broker: Broker, request: MetadataRequest, codes: dict[str, int]) -> list[MetadataResponseTopic]:
+    """What is known of the topics that are asked for; `codes` for those that are answered with an error instead."""
     answers = []
     for item in request.topics or ():
         if item.topic_id != NO_UUID:
@@ -91,11 +96,11 @@ def _topics(broker: Broker, request: MetadataRequest, failed: dict[str, int]) ->
             continue
         name = item.name or ""
         topic = broker.view.topics.get(name)
-        if topic is not None:
+        if topic is not None and name not in codes:
             answers.append(_known(topic, request))
             continue
-        error = failed.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-        answers.append(MetadataResponseTopic(error_code=error, name=name))
+        error = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+        answers.append(MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS))
     return answers
 
 

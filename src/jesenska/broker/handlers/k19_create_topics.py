@@ -45,7 +45,7 @@ async def _create(broker: Broker, request: CreateTopicsRequest, context: Context
         if item.name in answered:
             continue
         answered.add(item.name)
-        answer = CreateTopicsResponseTopic(name=item.name, configs=None)
+        answer = CreateTopicsResponseTopic(name=item.name, error_message=None, configs=None)
         response.topics.append(answer)
         try:
             if item.name in twice:

@@ -1,0 +1,135 @@
+"""Reads one partition of `__consumer_offsets` into its coordinator, in small pieces between other work of the loop.
+
+A batch that is damaged (its CRC, its records) is passed over and told in the log, the ones behind it are read. Where not even the next batch can be
+found, reading goes on at the next segment. What a damaged batch held is lost: its groups go back to what they committed before. A disk that cannot
+be read is another matter: that ends the reading with an error, and whoever asked for it tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError
+from jesenska.groups.coordinator import GroupCoordinator
+from jesenska.groups.events import Now
+from jesenska.groups.loading import Loading
+from jesenska.groups.records import read_record
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.segment import ColdError
+from jesenska.records.batch import iter_headers
+from jesenska.records.decode import decode_batch
+from jesenska.records.record import Record
+
+if TYPE_CHECKING:
+    from jesenska.broker.server import Broker
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of the log that are read at once.
+_LOAD_BYTES = 4 * 1024 * 1024
+#: Between two turns of the loop: records whose keys are looked at, and records taken in.
+_LOAD_KEYS = 2000
+_LOAD_RECORDS = 200
+#: Damaged batches that are told one by one; the rest is counted.
+_TOLD_MAX = 10
+_DAMAGE = (CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError)
+
+
+class GroupLoader:
+    """One reading of one partition; `run` once."""
+
+    def __init__(self, broker: Broker, log: PartitionLog, coordinator: GroupCoordinator, now: Callable[[], Now]) -> None:
+        self._broker = broker
+        self._log = log
+        self._coordinator = coordinator
+        self._now = now
+        self._loading = Loading()
+        self._damaged = 0
+        #: Records that were read.
+        self.count = 0
+        self._unread = 0
+
+    async def run(self) -> None:
+        """Returns when every record up to the log end offset is replayed; KafkaError or OSError where the disk cannot be read."""
+        log = self._log
+        offset, end = log.log_start_offset, log.log_end_offset
+        while offset < end:
+            try:
+                moved = await self._read(offset, end)
+            except _DAMAGE as error:
+                self._tell_damage(f"what follows offset {offset} cannot be read: {error}; its segment is passed over from there on")
+                moved = offset
+            if moved <= offset:
+                moved = min((segment.base_offset for segment in log.segments if segment.base_offset > offset), default=end)
+            offset = moved
+        topic_partition = log.topic_partition
+        if self._damaged > _TOLD_MAX:
+            logger.error("%s: %d places are damaged, the first %d are told above", topic_partition, self._damaged, _TOLD_MAX)
+        if self._loading.open_transactions:
+            logger.warning("%s: offsets of %d transactions that were never ended are left out", topic_partition, self._loading.open_transactions)
+
+    async def _read(self, offset: int, end: int) -> int:
+        """Takes in the batches of one piece; the offset after the last of them, or `offset` itself where there is no whole batch."""
+        data = await self._piece(offset, end)
+        moved = offset
+        try:
+            for position, header in iter_headers(data):
+                if header.last_offset < offset:
+                    continue
+                follows = moved < header.next_offset <= end
+                try:
+                    records = decode_batch(data, position, header=header)
+                    if not follows:
+                        raise CorruptMessageError(f"it says that it ends with offset {header.last_offset}")
+                    self._loading.take(header, records)
+                except _DAMAGE as error:
+                    self._tell_damage(f"the batch with offset {header.base_offset} is passed over: {error}")
+                else:
+                    self.count += len(records)
+                    self._unread += len(records)
+                if follows:
+                    moved = header.next_offset
+                if self._unread >= _LOAD_KEYS:
+                    self._unread = 0
+                    await asyncio.sleep(0)
+        finally:
+            for number, record in enumerate(self._loading.settled()):
+                self._replay(record)
+                if number % _LOAD_RECORDS == 0:
+                    await asyncio.sleep(0)
+        if moved == offset and data:
+            raise CorruptMessageError("no whole batch is there")
+        return moved
+
+    async def _piece(self, offset: int, end: int) -> bytes:
+        log, pool, loop = self._log, self._broker.pool, asyncio.get_running_loop()
+        try:
+            region = log.read(offset, _LOAD_BYTES, end, wait=False).region
+        except ColdError:
+            warm_up = log.warm_up(offset)
+            await loop.run_in_executor(pool.executor, warm_up.run)
+            warm_up.done()
+            region = log.read(offset, _LOAD_BYTES, end).region
+        if region is None:
+            return b""
+        try:
+            return await loop.run_in_executor(pool.executor, self._broker.read_region, region)
+        finally:
+            region.release()
+
+    def _replay(self, record: Record) -> None:
+        try:
+            found = read_record(record.key, record.value)
+        except _DAMAGE as error:
+            self._tell_damage(f"the record at offset {record.offset} is passed over: {error}")
+            return
+        if found is not None:
+            self._coordinator.replay(found, self._now())
+
+    def _tell_damage(self, what: str) -> None:
+        self._damaged += 1
+        if self._damaged <= _TOLD_MAX:
+            logger.error("%s: %s. Groups whose records are lost go back to what they committed before.", self._log.topic_partition, what)

@@ -1,0 +1,73 @@
+"""What the batches of a partition of `__consumer_offsets` come to: which of their records count. A decider: no log, no clock.
+
+    batch                       what counts
+    ordinary                    every record, the newest of each key
+    in a transaction            nothing yet: its offsets wait for the transaction's end
+    marker "commit"             what waits of that producer, but for keys that were committed outside of the transaction since
+    marker "abort"              nothing: what waits of that producer is forgotten
+
+Most keys come again and again, so only the newest record of a key is handed on. Offsets of a transaction that is still open at the end do not count:
+Apache Kafka's transaction coordinator would abort it in the end, and a group that starts before its offsets reads records twice rather than not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jesenska.records.decode import ControlType, control_marker
+from jesenska.records.header import BatchHeader
+from jesenska.records.record import Record
+
+_Key = bytes | None
+
+
+class Loading:
+    """Takes the batches of one partition in their order; `settled` gives what counts so far."""
+
+    def __init__(self) -> None:
+        self._newest: dict[_Key, Record] = {}
+        #: Offsets of open transactions, by producer id.
+        self._open: dict[int, dict[_Key, Record]] = {}
+        #: Where keys were committed outside of transactions while one was open.
+        self._committed_at: dict[_Key, int] = {}
+
+    @property
+    def open_transactions(self) -> int:
+        return len(self._open)
+
+    def take(self, header: BatchHeader, records: Sequence[Record]) -> None:
+        """The next batch, taken apart; InvalidRecordError for a control batch that does not say what it marks."""
+        if header.is_control:
+            for record in records:
+                self._end(header.producer_id, control_marker(record).type)
+        elif header.is_transactional:
+            waiting = self._open.setdefault(header.producer_id, {})
+            for record in records:
+                waiting[record.key] = record
+        else:
+            for record in records:
+                self._count(record)
+                if self._open and record.value is not None:
+                    self._committed_at[record.key] = record.offset
+
+    def _end(self, producer_id: int, marker: ControlType) -> None:
+        if marker is ControlType.UNKNOWN:
+            return
+        waiting = self._open.pop(producer_id, {})
+        if marker is ControlType.COMMIT:
+            for key, record in waiting.items():
+                if record.offset > self._committed_at.get(key, -1):
+                    self._count(record)
+        if not self._open:
+            self._committed_at.clear()
+
+    def _count(self, record: Record) -> None:
+        # The newest stands last: groups come before what they commit later.
+        self._newest.pop(record.key, None)
+        self._newest[record.key] = record
+
+    def settled(self) -> list[Record]:
+        """The records that count among those taken since the last call."""
+        records = list(self._newest.values())
+        self._newest.clear()
+        return records

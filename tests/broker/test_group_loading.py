@@ -1,0 +1,312 @@
+"""What a broker makes of `__consumer_offsets` when it starts: damaged batches, a disk that fails, transactions, topics that were deleted meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from jesenska.base.errors import CoordinatorLoadInProgressError, ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.regions import FileRegion
+from jesenska.broker import groups
+from jesenska.broker.server import Broker
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller.topics import NewTopic, plan_deletion
+from jesenska.groups.events import CommitOffsets, CommittedOffset, Join, JoinAnswer, PartitionsAnswer, Response
+from jesenska.groups.records import OFFSETS_TOPIC, KeyValue, OffsetCommitValue, offset_record
+from jesenska.records.batch import iter_headers
+from jesenska.records.decode import ControlMarker, ControlType, marker_record
+from jesenska.records.encode import encode_batch
+from jesenska.records.header import HEADER_SIZE, read_header
+
+_NAMES = [f"g{number}" for number in range(6)]
+_LAST = 600
+_RECORDS = HEADER_SIZE
+
+
+@asynccontextmanager
+async def running(data: Path, partitions: int = 1, **settings: str) -> AsyncIterator[Broker]:
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    config = BrokerConfig({"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": str(partitions), **given})
+    broker = Broker(config)
+    try:
+        await broker.start()
+        yield broker
+    finally:
+        await broker.stop()
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(20):
+            await main()
+
+    asyncio.run(limited())
+
+
+async def commit(broker: Broker, group: str, offset: int, topic: str = "t") -> ErrorCode:
+    answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+    key = TopicPartition(topic, 0)
+    offsets = ((key, CommittedOffset(offset, -1, "", broker.clock.now_ms())),)
+    broker.groups.submit(group, CommitOffsets(answered.set_result, group, -1, "", None, offsets))
+    response = await answered
+    assert isinstance(response, PartitionsAnswer)
+    return response.partitions[key]
+
+
+async def loaded(broker: Broker, group: str = "g0") -> None:
+    """Waits until the partition of a group is loaded."""
+    while True:
+        try:
+            broker.groups.coordinator_of(group)
+            return
+        except CoordinatorLoadInProgressError:
+            await asyncio.sleep(0.01)
+
+
+def committed(broker: Broker, group: str, topic: str = "t") -> int | None:
+    found = broker.groups.coordinator_of(group).offsets.committed(group, [TopicPartition(topic, 0)])
+    return found[TopicPartition(topic, 0)].offset if found else None
+
+
+async def committed_by_all(data: Path) -> None:
+    """A stopped broker whose groups have committed, each in a batch of its own, in several segments."""
+    async with running(data, offsets_topic_segment_bytes=str(_LAST)) as broker:
+        await broker.groups.ensure_topic()
+        for number, name in enumerate(_NAMES):
+            assert await commit(broker, name, 10 * number) is ErrorCode.NONE
+
+
+def damage(data: Path, at: int, put: bytes) -> list[str]:
+    """Overwrites bytes of the second group's batch; the groups that follow it in its segment."""
+    file = min((data / f"{OFFSETS_TOPIC}-0").glob("*.log"))
+    content = bytearray(file.read_bytes())
+    places = [position for position, _ in iter_headers(content)]
+    assert 2 < len(places) < len(_NAMES)
+    content[places[1] + at : places[1] + at + len(put)] = put
+    file.write_bytes(content)
+    return _NAMES[2 : len(places)]
+
+
+@pytest.mark.parametrize(
+    ("at", "put", "others_are_found"),
+    [(_RECORDS + 8, b"\xff", True), (_RECORDS + 30, b"\x5a", True), (0, b"\x7f", True), (23, b"\x00\x7f", True), (8, b"\x7f", False), (16, b"\x09", False)],
+    ids=["record", "value", "base offset", "last offset", "length", "magic"],
+)
+def test_one_damaged_batch_costs_its_groups_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture, at: int, put: bytes, others_are_found: bool) -> None:
+    async def main() -> None:
+        await committed_by_all(tmp_path)
+        beside = damage(tmp_path, at, put)
+        with caplog.at_level(logging.ERROR):
+            async with running(tmp_path) as broker:
+                await loaded(broker)
+                lost = {"g1"} if others_are_found else {"g1", *beside}
+                assert {name: committed(broker, name) for name in _NAMES} == {name: None if name in lost else 10 * number for number, name in enumerate(_NAMES)}
+                assert await commit(broker, "g1", 77) is ErrorCode.NONE
+                assert {group for each in broker.groups.coordinators() for group in each.groups} >= set(_NAMES) - lost
+        assert any(OFFSETS_TOPIC in record.message for record in caplog.records)
+
+    run(main)
+
+
+def test_a_log_that_cannot_be_read_is_tried_again_and_hides_no_other_group(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails, healed = threading.Event(), threading.Event()
+    read = Broker.read_region
+
+    def failing(broker: Broker, region: FileRegion) -> bytes:
+        if not healed.is_set():
+            fails.set()
+            raise OSError(errno.EIO, "Input/output error")
+        return read(broker, region)
+
+    async def main() -> None:
+        await committed_by_all(tmp_path)
+        async with running(tmp_path) as broker:
+            await loaded(broker)
+            await broker.topics.expand(OFFSETS_TOPIC, 2, None)
+        monkeypatch.setattr(groups, "_FIRST_PAUSE_SECONDS", 0.01)
+        monkeypatch.setattr(Broker, "read_region", failing)
+        async with running(tmp_path) as broker:
+            while not fails.is_set():
+                await asyncio.sleep(0.01)
+            while len(broker.groups.coordinators()) != 1:  # the empty partition's
+                await asyncio.sleep(0.01)
+            assert "Input/output error" in caplog.text
+            healed.set()
+            while len(broker.groups.coordinators()) != 2:
+                await asyncio.sleep(0.01)
+            found = {name: value.offset for each in broker.groups.coordinators() for name in each.groups for value in each.groups[name].offsets.values()}
+            assert found == {name: 10 * number for number, name in enumerate(_NAMES)}
+
+    run(main)
+
+
+class Written:
+    """Batches put into the offsets topic as a replica gets them."""
+
+    def __init__(self, broker: Broker) -> None:
+        log = broker.view.topics[OFFSETS_TOPIC].partitions[0].log
+        assert log is not None
+        self._log = log
+        self._now_ms = broker.clock.now_ms()
+
+    def _append(self, batch: bytearray) -> None:
+        self._log.append_as_follower(memoryview(batch), [read_header(batch)], self._now_ms)
+
+    def offset(self, group: str, offset: int, producer_id: int = -1) -> None:
+        record: KeyValue = offset_record(group, "t", 0, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self._now_ms))
+        transactional = producer_id >= 0
+        self._append(
+            encode_batch(
+                [(self._now_ms, record.key, record.value, ())],
+                base_offset=self._log.log_end_offset,
+                leader_epoch=0,
+                producer_id=producer_id,
+                producer_epoch=0 if transactional else -1,
+                base_sequence=0 if transactional else -1,
+                is_transactional=transactional,
+            )
+        )
+
+    def end(self, producer_id: int, kind: ControlType) -> None:
+        marker = marker_record(ControlMarker(kind, 0), self._now_ms)
+        self._append(
+            encode_batch(
+                [marker],
+                base_offset=self._log.log_end_offset,
+                leader_epoch=0,
+                producer_id=producer_id,
+                producer_epoch=0,
+                is_transactional=True,
+                is_control=True,
+            )
+        )
+
+
+def test_offsets_of_aborted_and_open_transactions_are_not_committed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await broker.groups.ensure_topic()
+            log = Written(broker)
+            for number, group in enumerate(("aborted", "committed", "open", "overtaken")):
+                log.offset(group, 5)
+                log.offset(group, 100, 1000 + number)
+            log.offset("overtaken", 7)
+            log.end(1000, ControlType.ABORT)
+            log.end(1001, ControlType.COMMIT)
+            log.end(1003, ControlType.COMMIT)
+        async with running(tmp_path) as broker:
+            await loaded(broker)
+            assert {group: committed(broker, group) for group in ("aborted", "committed", "open", "overtaken")} == {
+                "aborted": 5,
+                "committed": 100,
+                "open": 5,
+                "overtaken": 7,
+            }
+
+    run(main)
+
+
+async def with_two_topics(broker: Broker) -> None:
+    await broker.groups.ensure_topic()
+    for topic in ("kept", "gone"):
+        await broker.topics.create(NewTopic(topic, 1, 1))
+        assert await commit(broker, "g", 5, topic) is ErrorCode.NONE
+
+
+async def mark_deleted(broker: Broker, topic: str) -> None:
+    """As another program does it in the tree."""
+    await broker.store.multi(plan_deletion(broker.topics.facts, topic, broker.config))
+
+
+async def deleted(broker: Broker, topic: str) -> None:
+    while topic in broker.topics.facts.topics:
+        await asyncio.sleep(0.01)
+
+
+def test_a_deletion_through_the_tree_takes_the_topics_offsets_with_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, jesenska_zookeeper_listener="127.0.0.1:0") as broker:
+            await with_two_topics(broker)
+            await mark_deleted(broker, "gone")
+            await deleted(broker, "gone")
+            assert (committed(broker, "g", "kept"), committed(broker, "g", "gone")) == (5, None)
+        async with running(tmp_path) as broker:
+            await loaded(broker, "g")
+            assert (committed(broker, "g", "kept"), committed(broker, "g", "gone")) == (5, None)
+
+    run(main)
+
+
+def test_a_deletion_that_is_ended_at_the_start_takes_the_topics_offsets_with_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await with_two_topics(broker)
+            await mark_deleted(broker, "gone")
+        for _ in range(2):
+            async with running(tmp_path) as broker:
+                assert "gone" not in broker.view.topics
+                await loaded(broker, "g")
+                assert (committed(broker, "g", "kept"), committed(broker, "g", "gone")) == (5, None)
+
+    run(main)
+
+
+def test_a_topic_that_is_deleted_while_groups_are_loaded_takes_its_offsets_with_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await with_two_topics(broker)
+        async with running(tmp_path) as broker:
+            with pytest.raises(CoordinatorLoadInProgressError):
+                broker.groups.coordinator_of("g")
+            broker.groups.topic_deleted("gone")
+            await loaded(broker, "g")
+            assert (committed(broker, "g", "kept"), committed(broker, "g", "gone")) == (5, None)
+
+    run(main)
+
+
+@pytest.mark.parametrize("through_the_tree", [False, True])
+def test_groups_go_on_when_their_topic_was_deleted_and_made_anew(tmp_path: Path, through_the_tree: bool) -> None:
+    async def main() -> None:
+        async with running(tmp_path, jesenska_zookeeper_listener="127.0.0.1:0", group_initial_rebalance_delay_ms="60000") as broker:
+            await broker.groups.ensure_topic()
+            assert await commit(broker, "g", 5) is ErrorCode.NONE
+            waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+            broker.groups.submit("m", Join(waiting.set_result, "m", "", None, "c", "/127.0.0.1", 10_000, 60_000, "consumer", (("range", b""),)))
+            if through_the_tree:
+                await mark_deleted(broker, OFFSETS_TOPIC)
+                await deleted(broker, OFFSETS_TOPIC)
+            else:
+                await broker.topics.delete(OFFSETS_TOPIC)
+            answer = await waiting
+            assert isinstance(answer, JoinAnswer)
+            assert answer.error is ErrorCode.NOT_COORDINATOR
+            await broker.groups.ensure_topic()
+            assert committed(broker, "g") is None
+            assert await commit(broker, "g", 7) is ErrorCode.NONE
+            assert committed(broker, "g") == 7
+
+    run(main)
+
+
+def test_more_partitions_of_the_offsets_topic_move_no_group(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, partitions=2) as broker:
+            await broker.groups.ensure_topic()
+            for number, name in enumerate(_NAMES):
+                assert await commit(broker, name, 10 * number) is ErrorCode.NONE
+            await broker.topics.expand(OFFSETS_TOPIC, 7, None)
+            await broker.groups.ensure_topic()
+            assert {name: committed(broker, name) for name in _NAMES} == {name: 10 * number for number, name in enumerate(_NAMES)}
+
+    run(main)
