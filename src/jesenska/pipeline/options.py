@@ -40,6 +40,8 @@ from jesenska.pipeline.patterns import topic_pattern
 logger = logging.getLogger(__name__)
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
+#: Stands beside the partitions of a topic in a stream's offsets.
+TOPIC_ID = "topicId"
 
 _CHOICES = ("assign", "subscribe", "subscribePattern")
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
@@ -409,6 +411,8 @@ def _by_partition(text: str, option: str, *, times: bool) -> dict[TopicPartition
         if not isinstance(partitions, dict):
             raise JesenskaError(f"The option {option} holds no partitions for the topic {topic}: {form}.")
         for partition, number in partitions.items():
+            if partition == TOPIC_ID:  # the offsets of a query's progress or checkpoint, handed over as they are
+                continue
             if not re.match(r"\d{1,9}\Z", partition):
                 raise JesenskaError(f"The option {option} has {partition!r} where a partition of the topic {topic} is meant: {form}.")
             if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number < 2**63:

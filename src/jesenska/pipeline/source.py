@@ -8,9 +8,11 @@ Options are Spark's own for Kafka (options.py), rows have its schema (columns.py
     driver's helper    one process per stream: `JesenskaStreamReader` lives there from the query's start to its end
     tasks              `read` of one range; nothing is kept in the reader, the connection belongs to the process (connection.py)
 
-A stream's offsets are {"topic": {"partition": offset}}, each the offset of the next record. Spark writes them to its checkpoint before a
-micro-batch and reads the same range again after a crash, so the rows of a micro-batch are the same each time (as long as retention leaves them).
-Partitions and topics that appear while a stream runs are read from their earliest record.
+A stream's offsets are {"topic": {"partition": offset, "topicId": id}}, each the offset of the next record. Spark writes the end of a micro-batch to its
+checkpoint before it runs and reads the same range again after a crash, so the rows of a micro-batch are the same each time (as long as retention leaves
+them). The start of the first micro-batch is written nowhere. So where a query begins at the end of a log, its first micro-batch ends there, too: it is
+empty, and its end is the start. Partitions and topics that appear while a stream runs are read from their earliest record. A partition that is missing
+keeps its place, for the case that it is seen again with the same topic id.
 
 Left out: the filters that Spark could push down (offset, timestamp, partition), columns that the query does not use, continuous processing
 (Spark has neither of the last two for Python data sources).
@@ -18,6 +20,7 @@ Left out: the filters that Spark could push down (offset, timestamp, partition),
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,12 +31,14 @@ from pyspark.sql.types import StructType
 
 from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX
 from jesenska.pipeline import planning
 from jesenska.pipeline.columns import RowMaker, row_schema
 from jesenska.pipeline.connection import Connection, connect
 from jesenska.pipeline.fetching import chunks
 from jesenska.pipeline.options import SourceOptions, sink_options, source_options
-from jesenska.pipeline.planning import OffsetRange, Offsets
+from jesenska.pipeline.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
 from jesenska.pipeline.sink import JesenskaStreamWriter, JesenskaWriter
 
 if TYPE_CHECKING:
@@ -44,7 +49,6 @@ logger = logging.getLogger(__name__)
 #: A batch query's first word with the brokers: whoever mistyped the address need not wait a minute to hear of it.
 _FIRST_CONTACT_MS = 10_000
 
-Tree = dict[str, dict[str, int]]
 T = TypeVar("T")
 
 
@@ -121,30 +125,39 @@ class JesenskaReader(DataSourceReader):
 class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream's source: says what is new, within the limits, and reads it.
 
-    `_target` holds the offsets at which a query with the trigger availableNow ends."""
+    `_target` holds the offsets at which a query with the trigger availableNow ends. `_start` is where a new query begins, resolved once. `_begun` is true as
+    soon as a micro-batch has been planned."""
 
     def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         self.options = options
         self._clock: Clock = clock or SystemClock()
+        self._start: Resolved | None = None
+        self._start_tree: Tree = {}
+        self._begun = False
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._last_trigger_ms: int | None = None
         self._contacted = False
+        self._missing: set[TopicPartition] = set()
 
     # --- offsets ------------------------------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Tree:
-        return planning.to_tree(self._ask(self._initial))
+        """Spark asks more than once and must hear the same each time."""
+        if self._start is None:
+            self._start, ids = self._ask(self._initial)
+            self._start_tree = planning.to_tree(self._start.offsets, ids)
+        return self._start_tree
 
-    async def _initial(self, connection: Connection) -> Offsets:
+    async def _initial(self, connection: Connection) -> tuple[Resolved, Mapping[str, str]]:
         options = self.options
         partitions = await planning.partitions_of(connection.cluster, options.subscription)
         bounds = await planning.bounds_of(connection.cluster, partitions, read_committed=options.read_committed)
         start = await planning.resolve(connection.cluster, options.start, partitions, bounds, options)
-        for key, offset in start.items():
+        for key, offset in start.offsets.items():
             found = planning.within(OffsetRange(key.topic, key.partition, offset, bounds.latest[key]), bounds, options.fail_on_data_loss)
-            start[key] = found.start
-        return start
+            start.offsets[key] = found.start
+        return start, bounds.ids
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_offsets_per_trigger is not None:
@@ -153,20 +166,27 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self.options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> Tree:
+    def latestOffset(self, start: Mapping[str, Mapping[str, int | str]], limit: ReadLimit) -> Tree:
         known = planning.from_tree(start)
-        begin, latest = self._ask(lambda connection: self._news(connection, known))
-        self._latest = latest
-        end = latest
+        begin, bounds = self._ask(lambda connection: self._news(connection, known))
+        self._latest = bounds.latest
+        end: Offsets = bounds.latest
         if self._target is not None:
-            end = {key: min(latest[key], offset) for key, offset in self._target.items() if key in latest}
-            begin = {key: begin[key] for key in end}
+            # A partition that was not there when the query began is left for the next one.
+            end = {key: max(begin[key], min(latest, self._target.get(key, 0))) for key, latest in end.items() if key in self._target or key in known.offsets}
+        if self._start is not None and not self._begun:
+            # Spark keeps the end of the first micro-batch, and not its start. Where the start would be a later one if it were resolved again, the first
+            # micro-batch reads nothing: so its end is the start that is kept.
+            end = {key: begin[key] if key in self._start.moving else offset for key, offset in end.items()}
+        begin = {key: begin[key] for key in end}
         if self._must_wait(begin, end, limit):
-            return planning.to_tree(known)
+            return dict(start)  # type: ignore[arg-type]
         if isinstance(limit, ReadMaxRows):
             end = planning.share(limit.max_rows, begin, end)
+        self._begun = True
         self._last_trigger_ms = self._clock.now_ms()
-        return planning.to_tree(end)
+        gone = {key: offset for key, offset in known.offsets.items() if key not in bounds.latest}
+        return planning.to_tree({**gone, **end}, {**known.ids, **bounds.ids})
 
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
         """True where fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. As in Spark's own source, a query's first
@@ -178,22 +198,40 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return self._last_trigger_ms is not None and self._clock.now_ms() - self._last_trigger_ms < self.options.max_trigger_delay_ms
 
-    async def _news(self, connection: Connection, known: Offsets) -> tuple[Offsets, Offsets]:
-        """Where each partition is read from and where its log ends. Partitions that are gone, and logs that end before where the stream stands,
-        are data loss."""
-        options, fail = self.options, self.options.fail_on_data_loss
-        bounds = await planning.present(connection.cluster, options.subscription, read_committed=options.read_committed)
-        for key in sorted(known.keys() - bounds.latest.keys()):
-            planning.data_loss(f"{key} does not exist any more; the stream stood at its offset {known[key]}.", fail, "the stream goes on without it")
+    async def _news(self, connection: Connection, known: Place) -> tuple[Offsets, Bounds]:
+        """Where each partition is read from, and the bounds of its log. Partitions that are gone, topics that were created anew, and logs that end before
+        where the stream stands are data loss."""
+        fail = self.options.fail_on_data_loss
+        bounds = await self._present(connection, known)
+        missing = known.offsets.keys() - bounds.latest.keys()
+        for key in sorted(missing - self._missing):
+            place = f"{key} does not exist any more; the stream stood at its offset {known.offsets[key]}."
+            planning.data_loss(place, fail, "the stream goes on without it, and keeps its place in case that the same topic is seen again")
+        self._missing = set(missing)
         begin = {}
         for key, latest in bounds.latest.items():
-            begin[key] = known.get(key, bounds.earliest[key])
+            earliest = bounds.earliest[key]
+            begin[key] = known.offsets.get(key, earliest)
+            if key in known.offsets and known.is_another(key.topic, bounds.ids):
+                sentence = f"{key} was created anew; the stream stood at offset {begin[key]} of the topic that had its name before."
+                planning.data_loss(sentence, fail)
+                begin[key] = earliest
             if begin[key] > latest:
-                begin[key] = bounds.earliest[key]
-                planning.data_loss(
-                    f"{key} ends at offset {latest}, but the stream stands at offset {known[key]}: records are gone, or the topic was created anew.", fail
-                )
-        return begin, bounds.latest
+                sentence = f"{key} ends at offset {latest}, but the stream stands at offset {begin[key]}: records are gone, or the topic was created anew."
+                planning.data_loss(sentence, fail)
+                begin[key] = earliest
+        return begin, bounds
+
+    async def _present(self, connection: Connection, known: Place) -> Bounds:
+        """The partitions that are there. With failOnDataLoss one that is missing is asked for again: a broker that has just
+        started may not have heard of it."""
+        options = self.options
+        for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
+            bounds = await planning.present(connection.cluster, options.subscription, read_committed=options.read_committed)
+            if known.offsets.keys() <= bounds.latest.keys() or not options.fail_on_data_loss:
+                break
+            await asyncio.sleep(connection.cluster.retry_backoff_seconds)
+        return bounds
 
     def reportLatestOffset(self) -> Tree | None:
         return None if self._latest is None else planning.to_tree(self._latest)
@@ -206,31 +244,54 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- records ------------------------------------------------------------------------------------------------------------------------
 
-    def partitions(self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> Sequence[InputPartition]:
-        ranges = self._ask(lambda connection: self._plan(connection, planning.from_tree(start), planning.from_tree(end)))
+    def partitions(self, start: Mapping[str, Mapping[str, int | str]], end: Mapping[str, Mapping[str, int | str]]) -> Sequence[InputPartition]:
+        begin = planning.from_tree(start)
+        if self._start is not None and not self._begun:
+            begin = self._start_of_first(begin, planning.from_tree(end))
+        self._begun = True
+        ranges = self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))
         return [InputPartition(item) for item in ranges]
 
-    async def _plan(self, connection: Connection, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        options = self.options
-        changed = [key for key, offset in end.items() if start.get(key) != offset]
+    def _start_of_first(self, start: Place, end: Place) -> Place:
+        """Where the first micro-batch of an earlier run begins, which ended before it was done: `start` has been resolved again since then."""
+        assert self._start is not None
+        offsets = dict(start.offsets)
+        for key, offset in end.offsets.items():
+            if key in offsets and (key in self._start.moving or offsets[key] > offset):
+                offsets[key] = offset
+        return Place(offsets, start.ids)
+
+    async def _plan(self, connection: Connection, start: Place, end: Place) -> list[OffsetRange]:
+        options, fail = self.options, self.options.fail_on_data_loss
+        changed = [key for key, offset in end.offsets.items() if start.offsets.get(key) != offset or start.is_another(key.topic, end.ids)]
         bounds = await planning.present(connection.cluster, options.subscription, set(changed), read_committed=options.read_committed)
-        for key in [key for key in changed if key not in bounds.latest]:
-            planning.data_loss(f"{key} does not exist any more; its offsets from {start.get(key, 0)} to {end[key]} are to be read.", options.fail_on_data_loss)
         ranges = []
-        for key in [key for key in changed if key in bounds.latest]:
-            begin = start.get(key, bounds.earliest[key])
-            if key not in start and begin > 0:
-                sentence = f"{key} was added while the stream ran and begins at offset {begin}: the records before it are gone."
-                planning.data_loss(sentence, options.fail_on_data_loss)
-            if begin > end[key]:  # the log was cut or created anew, and failOnDataLoss is false
-                begin = bounds.earliest[key]
-            ranges.append(planning.within(OffsetRange(key.topic, key.partition, begin, max(begin, end[key])), bounds, options.fail_on_data_loss))
+        for key in changed:
+            begin, last = start.offsets.get(key), end.offsets[key]
+            if key not in bounds.latest:
+                planning.data_loss(f"{key} does not exist any more; its offsets from {begin or 0} to {last} are to be read.", fail, "they are left out")
+                continue
+            if end.is_another(key.topic, bounds.ids):
+                planning.data_loss(f"{key} was created anew; its offsets from {begin or 0} to {last} are to be read.", fail, "they are left out")
+                continue
+            earliest = bounds.earliest[key]
+            if begin is None:
+                if earliest > 0:
+                    planning.data_loss(f"{key} was added while the stream ran and begins at offset {earliest}: the records before it are gone.", fail)
+                begin = earliest
+            elif start.is_another(key.topic, end.ids):
+                planning.data_loss(f"{key} was created anew; the stream stood at offset {begin} of the topic that had its name before.", fail)
+                begin = earliest
+            elif begin > last:
+                planning.data_loss(f"{key} was cut or created anew: the stream stood at offset {begin}, and is to read up to {last}.", fail)
+                begin = earliest
+            ranges.append(planning.within(OffsetRange(key.topic, key.partition, begin, max(begin, last)), bounds, fail))
         return planning.cut(ranges, options.min_partitions, options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self.options, partition)
 
-    def commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
+    def commit(self, end: Mapping[str, Mapping[str, int | str]]) -> None:
         """Nothing to do: the checkpoint holds the offsets."""
 
     def _ask(self, work: Any) -> Any:
