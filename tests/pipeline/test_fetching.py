@@ -38,7 +38,7 @@ def _batch(offset: int, count: int, producer: int = -1, *, control: bool = False
 def _offsets(data: bytes, aborted: list[tuple[int, int]] | None, read_committed: bool = True) -> tuple[int, list[int]]:
     listed = None if aborted is None else [FetchResponseAbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted]
     following, buffers = whole_batches(memoryview(data), FetchResponsePartition(aborted_transactions=listed), read_committed)
-    rows = [offset for batch in RowMaker(False).rows(Chunk(KEY, 0, 10**9, buffers)) for offset in batch.column("offset").to_pylist()]
+    rows = [offset for batch in RowMaker().rows(Chunk(KEY, 0, 10**9, buffers)) for offset in batch.column("offset").to_pylist()]
     return following, rows
 
 
@@ -89,7 +89,7 @@ def test_a_range_is_read_to_its_end_over_a_restart_of_the_broker(restarting: Bro
 
         restarter = threading.Thread(target=restart)
         for chunk in chunks(connection, OffsetRange(topic, 0, 0, 3000), options):
-            found += [offset for batch in RowMaker(False).rows(chunk) for offset in batch.column("offset").to_pylist()]
+            found += [offset for batch in RowMaker().rows(chunk) for offset in batch.column("offset").to_pylist()]
             if len(found) > 500 and restarter.ident is None:
                 restarter.start()
         restarter.join()
@@ -204,6 +204,6 @@ def test_records_that_do_not_come_within_the_poll_timeout_fail_the_range() -> No
 def test_times_that_microseconds_cannot_hold_become_the_nearest_that_they_can() -> None:
     records = [(time, None, b"x", ()) for time in (-(2**62), -1, 0, 2**62)]
     data = memoryview(bytes(encode_batch(records)))
-    (batch,) = RowMaker(False).rows(Chunk(KEY, 0, 4, (data,)))
+    (batch,) = RowMaker().rows(Chunk(KEY, 0, 4, (data,)))
     largest = (2**63 - 1) // 1000 * 1000
     assert batch.column("timestamp").cast("int64").to_pylist() == [-largest, -1000, 0, largest]

@@ -23,6 +23,7 @@ from jesenska.base.errors import (
     OffsetOutOfRangeError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES
@@ -31,6 +32,8 @@ from jesenska.pipeline.connection import Connection
 from jesenska.pipeline.options import SourceOptions
 from jesenska.pipeline.planning import Bounds, DataLossError, OffsetRange, bounds_of, data_loss
 from jesenska.records.batch import iter_headers
+from jesenska.records.header import BatchHeader
+from jesenska.records.message_set import is_message_set, whole_messages
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
 
 _NAMES_NOT_IDS = 12
@@ -38,7 +41,7 @@ _NAMES_NOT_IDS = 12
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole batches of `topic_partition` that hold the offsets from `start` to `end` (or fewer, where records are gone)."""
+    """Whole batches, or messages of formats v0 and v1, of `topic_partition` that hold the offsets from `start` to `end` (or fewer, where records are gone)."""
 
     topic_partition: TopicPartition
     start: int
@@ -184,27 +187,56 @@ async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: in
 
 
 def whole_batches(data: memoryview, answer: FetchResponsePartition, read_committed: bool) -> tuple[int, tuple[memoryview, ...]]:
-    """The offset behind the last whole batch, and the data without batches of aborted transactions."""
-    following = -1
-    aborted = sorted(((item.first_offset, item.producer_id) for item in answer.aborted_transactions or ()), reverse=True) if read_committed else []
-    open_aborted: set[int] = set()
+    """The offset behind the last whole batch or message, and the data without batches of aborted transactions. Each buffer holds batches only, or messages
+    of formats v0 and v1 only: a log has both after its topic moved on to another format."""
+    following, begin = -1, 0
     buffers: list[memoryview] = []
-    begin = 0
-    for position, header in iter_headers(data):
-        following = header.next_offset
-        if not aborted and not open_aborted:
-            continue
-        while aborted and aborted[-1][0] <= header.last_offset:
-            open_aborted.add(aborted.pop()[1])
-        if header.producer_id not in open_aborted or not header.is_transactional:
-            continue
+    committed = _Committed(answer) if read_committed else None
+    while begin < len(data):
+        end = begin
+        if is_message_set(data[begin:]):
+            for _, following_position, offset in whole_messages(data, begin):
+                end, following = following_position, offset + 1
+            buffers.append(data[begin:end])
+        else:
+            end, following = _batches(data, begin, following, committed, buffers)
+        if end == begin:
+            break
+        begin = end
+    return following, tuple(buffer for buffer in buffers if buffer)
+
+
+def _batches(data: memoryview, begin: int, following: int, committed: _Committed | None, buffers: list[memoryview]) -> tuple[int, int]:
+    """Adds the batches from `begin` on to the buffers; where they end, and the offset behind them."""
+    end = begin
+    try:
+        for position, header in iter_headers(data, begin):
+            end = position + header.size_bytes
+            following = header.next_offset
+            if committed is not None and not committed.holds(header):
+                buffers.append(data[begin:position])
+                begin = end
+    except UnsupportedForMessageFormatError:
+        pass  # messages follow
+    buffers.append(data[begin:end])
+    return end, following
+
+
+class _Committed:
+    """Tells the batches of aborted transactions from others, by the list that came with them."""
+
+    def __init__(self, answer: FetchResponsePartition) -> None:
+        self._aborted = sorted(((item.first_offset, item.producer_id) for item in answer.aborted_transactions or ()), reverse=True)
+        self._open: set[int] = set()
+
+    def holds(self, header: BatchHeader) -> bool:
+        """False for a batch of an aborted transaction. Takes the batches in their order."""
+        while self._aborted and self._aborted[-1][0] <= header.last_offset:
+            self._open.add(self._aborted.pop()[1])
+        if header.producer_id not in self._open or not header.is_transactional:
+            return True
         if header.is_control:
             # The marker that ends this producer's transaction: what follows belongs to another one.
-            open_aborted.discard(header.producer_id)
-            continue
-        if position > begin:
-            buffers.append(data[begin:position])
-        begin = position + header.size_bytes
-    if begin < len(data):
-        buffers.append(data[begin:])
-    return following, tuple(buffers)
+            self._open.discard(header.producer_id)
+            return True
+        return False

@@ -14,8 +14,8 @@ them). The start of the first micro-batch is written nowhere. So where a query b
 empty, and its end is the start. Partitions and topics that appear while a stream runs are read from their earliest record. A partition that is missing
 keeps its place, for the case that it is seen again with the same topic id.
 
-Left out: the filters that Spark could push down (offset, timestamp, partition), columns that the query does not use, continuous processing
-(Spark has neither of the last two for Python data sources).
+Left out: the filters that Spark could push down (offset, timestamp, partition); continuous processing, and the pushing down of columns (Spark has neither
+for Python data sources: the option `columns` chooses them).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from jesenska.pipeline import planning
 from jesenska.pipeline.columns import RowMaker, row_schema
 from jesenska.pipeline.connection import Connection, connect
 from jesenska.pipeline.fetching import chunks
-from jesenska.pipeline.options import SourceOptions, sink_options, source_options
+from jesenska.pipeline.options import SourceOptions, columns_of, sink_options, source_options
 from jesenska.pipeline.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
 from jesenska.pipeline.sink import JesenskaStreamWriter, JesenskaWriter
 
@@ -60,8 +60,7 @@ class JesenskaDataSource(DataSource):
         return "jesenska"
 
     def schema(self) -> StructType:
-        headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return row_schema(headers)
+        return row_schema(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = source_options(self.options, streaming=False)
@@ -84,7 +83,7 @@ class JesenskaDataSource(DataSource):
 
 
 def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
-    expected = row_schema(options.include_headers)
+    expected = row_schema(options.columns)
     if [(item.name, item.dataType) for item in schema.fields] != [(item.name, item.dataType) for item in expected.fields]:
         raise JesenskaError(f"The rows of topics have a schema of their own, {expected.simpleString()}: leave out schema(...) and select from these columns.")
 
@@ -94,7 +93,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     if wanted is None:  # what Spark makes of a plan without tasks
         return
     assert isinstance(wanted, OffsetRange)
-    maker = RowMaker(options.include_headers, options.check_crcs)
+    maker = RowMaker(options.columns, options.check_crcs)
     for chunk in chunks(connect(options.client), wanted, options):
         try:
             yield from maker.rows(chunk)
