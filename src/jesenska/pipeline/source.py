@@ -39,6 +39,7 @@ from jesenska.pipeline.connection import Connection, connect
 from jesenska.pipeline.fetching import chunks
 from jesenska.pipeline.options import SourceOptions, columns_of, sink_options, source_options
 from jesenska.pipeline.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
+from jesenska.pipeline.sentences import plainly
 from jesenska.pipeline.sink import JesenskaStreamWriter, JesenskaWriter
 
 if TYPE_CHECKING:
@@ -60,26 +61,31 @@ class JesenskaDataSource(DataSource):
         return "jesenska"
 
     def schema(self) -> StructType:
-        return row_schema(columns_of(self.options))
+        with plainly("subscribe"):
+            return row_schema(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = source_options(self.options, streaming=False)
-        _refuse_other_schema(schema, options)
-        return JesenskaReader(options)
+        with plainly("subscribe"):
+            options = source_options(self.options, streaming=False)
+            _refuse_other_schema(schema, options)
+            return JesenskaReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = source_options(self.options, streaming=True)
-        _refuse_other_schema(schema, options)
-        return JesenskaStreamReader(options)
+        with plainly("subscribe"):
+            options = source_options(self.options, streaming=True)
+            _refuse_other_schema(schema, options)
+            return JesenskaStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        if overwrite:
-            raise JesenskaError('A topic cannot be overwritten, only appended to: write with mode("append").')
-        return JesenskaWriter(sink_options(self.options), schema)
+        with plainly("topic"):
+            if overwrite:
+                raise JesenskaError('A topic cannot be overwritten, only appended to: write with mode("append").')
+            return JesenskaWriter(sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         # Spark's "complete" mode asks to overwrite; as in its own sink, each micro-batch's rows are appended.
-        return JesenskaStreamWriter(sink_options(self.options), schema)
+        with plainly("topic"):
+            return JesenskaStreamWriter(sink_options(self.options), schema)
 
 
 def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
@@ -94,16 +100,18 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         return
     assert isinstance(wanted, OffsetRange)
     maker = RowMaker(options.columns, options.check_crcs)
-    for chunk in chunks(connect(options.client), wanted, options):
-        try:
-            yield from maker.rows(chunk)
-        except JesenskaError as error:
-            raise JesenskaError(f"Reading {wanted} failed between the offsets {chunk.start} and {chunk.end}: {error}") from error
+    with plainly("subscribe"):
+        for chunk in chunks(connect(options.client), wanted, options):
+            try:
+                yield from maker.rows(chunk)
+            except JesenskaError as error:
+                raise JesenskaError(f"Reading {wanted} failed between the offsets {chunk.start} and {chunk.end}: {error}") from error
 
 
 def _look_up(connection: Connection, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
     """Partitions and offsets, asked again after errors that pass: as often as fetchOffset.numRetries says, else for some time."""
-    return connection.persist(work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms)
+    with plainly("subscribe"):
+        return connection.persist(work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms)
 
 
 class JesenskaReader(DataSourceReader):
