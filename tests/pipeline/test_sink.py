@@ -233,7 +233,7 @@ def _producer_ids(bootstrap: str, topic: str, end: int) -> set[int]:
     connection = Connection(options.client)
     found = {
         header.producer_id
-        for chunk in chunks(connection, OffsetRange(topic, 0, 0, end), options)
+        for chunk in chunks(connection, [OffsetRange(topic, 0, 0, end)], options)
         for buffer in chunk.buffers
         for _, header in iter_headers(buffer)
     }

@@ -31,7 +31,7 @@ def _numbers(tree: Any) -> dict[str, dict[str, int]]:
 
 
 def _read(reader: JesenskaStreamReader, start: Any, end: Any) -> list[tuple[str, int, int, int]]:
-    return [(item.topic, item.partition, item.start, item.end) for piece in reader.partitions(start, end) for item in [piece.value]]
+    return [(item.topic, item.partition, item.start, item.end) for piece in reader.partitions(start, end) for item in piece.value.ranges]
 
 
 def test_a_trigger_waits_for_enough_records_but_not_longer_than_the_delay(bootstrap: str, topics: Topics) -> None:

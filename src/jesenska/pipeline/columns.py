@@ -44,6 +44,7 @@ _FIELDS = {
         StructField(HEADERS, ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))),
     )
 }
+_ENOUGH_BYTES = 1024 * 1024
 _LARGEST_MS = (2**63 - 1) // 1000
 
 
@@ -126,6 +127,22 @@ def _without_nulls(lists: Any) -> Any:
     import pyarrow as pa
 
     return pa.ListArray.from_arrays(lists.offsets, lists.values) if lists.null_count else lists
+
+
+def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, small batches made into larger ones: each costs Spark a message."""
+    import pyarrow as pa
+
+    gathered: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        gathered.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes >= _ENOUGH_BYTES:
+            yield from gathered if len(gathered) == 1 else pa.Table.from_batches(gathered).combine_chunks().to_batches()
+            gathered, size_bytes = [], 0
+    if gathered:
+        yield from gathered if len(gathered) == 1 else pa.Table.from_batches(gathered).combine_chunks().to_batches()
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -1,18 +1,22 @@
-"""One partition read from offset to offset: the next piece is on its way while the caller works on this one.
+"""Partitions read from offset to offset: the next piece is on its way while the caller works on this one, and so are the first pieces of the ranges that
+follow.
 
-    chunks(connection, range) -> Chunk, Chunk, ...      each a few MB of whole batches, as they stand in the log
+    chunks(connection, ranges) -> Chunk, Chunk, ...     each a few MB of whole batches, as they stand in the log
 
 A chunk's first batch may begin before its start and its last end behind the range: who decodes it takes the offsets from `start` to `end`.
 
 A fetch that fails because a broker is gone, or no longer leads, is sent again until kafkaConsumer.pollTimeoutMs (without it default.api.timeout.ms)
-has passed since the chunk before. Offsets that are gone are
-data loss (planning.py). With read_committed, batches of aborted transactions are cut out here, by the list that the broker sends along.
+has passed since the chunk before. Offsets that are gone are data loss (planning.py). With read_committed, batches of aborted transactions are cut out
+here, by the list that the broker sends along.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from jesenska.base.errors import (
@@ -26,7 +30,7 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES
+from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES, SOURCE_RANGES_AHEAD_MAX, SOURCE_SAMPLED_TOPICS_MAX
 from jesenska.client.cluster import Cluster
 from jesenska.pipeline.connection import Connection
 from jesenska.pipeline.options import SourceOptions
@@ -37,6 +41,7 @@ from jesenska.records.message_set import is_message_set, whole_messages
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
 
 _NAMES_NOT_IDS = 12
+_SAMPLE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +54,55 @@ class Chunk:
     buffers: tuple[memoryview, ...]
 
 
-def chunks(connection: Connection, wanted: OffsetRange, options: SourceOptions) -> Iterator[Chunk]:
-    """The range in chunks; errors name topic, partition and offsets."""
-    reader = _RangeReader(connection, wanted, options)
-    coming = connection.submit(reader.next_chunk())
+def chunks(connection: Connection, ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[Chunk]:
+    """The ranges in chunks, one range after the other; errors name topic, partition and offsets."""
+    waiting = iter([_RangeReader(connection, item, options) for item in ranges])
+    coming: deque[tuple[_RangeReader, Future[Chunk | None]]] = deque()
     try:
         while True:
-            chunk = coming.result()
-            if chunk is None:
+            for reader in itertools.islice(waiting, SOURCE_RANGES_AHEAD_MAX - len(coming)):
+                coming.append((reader, connection.submit(reader.next_chunk())))
+            if not coming:
                 return
-            coming = connection.submit(reader.next_chunk())
+            reader, future = coming[0]
+            chunk = future.result()
+            if chunk is None:
+                coming.popleft()
+                continue
+            coming[0] = (reader, connection.submit(reader.next_chunk()))
             yield chunk
     finally:
-        coming.cancel()
+        for _, future in coming:
+            future.cancel()
+
+
+async def record_bytes(cluster: Cluster, ranges: Iterable[OffsetRange], options: SourceOptions) -> dict[str, float]:
+    """What a record takes in the log, by topic: of a few batches at the beginning of each topic's largest range. Topics that do not answer are left out."""
+    largest: dict[str, OffsetRange] = {}
+    for item in ranges:
+        if item.topic not in largest or item.size > largest[item.topic].size:
+            largest[item.topic] = item
+    wanted = sorted(largest.values(), key=lambda item: -item.size)[:SOURCE_SAMPLED_TOPICS_MAX]
+    answers = await asyncio.gather(*(_sample(cluster, item, options) for item in wanted), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, KafkaError):
+            raise answer
+    return {item.topic: answer for item, answer in zip(wanted, answers) if isinstance(answer, float)}
+
+
+async def _sample(cluster: Cluster, wanted: OffsetRange, options: SourceOptions) -> float | None:
+    answer = await _ask(cluster, TopicPartition(wanted.topic, wanted.partition), wanted.start, _SAMPLE_BYTES, options)
+    data = answer.records
+    if not data:
+        return None
+    assert isinstance(data, memoryview)
+    if is_message_set(data):
+        return None
+    size_bytes = offsets = 0
+    for _, header in iter_headers(data):
+        size_bytes += header.size_bytes
+        offsets += header.last_offset_delta + 1
+    return size_bytes / offsets if offsets else None
 
 
 class _RangeReader:

@@ -2,8 +2,8 @@
 
     subscription -> partitions -> range [start, end) of each -> pieces for tasks
 
-Pieces: without options one per partition. `maxRecordsPerPartition` cuts ranges that are longer; `minPartitions` then cuts the ranges that are
-largest for their number of pieces, until there are so many. Ranges without offsets make no task.
+Pieces: without options one per partition, of which small ones share a task (packing.py). `maxRecordsPerPartition` cuts ranges that are longer;
+`minPartitions` then cuts the ranges that are largest for their number of pieces, until there are so many. Ranges without offsets make no task.
 
 Offsets that are gone (deleted by retention, or a topic created anew) are data loss: an error that names topic, partition and offsets, or with
 failOnDataLoss=false a warning, and reading goes on at the earliest offset that is there.
@@ -206,7 +206,7 @@ def within(wanted: OffsetRange, bounds: Bounds, fail: bool) -> OffsetRange:
 
 
 async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    """The tasks of a batch query."""
+    """What a batch query reads of each partition."""
     partitions = await partitions_of(cluster, options.subscription)
     bounds = await bounds_of(cluster, partitions, read_committed=options.read_committed)
     start = (await resolve(cluster, options.start, partitions, bounds, options)).offsets
@@ -216,7 +216,7 @@ async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRan
         if start[key] > end[key]:
             raise JesenskaError(f"{key} would be read from offset {start[key]} to {end[key]}: {options.start.option} lies behind {options.end.option}.")
         ranges.append(within(OffsetRange(key.topic, key.partition, start[key], end[key]), bounds, options.fail_on_data_loss))
-    return cut(ranges, options.min_partitions, options.max_records_per_partition)
+    return ranges
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ Options are Spark's own for Kafka (options.py), rows have its schema (columns.py
 
     planner process    the options are read, partitions and offsets are planned (once per batch query)
     driver's helper    one process per stream: `JesenskaStreamReader` lives there from the query's start to its end
-    tasks              `read` of one range; nothing is kept in the reader, the connection belongs to the process (connection.py)
+    tasks              `read` of one range, or of several small ones (packing.py); nothing is kept in the reader, the connection belongs to the process
+                       (connection.py)
 
 A stream's offsets are {"topic": {"partition": offset, "topicId": id}}, each the offset of the next record. Spark writes the end of a micro-batch to its
 checkpoint before it runs and reads the same range again after a crash, so the rows of a micro-batch are the same each time (as long as retention leaves
@@ -22,6 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,10 +37,11 @@ from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX
 from jesenska.pipeline import planning
-from jesenska.pipeline.columns import RowMaker, row_schema
+from jesenska.pipeline.columns import RowMaker, row_schema, together
 from jesenska.pipeline.connection import Connection, connect
-from jesenska.pipeline.fetching import chunks
+from jesenska.pipeline.fetching import chunks, record_bytes
 from jesenska.pipeline.options import SourceOptions, columns_of, sink_options, source_options
+from jesenska.pipeline.packing import Task, apart, pack
 from jesenska.pipeline.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
 from jesenska.pipeline.sentences import plainly
 from jesenska.pipeline.sink import JesenskaStreamWriter, JesenskaWriter
@@ -51,6 +55,9 @@ logger = logging.getLogger(__name__)
 _FIRST_CONTACT_MS = 10_000
 
 T = TypeVar("T")
+
+#: What a record takes in the log, by topic.
+_record_bytes: weakref.WeakKeyDictionary[Connection, dict[str, float]] = weakref.WeakKeyDictionary()
 
 
 class JesenskaDataSource(DataSource):
@@ -95,17 +102,38 @@ def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    wanted = partition.value
-    if wanted is None:  # what Spark makes of a plan without tasks
+    task = partition.value
+    if task is None:  # what Spark makes of a plan without tasks
         return
-    assert isinstance(wanted, OffsetRange)
-    maker = RowMaker(options.columns, options.check_crcs)
+    assert isinstance(task, Task)
     with plainly("subscribe"):
-        for chunk in chunks(connect(options.client), wanted, options):
-            try:
-                yield from maker.rows(chunk)
-            except JesenskaError as error:
-                raise JesenskaError(f"Reading {wanted} failed between the offsets {chunk.start} and {chunk.end}: {error}") from error
+        yield from together(_rows(options, task))
+
+
+def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
+    maker = RowMaker(options.columns, options.check_crcs)
+    for chunk in chunks(connect(options.client), task.ranges, options):
+        try:
+            yield from maker.rows(chunk)
+        except JesenskaError as error:
+            raise JesenskaError(f"Reading {chunk.topic_partition} failed between the offsets {chunk.start} and {chunk.end}: {error}") from error
+
+
+async def _tasks(connection: Connection, options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+    """The ranges as tasks: cut where options say so, else packed where there are more than cores. A topic's record size is kept, as it changes little."""
+    if options.min_partitions is not None or options.max_records_per_partition is not None:
+        tasks = apart(planning.cut(ranges, options.min_partitions, options.max_records_per_partition))
+    else:
+        whole = planning.cut(ranges)
+        cores = max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+        if len(whole) <= cores:
+            return [InputPartition(item) for item in apart(whole)]
+        known = _record_bytes.setdefault(connection, {})
+        new = [item for item in whole if item.topic not in known]
+        if new:
+            known.update(await record_bytes(connection.cluster, new, options))
+        tasks = pack(whole, known, cores)
+    return [InputPartition(item) for item in tasks]
 
 
 def _look_up(connection: Connection, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
@@ -122,8 +150,10 @@ class JesenskaReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         connection = connect(self.options.client)
-        ranges = _look_up(connection, self.options, lambda: planning.plan_batch(connection.cluster, self.options), _FIRST_CONTACT_MS)
-        return [InputPartition(item) for item in ranges]
+        return _look_up(connection, self.options, lambda: self._plan(connection), _FIRST_CONTACT_MS)
+
+    async def _plan(self, connection: Connection) -> list[InputPartition]:
+        return await _tasks(connection, self.options, await planning.plan_batch(connection.cluster, self.options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self.options, partition)
@@ -256,8 +286,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._start is not None and not self._begun:
             begin = self._start_of_first(begin, planning.from_tree(end))
         self._begun = True
-        ranges = self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))
-        return [InputPartition(item) for item in ranges]
+        return self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))  # type: ignore[no-any-return]
 
     def _start_of_first(self, start: Place, end: Place) -> Place:
         """Where the first micro-batch of an earlier run begins, which ended before it was done: `start` has been resolved again since then."""
@@ -268,7 +297,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 offsets[key] = offset
         return Place(offsets, start.ids)
 
-    async def _plan(self, connection: Connection, start: Place, end: Place) -> list[OffsetRange]:
+    async def _plan(self, connection: Connection, start: Place, end: Place) -> list[InputPartition]:
         options, fail = self.options, self.options.fail_on_data_loss
         changed = [key for key, offset in end.offsets.items() if start.offsets.get(key) != offset or start.is_another(key.topic, end.ids)]
         bounds = await planning.present(connection.cluster, options.subscription, set(changed), read_committed=options.read_committed)
@@ -293,7 +322,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 planning.data_loss(f"{key} was cut or created anew: the stream stood at offset {begin}, and is to read up to {last}.", fail)
                 begin = earliest
             ranges.append(planning.within(OffsetRange(key.topic, key.partition, begin, max(begin, last)), bounds, fail))
-        return planning.cut(ranges, options.min_partitions, options.max_records_per_partition)
+        return await _tasks(connection, options, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self.options, partition)
