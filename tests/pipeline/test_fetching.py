@@ -38,7 +38,7 @@ def _batch(offset: int, count: int, producer: int = -1, *, control: bool = False
 def _offsets(data: bytes, aborted: list[tuple[int, int]] | None, read_committed: bool = True) -> tuple[int, list[int]]:
     listed = None if aborted is None else [FetchResponseAbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted]
     following, buffers = whole_batches(memoryview(data), FetchResponsePartition(aborted_transactions=listed), read_committed)
-    rows = [offset for batch in RowMaker(False).rows(Chunk(KEY, 0, 10**9, buffers)) for offset in batch.column("offset").to_pylist()]
+    rows = [offset for batch in RowMaker().rows(Chunk(KEY, 0, 10**9, buffers)) for offset in batch.column("offset").to_pylist()]
     return following, rows
 
 
@@ -88,8 +88,8 @@ def test_a_range_is_read_to_its_end_over_a_restart_of_the_broker(restarting: Bro
             broker.start()
 
         restarter = threading.Thread(target=restart)
-        for chunk in chunks(connection, OffsetRange(topic, 0, 0, 3000), options):
-            found += [offset for batch in RowMaker(False).rows(chunk) for offset in batch.column("offset").to_pylist()]
+        for chunk in chunks(connection, [OffsetRange(topic, 0, 0, 3000)], options):
+            found += [offset for batch in RowMaker().rows(chunk) for offset in batch.column("offset").to_pylist()]
             if len(found) > 500 and restarter.ident is None:
                 restarter.start()
         restarter.join()
@@ -108,7 +108,7 @@ def test_a_broker_that_stays_away_fails_the_range_with_its_name(restarting: Brok
         connection = Connection(options.client)
         broker.kill()
         with pytest.raises(KafkaError, match=f"Reading {topic}-0 from offset 0 to 1 failed at offset 0: No broker answers"):
-            list(chunks(connection, OffsetRange(topic, 0, 0, 1), options))
+            list(chunks(connection, [OffsetRange(topic, 0, 0, 1)], options))
         connection.close()
 
 
@@ -120,12 +120,12 @@ def test_offsets_that_go_while_a_range_is_read_are_data_loss(bootstrap: str, top
     lenient = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "failOnDataLoss": "false"}, streaming=False)
     connection = Connection(strict.client)
     with pytest.raises(DataLossError, match=f"The offset 2 of {topic}-0 is not in the log, which holds 8 to 10"):
-        list(chunks(connection, OffsetRange(topic, 0, 2, 10), strict))
-    assert [(chunk.start, chunk.end) for chunk in chunks(connection, OffsetRange(topic, 0, 2, 10), lenient)] == [(8, 10)]
-    assert list(chunks(connection, OffsetRange(topic, 0, 2, 7), lenient)) == []
+        list(chunks(connection, [OffsetRange(topic, 0, 2, 10)], strict))
+    assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 2, 10)], lenient)] == [(8, 10)]
+    assert list(chunks(connection, [OffsetRange(topic, 0, 2, 7)], lenient)) == []
     with pytest.raises(DataLossError, match=f"{topic}-0 ends at offset 10, but {topic}-0 from offset 9 to 12 is to be read"):
-        list(chunks(connection, OffsetRange(topic, 0, 9, 12), strict))
-    assert [(chunk.start, chunk.end) for chunk in chunks(connection, OffsetRange(topic, 0, 9, 12), lenient)] == [(9, 10)]
+        list(chunks(connection, [OffsetRange(topic, 0, 9, 12)], strict))
+    assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 9, 12)], lenient)] == [(9, 10)]
     connection.close()
 
 
@@ -137,7 +137,7 @@ def test_a_topic_deleted_while_a_range_is_read_is_data_loss(bootstrap: str, topi
         texts = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "failOnDataLoss": fail, "kafka.max.partition.fetch.bytes": "500"}
         options = source_options(texts, streaming=False)
         connection = Connection(options.client)
-        reading = chunks(connection, OffsetRange(topic, 0, 0, 100), options)
+        reading = chunks(connection, [OffsetRange(topic, 0, 0, 100)], options)
         if fail == "true":
             next(reading)
             topics.delete(topic)
@@ -197,13 +197,13 @@ def test_records_that_do_not_come_within_the_poll_timeout_fail_the_range() -> No
         options = source_options({**texts, "kafka.default.api.timeout.ms": "600000"}, streaming=False)
         connection = Connection(options.client)
         with pytest.raises(KafkaError, match="Reading t-0 from offset 0 to 1 failed at offset 0"):
-            list(chunks(connection, OffsetRange("t", 0, 0, 1), options))
+            list(chunks(connection, [OffsetRange("t", 0, 0, 1)], options))
         connection.close()
 
 
 def test_times_that_microseconds_cannot_hold_become_the_nearest_that_they_can() -> None:
     records = [(time, None, b"x", ()) for time in (-(2**62), -1, 0, 2**62)]
     data = memoryview(bytes(encode_batch(records)))
-    (batch,) = RowMaker(False).rows(Chunk(KEY, 0, 4, (data,)))
+    (batch,) = RowMaker().rows(Chunk(KEY, 0, 4, (data,)))
     largest = (2**63 - 1) // 1000 * 1000
     assert batch.column("timestamp").cast("int64").to_pylist() == [-largest, -1000, 0, largest]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.pipeline.options import EARLIEST_OFFSET, LATEST_OFFSET, sink_options, source_options
+from jesenska.pipeline.options import COLUMNS, EARLIEST_OFFSET, LATEST_OFFSET, sink_options, source_options
 
 BROKER = {"kafka.bootstrap.servers": "h:1"}
 READ = {**BROKER, "subscribe": "a"}
@@ -20,7 +20,7 @@ def test_the_defaults_are_sparks() -> None:
     batch = source_options(READ, streaming=False)
     assert (batch.start.everywhere, batch.end.everywhere) == (EARLIEST_OFFSET, LATEST_OFFSET)
     assert source_options(READ, streaming=True).start.everywhere == LATEST_OFFSET
-    assert (batch.fail_on_data_loss, batch.include_headers, batch.min_partitions, batch.max_offsets_per_trigger) == (True, False, None, None)
+    assert (batch.fail_on_data_loss, batch.columns, batch.min_partitions, batch.max_offsets_per_trigger) == (True, COLUMNS, None, None)
     assert (batch.read_committed, batch.latest_if_no_record_at_time) == (False, False)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.pipeline.planning import Bounds, DataLossError, OffsetRange, cut, from_tree, share, to_tree, within
+from jesenska.pipeline.planning import Bounds, DataLossError, OffsetRange, Place, cut, from_tree, share, to_tree, within
 
 RANGES = st.lists(
     st.builds(lambda partition, start, size: OffsetRange("t", partition, start, start + size), st.integers(0, 9), st.integers(0, 10**6), st.integers(0, 10**6)),
@@ -61,8 +61,17 @@ def test_a_small_partition_is_not_starved() -> None:
 @given(st.dictionaries(st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 30)), st.integers(0, 2**63 - 1)))
 def test_offsets_survive_the_checkpoint_in_one_order(offsets: dict[TopicPartition, int]) -> None:
     tree = to_tree(offsets)
-    assert from_tree(tree) == offsets
+    assert from_tree(tree).offsets == offsets
     assert str(tree) == str(to_tree(dict(reversed(offsets.items()))))
+
+
+def test_the_ids_of_topics_stand_beside_the_offsets() -> None:
+    offsets = {TopicPartition("a", 0): 5, TopicPartition("b", 1): 7}
+    tree = to_tree(offsets, {"a": "x", "c": "y"})
+    assert tree == {"a": {"0": 5, "topicId": "x"}, "b": {"1": 7}}
+    assert from_tree(tree) == Place(offsets, {"a": "x"})
+    assert Place(offsets, {"a": "x"}).is_another("a", {"a": "z"})
+    assert not any(Place(offsets, known).is_another("a", seen) for known, seen in (({"a": "x"}, {"a": "x"}), ({}, {"a": "x"}), ({"a": "x"}, {})))
 
 
 @pytest.mark.parametrize(

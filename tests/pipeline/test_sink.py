@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
+from jesenska.base.errors import JesenskaError
 from jesenska.client.partitioner import partition_of_key
+from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.fetching import chunks
+from jesenska.pipeline.options import sink_options, source_options
+from jesenska.pipeline.planning import OffsetRange
+from jesenska.pipeline.sink import JesenskaWriter
+from jesenska.records.batch import iter_headers
 from tests.pipeline.conftest import Reading, Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -142,6 +152,11 @@ def test_a_partition_that_does_not_exist_is_named(writing: Writing, topics: Topi
         ("SELECT 'x' AS value, 1L AS partition", "The column partition is bigint, but it must be int"),
         ("SELECT 'x' AS value, 'h' AS headers", "The column headers is string, but it must be array"),
         ("SELECT 'x' AS value, cast(null AS string) AS topic", "A row's topic is null"),
+        ("SELECT 'x' AS value, '2020-01-01' AS timestamp", "The column timestamp is string, but it must be timestamp"),
+        (
+            "SELECT 'x' AS value, array(named_struct('key', cast(null AS string), 'value', cast('1' AS binary))) AS headers",
+            "A row has a header whose key is null",
+        ),
     ],
 )
 def test_columns_that_cannot_be_meant_are_refused(writing: Writing, topics: Topics, sql: str, sentence: str) -> None:
@@ -192,3 +207,81 @@ def test_counts_of_a_stream_are_written_whole_in_complete_mode(writing: Writing,
     last = {bytes(row.key): int(row.value) for row in writing.read(target)}
     assert last == {b"x": 3, b"y": 1}
     assert topics.offsets(target)[0] == (0, 4)
+
+
+def test_the_column_timestamp_becomes_the_time_of_the_record(writing: Writing, topics: Topics) -> None:
+    topic = topics.create()
+    before = datetime.now(UTC).replace(microsecond=0)
+    frame = writing.rows(
+        """SELECT cast(id AS string) AS value, if(id < 2, timestamp_millis(1357034400123 + id), cast(null AS timestamp)) AS timestamp FROM range(0, 3, 1, 1)"""
+    )
+    writing.write(frame, topic=topic)
+    first, second, third = [row.timestamp.replace(tzinfo=UTC) for row in writing.read(topic)]
+    assert (first, second) == tuple(datetime.fromtimestamp(1357034400, UTC) + timedelta(milliseconds=number) for number in (123, 124))
+    assert third >= before
+
+
+def test_rows_copied_from_topic_to_topic_keep_their_times(writing: Writing, topics: Topics) -> None:
+    source, target = topics.create(), topics.create()
+    topics.send(source, [(b"x", b"k", [], 1_357_034_400_000 + number) for number in range(5)])
+    writing.write(writing.reading.batch(subscribe=source, includeHeaders=True).drop("topic"), topic=target)
+    assert [row.timestamp for row in writing.read(target)] == [row.timestamp for row in writing.read(source)]
+
+
+def _producer_ids(bootstrap: str, topic: str, end: int) -> set[int]:
+    options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, streaming=False)
+    connection = Connection(options.client)
+    found = {
+        header.producer_id
+        for chunk in chunks(connection, [OffsetRange(topic, 0, 0, end)], options)
+        for buffer in chunk.buffers
+        for _, header in iter_headers(buffer)
+    }
+    connection.close()
+    return found
+
+
+def test_many_micro_batches_take_no_more_producer_ids_than_there_are_workers(writing: Writing, topics: Topics, tmp_path: Path) -> None:
+    source, target = topics.create(), topics.create()
+    topics.send(source, [b"x"] * 12)
+    frame = writing.reading.stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=1)
+    stream = frame.select("value").writeStream.format("jesenska").option("kafka.bootstrap.servers", writing.reading.bootstrap).option("topic", target)
+    stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    assert topics.offsets(target)[0] == (0, 12)
+    ids = _producer_ids(writing.reading.bootstrap, target, 12)
+    assert -1 not in ids
+    assert len(ids) <= 4  # two tasks at a time, each in one of the processes that Spark keeps
+
+
+def _task(topic: str, bootstrap: str) -> JesenskaWriter:
+    schema = StructType([StructField("value", StringType())])
+    return JesenskaWriter(sink_options({"kafka.bootstrap.servers": bootstrap, "topic": topic}), schema)
+
+
+def _write_here(topic: str, bootstrap: str, *values: str) -> None:
+    """A task in this process, as Spark's workers run it."""
+    _task(topic, bootstrap).write(iter([pa.record_batch([pa.array(values)], names=["value"])]))
+
+
+def test_tasks_of_one_process_share_a_producer_and_a_failed_one_leaves_none_behind(bootstrap: str, topics: Topics) -> None:
+    topic, small = topics.create(), topics.create(max_message_bytes="5000")
+    for number in range(5):
+        _write_here(topic, bootstrap, str(number))
+    first = _producer_ids(bootstrap, topic, 5)
+    assert len(first) == 1
+    with pytest.raises(JesenskaError, match="MESSAGE_TOO_LARGE"):
+        _write_here(small, bootstrap, "x" * 10_000)
+    for number in range(2):
+        _write_here(topic, bootstrap, str(number))
+    assert topics.offsets(topic)[0] == (0, 7)
+    assert len(_producer_ids(bootstrap, topic, 7) - first) == 1
+
+
+def test_a_topic_created_anew_is_written_by_the_producer_that_knew_the_old_one(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    _write_here(topic, bootstrap, "a", "b")
+    topics.delete(topic)
+    topics.create(name=topic)
+    _write_here(topic, bootstrap, "c")
+    _write_here(topic, bootstrap, "d")
+    assert topics.offsets(topic)[0] == (0, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from jesenska.base.errors import NetworkException
 from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline import planning
 from jesenska.pipeline.options import source_options
+from jesenska.pipeline.planning import DataLossError
 from jesenska.pipeline.source import JesenskaReader, JesenskaStreamReader
 from tests.pipeline.conftest import Topics
 
@@ -23,6 +25,15 @@ def _reader(bootstrap: str, clock: ManualClock | None = None, **options: Any) ->
     return JesenskaStreamReader(source_options(texts, streaming=True), clock)
 
 
+def _numbers(tree: Any) -> dict[str, dict[str, int]]:
+    """Offsets without the ids of the topics."""
+    return {topic: {name: number for name, number in partitions.items() if name != "topicId"} for topic, partitions in tree.items()}
+
+
+def _read(reader: JesenskaStreamReader, start: Any, end: Any) -> list[tuple[str, int, int, int]]:
+    return [(item.topic, item.partition, item.start, item.end) for piece in reader.partitions(start, end) for item in piece.value.ranges]
+
+
 def test_a_trigger_waits_for_enough_records_but_not_longer_than_the_delay(bootstrap: str, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, [b"x"] * 2)
@@ -32,7 +43,7 @@ def test_a_trigger_waits_for_enough_records_but_not_longer_than_the_delay(bootst
     assert limit == ReadMinRows(10)
     start = reader.initialOffset()
     first = reader.latestOffset(start, limit)
-    assert first == {topic: {"0": 2}}  # the first trigger does not wait
+    assert _numbers(first) == {topic: {"0": 2}}  # the first trigger does not wait
     topics.send(topic, [b"x"] * 3)
     assert reader.latestOffset(first, limit) == first
     assert reader.reportLatestOffset() == {topic: {"0": 5}}
@@ -40,9 +51,9 @@ def test_a_trigger_waits_for_enough_records_but_not_longer_than_the_delay(bootst
     assert reader.latestOffset(first, limit) == first
     clock.advance(200)
     second = reader.latestOffset(first, limit)
-    assert second == {topic: {"0": 5}}  # the delay is over
+    assert _numbers(second) == {topic: {"0": 5}}  # the delay is over
     topics.send(topic, [b"x"] * 10)
-    assert reader.latestOffset(second, limit) == {topic: {"0": 15}}  # enough of them
+    assert _numbers(reader.latestOffset(second, limit)) == {topic: {"0": 15}}  # enough of them
 
 
 def test_both_limits_together_wait_for_the_lower_and_take_no_more_than_the_upper(bootstrap: str, topics: Topics) -> None:
@@ -54,8 +65,8 @@ def test_both_limits_together_wait_for_the_lower_and_take_no_more_than_the_upper
     topics.send(topic, [b"x"] * 4)
     assert reader.latestOffset(start, limit) == start
     topics.send(topic, [b"x"] * 6)
-    assert reader.latestOffset(start, limit) == {topic: {"0": 8}}
-    assert reader.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 10}}
+    assert _numbers(reader.latestOffset(start, limit)) == {topic: {"0": 8}}
+    assert _numbers(reader.latestOffset(start, ReadAllAvailable())) == {topic: {"0": 10}}
 
 
 def test_a_query_that_ends_by_itself_never_waits(bootstrap: str, topics: Topics) -> None:
@@ -64,7 +75,7 @@ def test_a_query_that_ends_by_itself_never_waits(bootstrap: str, topics: Topics)
     reader = _reader(bootstrap, ManualClock(), subscribe=topic, minOffsetsPerTrigger=100)
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
-    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == {topic: {"0": 2}}
+    assert _numbers(reader.latestOffset(start, reader.getDefaultReadLimit())) == {topic: {"0": 2}}
 
 
 @pytest.mark.parametrize(
@@ -101,12 +112,12 @@ def test_a_topic_that_goes_between_two_look_ups_is_simply_gone(bootstrap: str, t
     topics.delete(goes)
     topics.send(stays, [b"x"])
     outdated_once()
-    assert reader.latestOffset(known, reader.getDefaultReadLimit()) == {stays: {"0": 2}}
+    assert _numbers(reader.latestOffset(known, reader.getDefaultReadLimit())) == {stays: {"0": 2}, goes: {"0": 1}}  # its place is kept
     outdated_once()
     assert [piece.value.size for piece in reader.partitions(start, known)] == [1]
     outdated_once()
     reader.prepareForTriggerAvailableNow()
-    assert reader.latestOffset(known, reader.getDefaultReadLimit()) == {stays: {"0": 2}}
+    assert _numbers(reader.latestOffset(known, reader.getDefaultReadLimit())) == {stays: {"0": 2}, goes: {"0": 1}}
 
 
 def test_look_ups_of_offsets_are_tried_again_as_often_as_the_option_says(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,3 +136,125 @@ def test_look_ups_of_offsets_are_tried_again_as_often_as_the_option_says(bootstr
     with pytest.raises(NetworkException):
         JesenskaReader(reader.options).partitions()
     assert asked == 6
+
+
+# --- where a new query begins -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_from_the_end_of_a_busy_topic_reads_none_of_its_past(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"old"] * 10)
+    reader = _reader(bootstrap, subscribe=topic, startingOffsets="latest")
+    limit = reader.getDefaultReadLimit()
+    start = reader.initialOffset()
+    topics.send(topic, [b"x"] * 2)
+    end = reader.latestOffset(start, limit)
+    topics.send(topic, [b"x"] * 3)
+    again = reader.initialOffset()  # Spark asks a second time before it plans
+    assert again == start
+    assert _read(reader, again, end) == []
+    following = reader.latestOffset(end, limit)
+    assert _read(reader, end, following) == [(topic, 0, 10, 15)]
+
+
+@pytest.mark.parametrize("position", [{"startingOffsets": "latest"}, {"startingTimestamp": 2**41, "startingOffsetsByTimestampStrategy": "latest"}])
+def test_a_first_micro_batch_that_is_run_again_by_a_new_process_reads_nothing_and_loses_nothing(
+    bootstrap: str, topics: Topics, position: dict[str, Any]
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"old"] * 10)
+    first = _reader(bootstrap, subscribe=topic, **position)
+    end = first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())  # Spark keeps this
+    topics.send(topic, [b"x"] * 4)
+    second = _reader(bootstrap, subscribe=topic, **position)
+    assert _read(second, second.initialOffset(), end) == []
+    assert _read(second, end, second.latestOffset(end, second.getDefaultReadLimit())) == [(topic, 0, 10, 14)]
+
+
+def test_a_first_micro_batch_from_the_beginning_is_not_empty_and_is_run_again_whole(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create(2)
+    for partition in range(2):
+        topics.send(topic, [b"x"] * 5, partition)
+    mixed = json.dumps({topic: {"0": 1, "1": -1}})
+    for _ in range(2):  # the second time in a new process, and with the end that the first one gave
+        reader = _reader(bootstrap, subscribe=topic, startingOffsets=mixed)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        topics.send(topic, [b"x"], 1)
+        again = _reader(bootstrap, subscribe=topic, startingOffsets=mixed)
+        assert _read(again, again.initialOffset(), end) == [(topic, 0, 1, 5)]
+
+
+def test_an_available_now_query_from_the_end_does_not_go_back_behind_its_start(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"old"] * 10)
+    reader = _reader(bootstrap, subscribe=topic, startingOffsets="latest")
+    reader.prepareForTriggerAvailableNow()
+    topics.send(topic, [b"x"] * 2)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert _numbers(end) == {topic: {"0": 12}}
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+
+
+# --- topics that were created anew, or are missing for a moment --------------------------------------------------------------------------------
+
+
+def _created_anew(topics: Topics, topic: str, records: int) -> None:
+    topics.delete(topic)
+    topics.create(name=topic)
+    topics.send(topic, [b"new"] * records)
+
+
+def test_a_topic_created_anew_that_is_longer_than_what_was_read_is_data_loss(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 2)
+    strict, lenient = (_reader(bootstrap, subscribe=topic, failOnDataLoss=text) for text in ("true", "false"))
+    known = strict.latestOffset(strict.initialOffset(), strict.getDefaultReadLimit())
+    _created_anew(topics, topic, 5)
+    with pytest.raises(DataLossError, match=f"{topic}-0 was created anew; the stream stood at offset 2"):
+        strict.latestOffset(known, strict.getDefaultReadLimit())
+    end = lenient.latestOffset(known, lenient.getDefaultReadLimit())
+    assert _read(lenient, known, end) == [(topic, 0, 0, 5)]
+
+
+def test_a_topic_created_anew_after_a_micro_batch_was_planned_is_data_loss(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 2)
+    strict, lenient = (_reader(bootstrap, subscribe=topic, failOnDataLoss=text) for text in ("true", "false"))
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, strict.getDefaultReadLimit())
+    _created_anew(topics, topic, 5)
+    with pytest.raises(DataLossError, match=f"{topic}-0 was created anew; its offsets from 0 to 2 are to be read"):
+        strict.partitions(start, end)
+    assert _read(lenient, start, end) == []
+    assert _read(lenient, end, lenient.latestOffset(end, lenient.getDefaultReadLimit())) == [(topic, 0, 0, 5)]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_that_one_answer_leaves_out_is_read_on_where_the_stream_stood(
+    bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch, fail: str
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 3)
+    reader = _reader(bootstrap, subscribe=topic, failOnDataLoss=fail)
+    known = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    ask = planning.partitions_of
+    answers: list[list[TopicPartition]] = [[]]
+
+    async def partitions(*arguments: Any, **options: Any) -> list[TopicPartition]:
+        return answers.pop() if answers else await ask(*arguments, **options)
+
+    monkeypatch.setattr(planning, "partitions_of", partitions)
+    meanwhile = reader.latestOffset(known, reader.getDefaultReadLimit())
+    assert meanwhile == known
+    topics.send(topic, [b"x"] * 2)
+    assert _read(reader, meanwhile, reader.latestOffset(meanwhile, reader.getDefaultReadLimit())) == [(topic, 0, 3, 5)]
+
+
+def test_a_checkpoint_without_topic_ids_goes_on(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 3)
+    reader = _reader(bootstrap, subscribe=topic)
+    known = {topic: {"0": 2}}
+    assert _read(reader, known, reader.latestOffset(known, reader.getDefaultReadLimit())) == [(topic, 0, 2, 3)]

@@ -86,6 +86,14 @@ DATA_SOURCE_TASKS_MAX = 100_000
 DATA_SOURCE_LOOK_UPS_MAX = 10
 #: A reader whose fetch brought no whole batch asks for twice as much, up to this.
 FETCH_ONE_BATCH_MAX_BYTES = 256 * 1024 * 1024
+#: Bytes of rows that a reading task hands to Spark at once. Spark's JVM takes them into memory outside of its heap.
+SOURCE_ROWS_BYTES = 16 * 1024 * 1024
+#: Ranges of fewer bytes share tasks, up to about so many bytes in each.
+SOURCE_PACKED_BYTES = 8 * 1024 * 1024
+#: Ranges of one task whose first bytes are on their way at the same time.
+SOURCE_RANGES_AHEAD_MAX = 8
+#: A stream looks at the records of so many topics for their size, and takes the others for usual ones.
+SOURCE_SAMPLED_TOPICS_MAX = 20
 #: Bytes of rows that a writing task keeps for batches that are not full.
 SINK_WAITING_BYTES = 32 * 1024 * 1024
 #: Batches of a writing task that may wait for their acknowledgement.

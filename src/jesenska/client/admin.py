@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster, TopicInfo
 from jesenska.wire.messages.k19_create_topics import (
@@ -158,15 +158,12 @@ class Admin:
 
     async def describe_configs(self, kind: int, name: str, keys: Sequence[str] | None = None, *, documentation: bool = False) -> list[ConfigEntry]:
         """The settings of a topic (TOPIC) or a broker (BROKER; "" for the default of all brokers)."""
-        request = DescribeConfigsRequest(
-            resources=[DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys))],
-            include_synonyms=True,
-            include_documentation=documentation,
-        )
-        if kind == BROKER and name:
-            answer = await self.cluster.ask_broker(int(name), request, DescribeConfigsResponse)
-        else:
-            answer = await self.cluster.ask_any(request, DescribeConfigsResponse)
+        resource = DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys))
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=documentation)
+        try:
+            answer = await self._describe_configs(kind, name, request)
+        except UnsupportedVersionError:  # brokers before 1.1 know no synonyms
+            answer = await self._describe_configs(kind, name, DescribeConfigsRequest(resources=[resource]))
         result = answer.results[0]
         error = _error(result.error_code, result.error_message)
         if error is not None:
@@ -184,6 +181,11 @@ class Admin:
             )
             for item in result.configs
         ]
+
+    async def _describe_configs(self, kind: int, name: str, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        if kind == BROKER and name:
+            return await self.cluster.ask_broker(int(name), request, DescribeConfigsResponse)
+        return await self.cluster.ask_any(request, DescribeConfigsResponse)
 
     async def alter_configs(self, kind: int, name: str, changes: Iterable[ConfigChange], *, validate_only: bool = False) -> None:
         """Changes single settings; raises what the broker answers."""

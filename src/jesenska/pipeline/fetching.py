@@ -1,18 +1,22 @@
-"""One partition read from offset to offset: the next piece is on its way while the caller works on this one.
+"""Partitions read from offset to offset: the next piece is on its way while the caller works on this one, and so are the first pieces of the ranges that
+follow.
 
-    chunks(connection, range) -> Chunk, Chunk, ...      each a few MB of whole batches, as they stand in the log
+    chunks(connection, ranges) -> Chunk, Chunk, ...     each a few MB of whole batches, as they stand in the log
 
 A chunk's first batch may begin before its start and its last end behind the range: who decodes it takes the offsets from `start` to `end`.
 
 A fetch that fails because a broker is gone, or no longer leads, is sent again until kafkaConsumer.pollTimeoutMs (without it default.api.timeout.ms)
-has passed since the chunk before. Offsets that are gone are
-data loss (planning.py). With read_committed, batches of aborted transactions are cut out here, by the list that the broker sends along.
+has passed since the chunk before. Offsets that are gone are data loss (planning.py). With read_committed, batches of aborted transactions are cut out
+here, by the list that the broker sends along.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from jesenska.base.errors import (
@@ -23,22 +27,26 @@ from jesenska.base.errors import (
     OffsetOutOfRangeError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES
+from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES, SOURCE_RANGES_AHEAD_MAX, SOURCE_SAMPLED_TOPICS_MAX
 from jesenska.client.cluster import Cluster
 from jesenska.pipeline.connection import Connection
 from jesenska.pipeline.options import SourceOptions
 from jesenska.pipeline.planning import Bounds, DataLossError, OffsetRange, bounds_of, data_loss
 from jesenska.records.batch import iter_headers
+from jesenska.records.header import BatchHeader
+from jesenska.records.message_set import is_message_set, whole_messages
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
 
 _NAMES_NOT_IDS = 12
+_SAMPLE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole batches of `topic_partition` that hold the offsets from `start` to `end` (or fewer, where records are gone)."""
+    """Whole batches, or messages of formats v0 and v1, of `topic_partition` that hold the offsets from `start` to `end` (or fewer, where records are gone)."""
 
     topic_partition: TopicPartition
     start: int
@@ -46,19 +54,55 @@ class Chunk:
     buffers: tuple[memoryview, ...]
 
 
-def chunks(connection: Connection, wanted: OffsetRange, options: SourceOptions) -> Iterator[Chunk]:
-    """The range in chunks; errors name topic, partition and offsets."""
-    reader = _RangeReader(connection, wanted, options)
-    coming = connection.submit(reader.next_chunk())
+def chunks(connection: Connection, ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[Chunk]:
+    """The ranges in chunks, one range after the other; errors name topic, partition and offsets."""
+    waiting = iter([_RangeReader(connection, item, options) for item in ranges])
+    coming: deque[tuple[_RangeReader, Future[Chunk | None]]] = deque()
     try:
         while True:
-            chunk = coming.result()
-            if chunk is None:
+            for reader in itertools.islice(waiting, SOURCE_RANGES_AHEAD_MAX - len(coming)):
+                coming.append((reader, connection.submit(reader.next_chunk())))
+            if not coming:
                 return
-            coming = connection.submit(reader.next_chunk())
+            reader, future = coming[0]
+            chunk = future.result()
+            if chunk is None:
+                coming.popleft()
+                continue
+            coming[0] = (reader, connection.submit(reader.next_chunk()))
             yield chunk
     finally:
-        coming.cancel()
+        for _, future in coming:
+            future.cancel()
+
+
+async def record_bytes(cluster: Cluster, ranges: Iterable[OffsetRange], options: SourceOptions) -> dict[str, float]:
+    """What a record takes in the log, by topic: of a few batches at the beginning of each topic's largest range. Topics that do not answer are left out."""
+    largest: dict[str, OffsetRange] = {}
+    for item in ranges:
+        if item.topic not in largest or item.size > largest[item.topic].size:
+            largest[item.topic] = item
+    wanted = sorted(largest.values(), key=lambda item: -item.size)[:SOURCE_SAMPLED_TOPICS_MAX]
+    answers = await asyncio.gather(*(_sample(cluster, item, options) for item in wanted), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, KafkaError):
+            raise answer
+    return {item.topic: answer for item, answer in zip(wanted, answers) if isinstance(answer, float)}
+
+
+async def _sample(cluster: Cluster, wanted: OffsetRange, options: SourceOptions) -> float | None:
+    answer = await _ask(cluster, TopicPartition(wanted.topic, wanted.partition), wanted.start, _SAMPLE_BYTES, options)
+    data = answer.records
+    if not data:
+        return None
+    assert isinstance(data, memoryview)
+    if is_message_set(data):
+        return None
+    size_bytes = offsets = 0
+    for _, header in iter_headers(data):
+        size_bytes += header.size_bytes
+        offsets += header.last_offset_delta + 1
+    return size_bytes / offsets if offsets else None
 
 
 class _RangeReader:
@@ -184,27 +228,56 @@ async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: in
 
 
 def whole_batches(data: memoryview, answer: FetchResponsePartition, read_committed: bool) -> tuple[int, tuple[memoryview, ...]]:
-    """The offset behind the last whole batch, and the data without batches of aborted transactions."""
-    following = -1
-    aborted = sorted(((item.first_offset, item.producer_id) for item in answer.aborted_transactions or ()), reverse=True) if read_committed else []
-    open_aborted: set[int] = set()
+    """The offset behind the last whole batch or message, and the data without batches of aborted transactions. Each buffer holds batches only, or messages
+    of formats v0 and v1 only: a log has both after its topic moved on to another format."""
+    following, begin = -1, 0
     buffers: list[memoryview] = []
-    begin = 0
-    for position, header in iter_headers(data):
-        following = header.next_offset
-        if not aborted and not open_aborted:
-            continue
-        while aborted and aborted[-1][0] <= header.last_offset:
-            open_aborted.add(aborted.pop()[1])
-        if header.producer_id not in open_aborted or not header.is_transactional:
-            continue
+    committed = _Committed(answer) if read_committed else None
+    while begin < len(data):
+        end = begin
+        if is_message_set(data[begin:]):
+            for _, following_position, offset in whole_messages(data, begin):
+                end, following = following_position, offset + 1
+            buffers.append(data[begin:end])
+        else:
+            end, following = _batches(data, begin, following, committed, buffers)
+        if end == begin:
+            break
+        begin = end
+    return following, tuple(buffer for buffer in buffers if buffer)
+
+
+def _batches(data: memoryview, begin: int, following: int, committed: _Committed | None, buffers: list[memoryview]) -> tuple[int, int]:
+    """Adds the batches from `begin` on to the buffers; where they end, and the offset behind them."""
+    end = begin
+    try:
+        for position, header in iter_headers(data, begin):
+            end = position + header.size_bytes
+            following = header.next_offset
+            if committed is not None and not committed.holds(header):
+                buffers.append(data[begin:position])
+                begin = end
+    except UnsupportedForMessageFormatError:
+        pass  # messages follow
+    buffers.append(data[begin:end])
+    return end, following
+
+
+class _Committed:
+    """Tells the batches of aborted transactions from others, by the list that came with them."""
+
+    def __init__(self, answer: FetchResponsePartition) -> None:
+        self._aborted = sorted(((item.first_offset, item.producer_id) for item in answer.aborted_transactions or ()), reverse=True)
+        self._open: set[int] = set()
+
+    def holds(self, header: BatchHeader) -> bool:
+        """False for a batch of an aborted transaction. Takes the batches in their order."""
+        while self._aborted and self._aborted[-1][0] <= header.last_offset:
+            self._open.add(self._aborted.pop()[1])
+        if header.producer_id not in self._open or not header.is_transactional:
+            return True
         if header.is_control:
             # The marker that ends this producer's transaction: what follows belongs to another one.
-            open_aborted.discard(header.producer_id)
-            continue
-        if position > begin:
-            buffers.append(data[begin:position])
-        begin = position + header.size_bytes
-    if begin < len(data):
-        buffers.append(data[begin:])
-    return following, tuple(buffers)
+            self._open.discard(header.producer_id)
+            return True
+        return False

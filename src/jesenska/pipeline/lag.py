@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jesenska.base.errors import JesenskaError
+from jesenska.pipeline.options import TOPIC_ID
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -75,6 +76,8 @@ def _offsets(value: Any) -> dict[tuple[str, int], int]:
         if not isinstance(partitions, Mapping):
             return {}
         for partition, offset in partitions.items():
+            if partition == TOPIC_ID:
+                continue
             if not str(partition).isdecimal() or not isinstance(offset, int) or isinstance(offset, bool):
                 return {}
             offsets[topic, int(partition)] = offset

@@ -7,7 +7,7 @@
              to       endingTimestamp, else endingOffsetsByTimestamp, else endingOffsets           (batch only)
              pace     maxOffsetsPerTrigger, minOffsetsPerTrigger with maxTriggerDelay              (streams only)
              tasks    minPartitions, maxRecordsPerPartition
-             rows     includeHeaders, failOnDataLoss
+             rows     includeHeaders, columns ("value,offset": these columns only), failOnDataLoss
              patience fetchOffset.numRetries with fetchOffset.retryIntervalMs (look-ups of offsets), kafkaConsumer.pollTimeoutMs (records)
              nothing  groupIdPrefix, kafka.group.id: they name the consumer groups of Spark's own source, here there is none
     sink     topic, includeHeaders
@@ -40,6 +40,11 @@ from jesenska.pipeline.patterns import topic_pattern
 logger = logging.getLogger(__name__)
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
+#: What a row of a topic may have; the last of them only where it is asked for.
+COLUMNS_WITH_HEADERS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+COLUMNS = COLUMNS_WITH_HEADERS[:-1]
+#: Stands beside the partitions of a topic in a stream's offsets.
+TOPIC_ID = "topicId"
 
 _CHOICES = ("assign", "subscribe", "subscribePattern")
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
@@ -55,6 +60,7 @@ _SOURCE_NAMES = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "columns",
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
@@ -135,7 +141,7 @@ class SourceOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
-    include_headers: bool = False
+    columns: tuple[str, ...] = COLUMNS
     offset_retries: int | None = None  # None: as long as default.api.timeout.ms lasts
     offset_retry_interval_ms: int | None = None
     poll_timeout_ms: int | None = None  # None: default.api.timeout.ms
@@ -186,7 +192,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         min_partitions=options.positive("minPartitions"),
         max_records_per_partition=options.positive("maxRecordsPerPartition"),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
-        include_headers=options.boolean("includeHeaders", False),
+        columns=_columns(options),
         offset_retries=options.whole("fetchOffset.numRetries", 0),
         offset_retry_interval_ms=options.whole("fetchOffset.retryIntervalMs", 0),
         poll_timeout_ms=options.whole("kafkaConsumer.pollTimeoutMs", 1),
@@ -195,6 +201,26 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         read_committed=settings.get("isolation.level") == "read_committed",
         check_crcs=bool(settings.get("check.crcs", True)),
     )
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of the rows, in their order: those of the option columns, else all (headers only with includeHeaders)."""
+    return _columns(_Given(given, _SOURCE_NAMES))
+
+
+def _columns(options: _Given) -> tuple[str, ...]:
+    with_headers = options.boolean("includeHeaders", False)
+    text = options.text("columns")
+    if text is None:
+        return COLUMNS_WITH_HEADERS if with_headers else COLUMNS
+    chosen = tuple(dict.fromkeys(name for item in text.split(",") if (name := item.strip())))
+    unknown = [name for name in chosen if name not in COLUMNS_WITH_HEADERS]
+    if unknown or not chosen:
+        what = f"names {unknown[0]!r}, which a row does not have" if unknown else "names no column"
+        raise JesenskaError(f"The option columns {what}: choose from {', '.join(COLUMNS_WITH_HEADERS)}.")
+    if with_headers and "headers" not in chosen:
+        raise JesenskaError("The option includeHeaders is true, but columns leaves headers out: name it there, or leave includeHeaders out.")
+    return chosen
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -409,6 +435,8 @@ def _by_partition(text: str, option: str, *, times: bool) -> dict[TopicPartition
         if not isinstance(partitions, dict):
             raise JesenskaError(f"The option {option} holds no partitions for the topic {topic}: {form}.")
         for partition, number in partitions.items():
+            if partition == TOPIC_ID:  # the offsets of a query's progress or checkpoint, handed over as they are
+                continue
             if not re.match(r"\d{1,9}\Z", partition):
                 raise JesenskaError(f"The option {option} has {partition!r} where a partition of the topic {topic} is meant: {form}.")
             if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number < 2**63:

@@ -2,11 +2,14 @@
 
     subscription -> partitions -> range [start, end) of each -> pieces for tasks
 
-Pieces: without options one per partition. `maxRecordsPerPartition` cuts ranges that are longer; `minPartitions` then cuts the ranges that are
-largest for their number of pieces, until there are so many. Ranges without offsets make no task.
+Pieces: without options one per partition, of which small ones share a task (packing.py). `maxRecordsPerPartition` cuts ranges that are longer;
+`minPartitions` then cuts the ranges that are largest for their number of pieces, until there are so many. Ranges without offsets make no task.
 
 Offsets that are gone (deleted by retention, or a topic created anew) are data loss: an error that names topic, partition and offsets, or with
 failOnDataLoss=false a warning, and reading goes on at the earliest offset that is there.
+
+A stream's place is {"topic": {"partition": offset, "topicId": id}}. The id tells a topic from another of the same name that was created after it
+(KIP-516); it is left out where the broker has no ids (before Kafka 2.8), and where the place was written without one.
 """
 
 from __future__ import annotations
@@ -15,15 +18,16 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from jesenska.base.errors import ErrorCode, JesenskaError, UnknownTopicOrPartitionError
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import TopicPartition, uuid_to_text
 from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX, DATA_SOURCE_TASKS_MAX
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
-from jesenska.pipeline.options import EARLIEST_OFFSET, LATEST_OFFSET, Position, SourceOptions, Subscription
+from jesenska.pipeline.options import EARLIEST_OFFSET, LATEST_OFFSET, TOPIC_ID, Position, SourceOptions, Subscription
 from jesenska.pipeline.patterns import topic_pattern
 
 logger = logging.getLogger(__name__)
@@ -50,10 +54,31 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The first offset that is there and the one after the last, of each partition."""
+    """The first offset that is there and the one after the last, of each partition; and the ids of their topics, where the broker has ids."""
 
     earliest: Offsets
     latest: Offsets
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stream stands: the next offset of each partition, and the ids of the topics, as far as they are known."""
+
+    offsets: Offsets
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+    def is_another(self, topic: str, ids: Mapping[str, str]) -> bool:
+        """True if `ids` has another topic of this name."""
+        return topic in self.ids and topic in ids and self.ids[topic] != ids[topic]
+
+
+class Resolved(NamedTuple):
+    """What a position means: the offset in each partition. `moving` are the partitions in which the same position means a later offset as soon as
+    records come: those that begin at the end."""
+
+    offsets: Offsets
+    moving: frozenset[TopicPartition]
 
 
 # --- partitions -----------------------------------------------------------------------------------------------------------------------------
@@ -88,7 +113,9 @@ async def bounds_of(cluster: Cluster, partitions: Iterable[TopicPartition], *, r
     first, last = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(keys, EARLIEST), isolation), list_offsets(cluster, dict.fromkeys(keys, LATEST), isolation)
     )
-    return Bounds({key: item.offset for key, item in first.items()}, {key: item.offset for key, item in last.items()})
+    infos = {topic: cluster.known(topic) for topic in {key.topic for key in keys}}
+    ids = {topic: uuid_to_text(info.topic_id) for topic, info in infos.items() if info is not None and info.topic_id.int}
+    return Bounds({key: item.offset for key, item in first.items()}, {key: item.offset for key, item in last.items()}, ids)
 
 
 async def present(cluster: Cluster, subscription: Subscription, only: Collection[TopicPartition] | None = None, *, read_committed: bool = False) -> Bounds:
@@ -108,7 +135,7 @@ async def present(cluster: Cluster, subscription: Subscription, only: Collection
 # --- offsets --------------------------------------------------------------------------------------------------------------------------------
 
 
-async def resolve(cluster: Cluster, position: Position, partitions: Sequence[TopicPartition], bounds: Bounds, options: SourceOptions) -> Offsets:
+async def resolve(cluster: Cluster, position: Position, partitions: Sequence[TopicPartition], bounds: Bounds, options: SourceOptions) -> Resolved:
     """The offset that a position means in each partition. A time that no record reaches is the end, or an error where reading begins."""
     if position.everywhere is not None:
         wanted = dict.fromkeys(partitions, position.everywhere)
@@ -117,20 +144,22 @@ async def resolve(cluster: Cluster, position: Position, partitions: Sequence[Top
         _refuse_other_partitions(position, partitions)
     if not position.is_time:
         words = {EARLIEST_OFFSET: bounds.earliest, LATEST_OFFSET: bounds.latest}
-        return {key: words[offset][key] if offset in words else offset for key, offset in wanted.items()}
+        moving = frozenset(key for key, offset in wanted.items() if offset == LATEST_OFFSET)
+        return Resolved({key: words[offset][key] if offset in words else offset for key, offset in wanted.items()}, moving)
     found = await list_offsets(cluster, wanted, 1 if options.read_committed else 0)
-    offsets = {}
+    offsets, late = {}, set()
     for key, item in found.items():
         if item.offset >= 0:
             offsets[key] = item.offset
         elif position is options.end or options.latest_if_no_record_at_time:
             offsets[key] = bounds.latest[key]
+            late.add(key)
         else:
             raise JesenskaError(
                 f"{key} has no record at or after the time {wanted[key]} that {position.option} names: choose an earlier time, "
                 f"or set startingOffsetsByTimestampStrategy to latest."
             )
-    return offsets
+    return Resolved(offsets, frozenset(late))
 
 
 def _refuse_other_partitions(position: Position, partitions: Sequence[TopicPartition]) -> None:
@@ -177,17 +206,17 @@ def within(wanted: OffsetRange, bounds: Bounds, fail: bool) -> OffsetRange:
 
 
 async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    """The tasks of a batch query."""
+    """What a batch query reads of each partition."""
     partitions = await partitions_of(cluster, options.subscription)
     bounds = await bounds_of(cluster, partitions, read_committed=options.read_committed)
-    start = await resolve(cluster, options.start, partitions, bounds, options)
-    end = await resolve(cluster, options.end, partitions, bounds, options)
+    start = (await resolve(cluster, options.start, partitions, bounds, options)).offsets
+    end = (await resolve(cluster, options.end, partitions, bounds, options)).offsets
     ranges = []
     for key in partitions:
         if start[key] > end[key]:
             raise JesenskaError(f"{key} would be read from offset {start[key]} to {end[key]}: {options.start.option} lies behind {options.end.option}.")
         ranges.append(within(OffsetRange(key.topic, key.partition, start[key], end[key]), bounds, options.fail_on_data_loss))
-    return cut(ranges, options.min_partitions, options.max_records_per_partition)
+    return ranges
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------------------------------------
@@ -235,13 +264,20 @@ def share(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[Topic
 # --- offsets as Spark keeps them ------------------------------------------------------------------------------------------------------------
 
 
-def to_tree(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """{topic: {partition: offset}}, always in one order: Spark compares offsets as text."""
-    tree: dict[str, dict[str, int]] = {}
+Tree = dict[str, dict[str, int | str]]
+
+
+def to_tree(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> Tree:
+    """{topic: {partition: offset, "topicId": id}}, always in one order: Spark compares offsets as text."""
+    tree: Tree = {}
     for key in sorted(offsets):
         tree.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
+    for topic, partitions in tree.items():
+        if ids and topic in ids:
+            partitions[TOPIC_ID] = ids[topic]
     return tree
 
 
-def from_tree(tree: Mapping[str, Mapping[str, int]]) -> Offsets:
-    return {TopicPartition(topic, int(partition)): offset for topic, partitions in tree.items() for partition, offset in partitions.items()}
+def from_tree(tree: Mapping[str, Mapping[str, int | str]]) -> Place:
+    offsets = {TopicPartition(topic, int(name)): int(number) for topic, partitions in tree.items() for name, number in partitions.items() if name != TOPIC_ID}
+    return Place(offsets, {topic: str(partitions[TOPIC_ID]) for topic, partitions in tree.items() if TOPIC_ID in partitions})

@@ -2,13 +2,16 @@
 
     value       string or binary, required                 topic       string; needed unless the option `topic` is set, which beats it
     key         string or binary, may be null              partition   int, may be null: then the key decides, as in Kafka's Java client
-    headers     array<struct<key string, value binary>>    other columns are not looked at (as in Spark's own sink)
+    headers     array<struct<key string, value binary>>    timestamp   timestamp, the record's time; where it is null or not there: now
+
+Other columns are not looked at (as in Spark's own sink, which has no column timestamp).
 
     Arrow batch -> by topic -> partition of each row (compiled) -> sorted by partition -> record batches -> acknowledged
 
 Rows of one partition keep their order within a task. Rows without key and partition go to one partition after the other, a batch to each.
 At least once: a task that fails is run again by Spark, a micro-batch that failed is written again after a restart, and what had been acknowledged
-by then is there twice. Within one task nothing is: its producer is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise.
+by then is there twice. Within one task nothing is: its producer is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise, or the topic
+keeps records in a format of before Kafka 0.11, which has no place for it (and none for headers). Producers belong to the process (kept.py).
 
 Left out: output mode "update", which Spark does not offer to Python data sources; in foreachBatch a batch write does the same.
 
@@ -18,28 +21,34 @@ A record batch takes at most what the topic's max.message.bytes allows. A record
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from jesenska.base.clock import Clock, SystemClock, system_random
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import SINK_WAITING_BATCHES_MAX, SINK_WAITING_BYTES
-from jesenska.client.admin import TOPIC, Admin
 from jesenska.client.producer import Producer
 from jesenska.pipeline.connection import Connection, connect
+from jesenska.pipeline.kept import kept
 from jesenska.pipeline.options import SinkOptions
+from jesenska.pipeline.sentences import plainly
 from jesenska.records.arrow import columns_to_batches, partitions_of_keys
 from jesenska.records.header import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+logger = logging.getLogger(__name__)
+
+#: Topics of which this process has said that they are written without idempotence.
+_said: set[str] = set()
 #: What framing and a codec that gains nothing may add to a batch.
 _BATCH_MARGIN = 1024
 _UNDECIDED = -1
@@ -97,6 +106,8 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
         raise _wrong_type("topic", columns["topic"], "string")
     if "partition" in columns and not isinstance(columns["partition"], IntegerType):
         raise _wrong_type("partition", columns["partition"], "int: cast it, for example partition.cast('int')")
+    if "timestamp" in columns and not isinstance(columns["timestamp"], TimestampType):
+        raise _wrong_type("timestamp", columns["timestamp"], "timestamp, as it becomes the record's time: cast it, or leave it out of the rows")
     if "headers" in columns and not _are_headers(columns["headers"]):
         raise _wrong_type("headers", columns["headers"], "array<struct<key: string, value: binary>>")
 
@@ -112,19 +123,37 @@ def _wrong_type(name: str, kind: DataType, wanted: str) -> JesenskaError:
     return JesenskaError(f"The column {name} is {kind.simpleString()}, but it must be {wanted}.")
 
 
+def _check_headers(headers: pa.Array, topic: _Topic) -> None:
+    import pyarrow.compute as pc
+
+    flat = pc.list_flatten(headers)
+    if not len(flat):
+        return
+    if topic.old_format is not None:
+        raise JesenskaError(
+            f"The topic {topic.name} keeps its records in the format of {topic.old_format}, which has no headers: leave the column headers out of the rows, "
+            f"or give the topic message.format.version=0.11.0 or newer."
+        )
+    if flat.null_count or flat.field(0).null_count:
+        raise JesenskaError("A row has a header whose key is null: give every header a key, or leave it out of the array.")
+
+
 # --- one task -------------------------------------------------------------------------------------------------------------------------------
 
 
 def _write(options: SinkOptions, iterator: Iterator[pa.RecordBatch]) -> Written:
-    connection = connect(options.client)
-    task = _Task(connection, options, SystemClock())
-    try:
-        for batch in iterator:
-            if batch.num_rows:
-                task.add(batch)
-        return Written(task.finish())
-    finally:
-        task.close()
+    with plainly("topic"):
+        task = _Task(connect(options.client), options, SystemClock())
+        done = False
+        try:
+            for batch in iterator:
+                if batch.num_rows:
+                    task.add(batch)
+            written = task.finish()
+            done = True
+            return Written(written)
+        finally:
+            task.close(done)
 
 
 class _Task:
@@ -135,24 +164,14 @@ class _Task:
         self._options = options
         self._clock = clock
         self._codec = Codec[options.compression.upper()]
-        self._producer = connection.run(self._open())
+        self._kept = kept(connection)
+        self._producers: dict[bool | None, Producer] = {}
         self._topics: dict[str, _Topic] = {}
         self._waiting: dict[TopicPartition, list[pa.Table]] = {}
         self._waiting_bytes: dict[TopicPartition, int] = {}
         self._sent: list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]] = []
         self._written: dict[TopicPartition, int] = {}
         self._random = system_random()
-
-    async def _open(self) -> Producer:
-        options = self._options
-        return Producer(
-            self._connection.cluster,
-            acks=options.acks,
-            enable_idempotence=options.enable_idempotence,
-            max_request_size=options.max_request_size,
-            buffer_memory=options.buffer_memory,
-            delivery_timeout_seconds=options.delivery_timeout_ms / 1000,
-        )
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes over the rows; waits while too much is on its way."""
@@ -177,19 +196,40 @@ class _Task:
         self._settle(0)
         return self._written
 
-    def close(self) -> None:
-        self._connection.run(self._producer.close(flush=False))
+    def close(self, done: bool) -> None:
+        """The producers go back if all has been acknowledged; others end here, with what they have not sent."""
+        self._connection.run(self._close(done))
+
+    async def _close(self, done: bool) -> None:
+        if not done:
+            self._kept.forget_settings()
+        for idempotent, producer in self._producers.items():
+            if done:
+                self._kept.give_back(producer, self._options, idempotent)
+            else:
+                await producer.close(flush=False)
 
     async def _look_up(self, name: str) -> _Topic:
         info = await self._connection.cluster.topic(name, create=True)
+        settings = await self._kept.settings_of(name)
         limit = self._options.batch_bytes
-        try:
-            entries = await Admin(self._connection.cluster).describe_configs(TOPIC, name, ["max.message.bytes"])
-            if entries and entries[0].value is not None:
-                limit = min(limit, max(1, int(entries[0].value) - _BATCH_MARGIN))
-        except KafkaError:
-            pass  # not allowed to ask: the default suits the default
-        return _Topic(name, len(info.partitions), limit, self._random.randrange(len(info.partitions)))
+        if settings.max_message_bytes is not None:
+            limit = min(limit, max(1, settings.max_message_bytes - _BATCH_MARGIN))
+        if settings.old_format is not None:
+            self._check_old_format(name, settings.old_format)
+        return _Topic(name, len(info.partitions), limit, self._random.randrange(len(info.partitions)), settings.old_format)
+
+    def _check_old_format(self, topic: str, release: str) -> None:
+        if self._options.enable_idempotence:
+            raise JesenskaError(
+                f"The topic {topic} keeps its records in the format of {release}, which idempotent producers cannot write: leave out "
+                f"kafka.enable.idempotence, or give the topic message.format.version=0.11.0 or newer."
+            )
+        if self._options.acks == -1 and topic not in _said:
+            _said.add(topic)
+            logger.warning(
+                "The topic %s keeps its records in the format of %s: it is written without idempotence, so a record may be there twice.", topic, release
+            )
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         import pyarrow.compute as pc
@@ -210,7 +250,7 @@ class _Task:
         import pyarrow.compute as pc
 
         names = rows.schema.names
-        columns = [name for name in ("key", "value", "headers") if name in names]
+        columns = [name for name in ("key", "value", "headers", "timestamp") if name in names]
         keyed = "key" in names and not self._options.ignore_keys
         chosen = partitions_of_keys(rows.column("key"), topic.partitions, _UNDECIDED) if keyed else None
         if "partition" in names:
@@ -246,23 +286,32 @@ class _Task:
         self._waiting_bytes.pop(key)
         rows = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
         names = rows.schema.names
+        topic = self._topics[key.topic]
+        headers = rows.column("headers") if "headers" in names else None
+        if headers is not None:
+            _check_headers(headers, topic)
         encoded = columns_to_batches(
             rows.column("key") if "key" in names else None,
             rows.column("value"),
-            rows.column("headers") if "headers" in names else None,
+            headers,
+            rows.column("timestamp") if "timestamp" in names else None,
             default_timestamp=self._clock.now_ms(),
             codec=self._codec,
             level=self._options.compression_level,
-            max_batch_bytes=self._topics[key.topic].batch_bytes,
+            max_batch_bytes=topic.batch_bytes,
         )
         self._sent += self._connection.run(self._hand_over(key, encoded))
         self._settle(SINK_WAITING_BATCHES_MAX)
 
     async def _hand_over(self, key: TopicPartition, encoded: list[bytearray]) -> list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]]:
+        idempotent = False if self._topics[key.topic].old_format is not None else self._options.enable_idempotence
+        producer = self._producers.get(idempotent)
+        if producer is None:
+            producer = self._producers[idempotent] = await self._kept.borrow(self._options, idempotent)
         sent = []
         for batch in encoded:
             count = int.from_bytes(batch[57:61], "big")
-            sent.append((key, count, await self._producer.send_batch(key.topic, key.partition, batch, count)))
+            sent.append((key, count, await producer.send_batch(key.topic, key.partition, batch, count)))
         return sent
 
     def _settle(self, unanswered: int) -> None:
@@ -282,12 +331,13 @@ class _Task:
 class _Topic:
     """A topic that the task writes to. Rows without a key go to its partitions in turn, beginning anywhere."""
 
-    __slots__ = ("_turn", "batch_bytes", "name", "partitions")
+    __slots__ = ("_turn", "batch_bytes", "name", "old_format", "partitions")
 
-    def __init__(self, name: str, partitions: int, batch_bytes: int, turn: int) -> None:
+    def __init__(self, name: str, partitions: int, batch_bytes: int, turn: int, old_format: str | None = None) -> None:
         self.name = name
         self.partitions = partitions
         self.batch_bytes = batch_bytes
+        self.old_format = old_format
         self._turn = turn
 
     def next_unkeyed(self) -> int:

@@ -6,19 +6,25 @@ Options are Spark's own for Kafka (options.py), rows have its schema (columns.py
 
     planner process    the options are read, partitions and offsets are planned (once per batch query)
     driver's helper    one process per stream: `JesenskaStreamReader` lives there from the query's start to its end
-    tasks              `read` of one range; nothing is kept in the reader, the connection belongs to the process (connection.py)
+    tasks              `read` of one range, or of several small ones (packing.py); nothing is kept in the reader, the connection belongs to the process
+                       (connection.py)
 
-A stream's offsets are {"topic": {"partition": offset}}, each the offset of the next record. Spark writes them to its checkpoint before a
-micro-batch and reads the same range again after a crash, so the rows of a micro-batch are the same each time (as long as retention leaves them).
-Partitions and topics that appear while a stream runs are read from their earliest record.
+A stream's offsets are {"topic": {"partition": offset, "topicId": id}}, each the offset of the next record. Spark writes the end of a micro-batch to its
+checkpoint before it runs and reads the same range again after a crash, so the rows of a micro-batch are the same each time (as long as retention leaves
+them). The start of the first micro-batch is written nowhere. So where a query begins at the end of a log, its first micro-batch ends there, too: it is
+empty, and its end is the start. Partitions and topics that appear while a stream runs are read from their earliest record. A partition that is missing
+keeps its place, for the case that it is seen again with the same topic id.
 
-Left out: the filters that Spark could push down (offset, timestamp, partition), columns that the query does not use, continuous processing
-(Spark has neither of the last two for Python data sources).
+Left out: the filters that Spark could push down (offset, timestamp, partition); continuous processing, and the pushing down of columns (Spark has neither
+for Python data sources: the option `columns` chooses them).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,12 +34,16 @@ from pyspark.sql.types import StructType
 
 from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX
 from jesenska.pipeline import planning
-from jesenska.pipeline.columns import RowMaker, row_schema
+from jesenska.pipeline.columns import RowMaker, row_schema, together
 from jesenska.pipeline.connection import Connection, connect
-from jesenska.pipeline.fetching import chunks
-from jesenska.pipeline.options import SourceOptions, sink_options, source_options
-from jesenska.pipeline.planning import OffsetRange, Offsets
+from jesenska.pipeline.fetching import chunks, record_bytes
+from jesenska.pipeline.options import SourceOptions, columns_of, sink_options, source_options
+from jesenska.pipeline.packing import Task, apart, pack
+from jesenska.pipeline.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
+from jesenska.pipeline.sentences import plainly
 from jesenska.pipeline.sink import JesenskaStreamWriter, JesenskaWriter
 
 if TYPE_CHECKING:
@@ -44,8 +54,10 @@ logger = logging.getLogger(__name__)
 #: A batch query's first word with the brokers: whoever mistyped the address need not wait a minute to hear of it.
 _FIRST_CONTACT_MS = 10_000
 
-Tree = dict[str, dict[str, int]]
 T = TypeVar("T")
+
+#: What a record takes in the log, by topic.
+_record_bytes: weakref.WeakKeyDictionary[Connection, dict[str, float]] = weakref.WeakKeyDictionary()
 
 
 class JesenskaDataSource(DataSource):
@@ -56,51 +68,78 @@ class JesenskaDataSource(DataSource):
         return "jesenska"
 
     def schema(self) -> StructType:
-        headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return row_schema(headers)
+        with plainly("subscribe"):
+            return row_schema(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = source_options(self.options, streaming=False)
-        _refuse_other_schema(schema, options)
-        return JesenskaReader(options)
+        with plainly("subscribe"):
+            options = source_options(self.options, streaming=False)
+            _refuse_other_schema(schema, options)
+            return JesenskaReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = source_options(self.options, streaming=True)
-        _refuse_other_schema(schema, options)
-        return JesenskaStreamReader(options)
+        with plainly("subscribe"):
+            options = source_options(self.options, streaming=True)
+            _refuse_other_schema(schema, options)
+            return JesenskaStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        if overwrite:
-            raise JesenskaError('A topic cannot be overwritten, only appended to: write with mode("append").')
-        return JesenskaWriter(sink_options(self.options), schema)
+        with plainly("topic"):
+            if overwrite:
+                raise JesenskaError('A topic cannot be overwritten, only appended to: write with mode("append").')
+            return JesenskaWriter(sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         # Spark's "complete" mode asks to overwrite; as in its own sink, each micro-batch's rows are appended.
-        return JesenskaStreamWriter(sink_options(self.options), schema)
+        with plainly("topic"):
+            return JesenskaStreamWriter(sink_options(self.options), schema)
 
 
 def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
-    expected = row_schema(options.include_headers)
+    expected = row_schema(options.columns)
     if [(item.name, item.dataType) for item in schema.fields] != [(item.name, item.dataType) for item in expected.fields]:
         raise JesenskaError(f"The rows of topics have a schema of their own, {expected.simpleString()}: leave out schema(...) and select from these columns.")
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    wanted = partition.value
-    if wanted is None:  # what Spark makes of a plan without tasks
+    task = partition.value
+    if task is None:  # what Spark makes of a plan without tasks
         return
-    assert isinstance(wanted, OffsetRange)
-    maker = RowMaker(options.include_headers, options.check_crcs)
-    for chunk in chunks(connect(options.client), wanted, options):
+    assert isinstance(task, Task)
+    with plainly("subscribe"):
+        yield from together(_rows(options, task))
+
+
+def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
+    maker = RowMaker(options.columns, options.check_crcs)
+    for chunk in chunks(connect(options.client), task.ranges, options):
         try:
             yield from maker.rows(chunk)
         except JesenskaError as error:
-            raise JesenskaError(f"Reading {wanted} failed between the offsets {chunk.start} and {chunk.end}: {error}") from error
+            raise JesenskaError(f"Reading {chunk.topic_partition} failed between the offsets {chunk.start} and {chunk.end}: {error}") from error
+
+
+async def _tasks(connection: Connection, options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+    """The ranges as tasks: cut where options say so, else packed where there are more than cores. A topic's record size is kept, as it changes little."""
+    if options.min_partitions is not None or options.max_records_per_partition is not None:
+        tasks = apart(planning.cut(ranges, options.min_partitions, options.max_records_per_partition))
+    else:
+        whole = planning.cut(ranges)
+        cores = max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+        if len(whole) <= cores:
+            return [InputPartition(item) for item in apart(whole)]
+        known = _record_bytes.setdefault(connection, {})
+        new = [item for item in whole if item.topic not in known]
+        if new:
+            known.update(await record_bytes(connection.cluster, new, options))
+        tasks = pack(whole, known, cores)
+    return [InputPartition(item) for item in tasks]
 
 
 def _look_up(connection: Connection, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
     """Partitions and offsets, asked again after errors that pass: as often as fetchOffset.numRetries says, else for some time."""
-    return connection.persist(work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms)
+    with plainly("subscribe"):
+        return connection.persist(work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms)
 
 
 class JesenskaReader(DataSourceReader):
@@ -111,8 +150,10 @@ class JesenskaReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         connection = connect(self.options.client)
-        ranges = _look_up(connection, self.options, lambda: planning.plan_batch(connection.cluster, self.options), _FIRST_CONTACT_MS)
-        return [InputPartition(item) for item in ranges]
+        return _look_up(connection, self.options, lambda: self._plan(connection), _FIRST_CONTACT_MS)
+
+    async def _plan(self, connection: Connection) -> list[InputPartition]:
+        return await _tasks(connection, self.options, await planning.plan_batch(connection.cluster, self.options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self.options, partition)
@@ -121,30 +162,39 @@ class JesenskaReader(DataSourceReader):
 class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream's source: says what is new, within the limits, and reads it.
 
-    `_target` holds the offsets at which a query with the trigger availableNow ends."""
+    `_target` holds the offsets at which a query with the trigger availableNow ends. `_start` is where a new query begins, resolved once. `_begun` is true as
+    soon as a micro-batch has been planned."""
 
     def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         self.options = options
         self._clock: Clock = clock or SystemClock()
+        self._start: Resolved | None = None
+        self._start_tree: Tree = {}
+        self._begun = False
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._last_trigger_ms: int | None = None
         self._contacted = False
+        self._missing: set[TopicPartition] = set()
 
     # --- offsets ------------------------------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Tree:
-        return planning.to_tree(self._ask(self._initial))
+        """Spark asks more than once and must hear the same each time."""
+        if self._start is None:
+            self._start, ids = self._ask(self._initial)
+            self._start_tree = planning.to_tree(self._start.offsets, ids)
+        return self._start_tree
 
-    async def _initial(self, connection: Connection) -> Offsets:
+    async def _initial(self, connection: Connection) -> tuple[Resolved, Mapping[str, str]]:
         options = self.options
         partitions = await planning.partitions_of(connection.cluster, options.subscription)
         bounds = await planning.bounds_of(connection.cluster, partitions, read_committed=options.read_committed)
         start = await planning.resolve(connection.cluster, options.start, partitions, bounds, options)
-        for key, offset in start.items():
+        for key, offset in start.offsets.items():
             found = planning.within(OffsetRange(key.topic, key.partition, offset, bounds.latest[key]), bounds, options.fail_on_data_loss)
-            start[key] = found.start
-        return start
+            start.offsets[key] = found.start
+        return start, bounds.ids
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_offsets_per_trigger is not None:
@@ -153,20 +203,27 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self.options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> Tree:
+    def latestOffset(self, start: Mapping[str, Mapping[str, int | str]], limit: ReadLimit) -> Tree:
         known = planning.from_tree(start)
-        begin, latest = self._ask(lambda connection: self._news(connection, known))
-        self._latest = latest
-        end = latest
+        begin, bounds = self._ask(lambda connection: self._news(connection, known))
+        self._latest = bounds.latest
+        end: Offsets = bounds.latest
         if self._target is not None:
-            end = {key: min(latest[key], offset) for key, offset in self._target.items() if key in latest}
-            begin = {key: begin[key] for key in end}
+            # A partition that was not there when the query began is left for the next one.
+            end = {key: max(begin[key], min(latest, self._target.get(key, 0))) for key, latest in end.items() if key in self._target or key in known.offsets}
+        if self._start is not None and not self._begun:
+            # Spark keeps the end of the first micro-batch, and not its start. Where the start would be a later one if it were resolved again, the first
+            # micro-batch reads nothing: so its end is the start that is kept.
+            end = {key: begin[key] if key in self._start.moving else offset for key, offset in end.items()}
+        begin = {key: begin[key] for key in end}
         if self._must_wait(begin, end, limit):
-            return planning.to_tree(known)
+            return dict(start)  # type: ignore[arg-type]
         if isinstance(limit, ReadMaxRows):
             end = planning.share(limit.max_rows, begin, end)
+        self._begun = True
         self._last_trigger_ms = self._clock.now_ms()
-        return planning.to_tree(end)
+        gone = {key: offset for key, offset in known.offsets.items() if key not in bounds.latest}
+        return planning.to_tree({**gone, **end}, {**known.ids, **bounds.ids})
 
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
         """True where fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. As in Spark's own source, a query's first
@@ -178,22 +235,40 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return self._last_trigger_ms is not None and self._clock.now_ms() - self._last_trigger_ms < self.options.max_trigger_delay_ms
 
-    async def _news(self, connection: Connection, known: Offsets) -> tuple[Offsets, Offsets]:
-        """Where each partition is read from and where its log ends. Partitions that are gone, and logs that end before where the stream stands,
-        are data loss."""
-        options, fail = self.options, self.options.fail_on_data_loss
-        bounds = await planning.present(connection.cluster, options.subscription, read_committed=options.read_committed)
-        for key in sorted(known.keys() - bounds.latest.keys()):
-            planning.data_loss(f"{key} does not exist any more; the stream stood at its offset {known[key]}.", fail, "the stream goes on without it")
+    async def _news(self, connection: Connection, known: Place) -> tuple[Offsets, Bounds]:
+        """Where each partition is read from, and the bounds of its log. Partitions that are gone, topics that were created anew, and logs that end before
+        where the stream stands are data loss."""
+        fail = self.options.fail_on_data_loss
+        bounds = await self._present(connection, known)
+        missing = known.offsets.keys() - bounds.latest.keys()
+        for key in sorted(missing - self._missing):
+            place = f"{key} does not exist any more; the stream stood at its offset {known.offsets[key]}."
+            planning.data_loss(place, fail, "the stream goes on without it, and keeps its place in case that the same topic is seen again")
+        self._missing = set(missing)
         begin = {}
         for key, latest in bounds.latest.items():
-            begin[key] = known.get(key, bounds.earliest[key])
+            earliest = bounds.earliest[key]
+            begin[key] = known.offsets.get(key, earliest)
+            if key in known.offsets and known.is_another(key.topic, bounds.ids):
+                sentence = f"{key} was created anew; the stream stood at offset {begin[key]} of the topic that had its name before."
+                planning.data_loss(sentence, fail)
+                begin[key] = earliest
             if begin[key] > latest:
-                begin[key] = bounds.earliest[key]
-                planning.data_loss(
-                    f"{key} ends at offset {latest}, but the stream stands at offset {known[key]}: records are gone, or the topic was created anew.", fail
-                )
-        return begin, bounds.latest
+                sentence = f"{key} ends at offset {latest}, but the stream stands at offset {begin[key]}: records are gone, or the topic was created anew."
+                planning.data_loss(sentence, fail)
+                begin[key] = earliest
+        return begin, bounds
+
+    async def _present(self, connection: Connection, known: Place) -> Bounds:
+        """The partitions that are there. With failOnDataLoss one that is missing is asked for again: a broker that has just
+        started may not have heard of it."""
+        options = self.options
+        for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
+            bounds = await planning.present(connection.cluster, options.subscription, read_committed=options.read_committed)
+            if known.offsets.keys() <= bounds.latest.keys() or not options.fail_on_data_loss:
+                break
+            await asyncio.sleep(connection.cluster.retry_backoff_seconds)
+        return bounds
 
     def reportLatestOffset(self) -> Tree | None:
         return None if self._latest is None else planning.to_tree(self._latest)
@@ -206,31 +281,53 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- records ------------------------------------------------------------------------------------------------------------------------
 
-    def partitions(self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> Sequence[InputPartition]:
-        ranges = self._ask(lambda connection: self._plan(connection, planning.from_tree(start), planning.from_tree(end)))
-        return [InputPartition(item) for item in ranges]
+    def partitions(self, start: Mapping[str, Mapping[str, int | str]], end: Mapping[str, Mapping[str, int | str]]) -> Sequence[InputPartition]:
+        begin = planning.from_tree(start)
+        if self._start is not None and not self._begun:
+            begin = self._start_of_first(begin, planning.from_tree(end))
+        self._begun = True
+        return self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))  # type: ignore[no-any-return]
 
-    async def _plan(self, connection: Connection, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        options = self.options
-        changed = [key for key, offset in end.items() if start.get(key) != offset]
+    def _start_of_first(self, start: Place, end: Place) -> Place:
+        """Where the first micro-batch of an earlier run begins, which ended before it was done: `start` has been resolved again since then."""
+        assert self._start is not None
+        offsets = dict(start.offsets)
+        for key, offset in end.offsets.items():
+            if key in offsets and (key in self._start.moving or offsets[key] > offset):
+                offsets[key] = offset
+        return Place(offsets, start.ids)
+
+    async def _plan(self, connection: Connection, start: Place, end: Place) -> list[InputPartition]:
+        options, fail = self.options, self.options.fail_on_data_loss
+        changed = [key for key, offset in end.offsets.items() if start.offsets.get(key) != offset or start.is_another(key.topic, end.ids)]
         bounds = await planning.present(connection.cluster, options.subscription, set(changed), read_committed=options.read_committed)
-        for key in [key for key in changed if key not in bounds.latest]:
-            planning.data_loss(f"{key} does not exist any more; its offsets from {start.get(key, 0)} to {end[key]} are to be read.", options.fail_on_data_loss)
         ranges = []
-        for key in [key for key in changed if key in bounds.latest]:
-            begin = start.get(key, bounds.earliest[key])
-            if key not in start and begin > 0:
-                sentence = f"{key} was added while the stream ran and begins at offset {begin}: the records before it are gone."
-                planning.data_loss(sentence, options.fail_on_data_loss)
-            if begin > end[key]:  # the log was cut or created anew, and failOnDataLoss is false
-                begin = bounds.earliest[key]
-            ranges.append(planning.within(OffsetRange(key.topic, key.partition, begin, max(begin, end[key])), bounds, options.fail_on_data_loss))
-        return planning.cut(ranges, options.min_partitions, options.max_records_per_partition)
+        for key in changed:
+            begin, last = start.offsets.get(key), end.offsets[key]
+            if key not in bounds.latest:
+                planning.data_loss(f"{key} does not exist any more; its offsets from {begin or 0} to {last} are to be read.", fail, "they are left out")
+                continue
+            if end.is_another(key.topic, bounds.ids):
+                planning.data_loss(f"{key} was created anew; its offsets from {begin or 0} to {last} are to be read.", fail, "they are left out")
+                continue
+            earliest = bounds.earliest[key]
+            if begin is None:
+                if earliest > 0:
+                    planning.data_loss(f"{key} was added while the stream ran and begins at offset {earliest}: the records before it are gone.", fail)
+                begin = earliest
+            elif start.is_another(key.topic, end.ids):
+                planning.data_loss(f"{key} was created anew; the stream stood at offset {begin} of the topic that had its name before.", fail)
+                begin = earliest
+            elif begin > last:
+                planning.data_loss(f"{key} was cut or created anew: the stream stood at offset {begin}, and is to read up to {last}.", fail)
+                begin = earliest
+            ranges.append(planning.within(OffsetRange(key.topic, key.partition, begin, max(begin, last)), bounds, fail))
+        return await _tasks(connection, options, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self.options, partition)
 
-    def commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
+    def commit(self, end: Mapping[str, Mapping[str, int | str]]) -> None:
         """Nothing to do: the checkpoint holds the offsets."""
 
     def _ask(self, work: Any) -> Any:

@@ -3,6 +3,7 @@
     batches_to_columns   fetched batches -> one RecordBatch:
                          key binary, value binary, offset int64, timestamp int64 (ms), timestamp_type int32 (0 create, 1 log append)
                          and, if asked for, headers list<struct<key: string, value: binary>> (null where a record has none)
+    batches_to_pieces    the same in several RecordBatches of limited size
     columns_to_batches   arrays of one length -> batches ready to be sent
 
 Keys of headers are UTF-8 by protocol; whoever writes other bytes makes a column that Arrow's `validate(full=True)` refuses.
@@ -10,7 +11,7 @@ Keys of headers are UTF-8 by protocol; whoever writes other bytes makes a column
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jesenska.records import codec as records_codec
@@ -26,6 +27,8 @@ _INT64_MAX = (1 << 63) - 1
 _SEQUENCES = 1 << 31
 #: An empty array may come without offsets.
 _EMPTY_OFFSETS = bytes(8)
+#: Of a row and of a header, beside the bytes of their keys and values: numbers, places, marks.
+_ROW_BYTES, _HEADER_BYTES = 33, 9
 
 
 def _pyarrow() -> Any:
@@ -49,6 +52,30 @@ def batches_to_columns(
 
     CorruptMessageError for a wrong CRC (unless `verify` is off), InvalidRecordError for records that cannot be read, OverflowError where keys
     or values pass 2 GiB together."""
+    (columns,) = _pieces(buffers, start_offset, end_offset, with_headers, verify, None)
+    return columns
+
+
+def batches_to_pieces(
+    buffers: Iterable[Buffer],
+    start_offset: int = 0,
+    end_offset: int = _INT64_MAX,
+    *,
+    piece_bytes: int,
+    with_headers: bool = False,
+    verify: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """As `batches_to_columns`, but a new RecordBatch begins as soon as one has `piece_bytes`: none is larger than that and one batch of records, and none
+    is empty. A batch is decompressed when its turn comes."""
+    for columns in _pieces(buffers, start_offset, end_offset, with_headers, verify, piece_bytes):
+        if columns.num_rows:
+            yield columns
+
+
+def _pieces(
+    buffers: Iterable[Buffer], start_offset: int, end_offset: int, with_headers: bool, verify: bool, piece_bytes: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The last piece may be empty; without `piece_bytes` there is one."""
     reader = records_codec.ColumnReader(with_headers)
     for buffer in buffers:
         for position, header in iter_headers(buffer):
@@ -66,7 +93,17 @@ def batches_to_columns(
                 start_offset,
                 end_offset,
             )
-    return _record_batch(reader)
+            if piece_bytes is not None and _size_bytes(reader) >= piece_bytes:
+                yield _record_batch(reader)
+                reader = records_codec.ColumnReader(with_headers)
+    yield _record_batch(reader)
+
+
+def _size_bytes(reader: records_codec.ColumnReader) -> int:
+    fields = len(reader.key.data) + len(reader.value.data) + reader.rows * _ROW_BYTES
+    if reader.with_headers:
+        fields += len(reader.header_key.data) + len(reader.header_value.data) + reader.header_rows * _HEADER_BYTES
+    return fields
 
 
 def _record_batch(reader: records_codec.ColumnReader) -> pa.RecordBatch:

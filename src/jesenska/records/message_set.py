@@ -22,9 +22,11 @@ a set becomes one batch. Left out: the log, which keeps batches only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple
 
-from jesenska.base.errors import InvalidRecordError, KafkaError, UnsupportedCompressionTypeError
+from jesenska.base.errors import CorruptMessageError, InvalidRecordError, KafkaError, UnsupportedCompressionTypeError
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.records import codec as records_codec
 from jesenska.records._pmessages import messages_of
@@ -34,10 +36,22 @@ from jesenska.records.compression import compress, decompress_pieces, with_old_l
 from jesenska.records.decode import records_of
 from jesenska.records.encode import seal_batch
 from jesenska.records.faults import Fault, Rejection, raise_fault, raise_rejections
-from jesenska.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec, TimestampType, read_header
+from jesenska.records.header import (
+    FRAME_SIZE,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC_OFFSET,
+    SMALLEST_LENGTH,
+    BatchHeader,
+    Buffer,
+    Codec,
+    TimestampType,
+    read_header,
+)
 from jesenska.records.record import Record
 
 _EMPTY_HEADER = bytes(HEADER_SIZE)
+_FRAME = Struct(">qi")
 MAGIC_V0, MAGIC_V1 = 0, 1
 
 
@@ -183,6 +197,26 @@ def _put(messages: bytearray, end: int, batch: Buffer, position: int, header: Ba
         packed = with_old_lz4_checksum(packed)
     bit = 8 if header.has_log_append_time and magic else 0
     return records_codec.append_message(messages, last, magic, codec | bit, largest, None, packed, end)
+
+
+def is_message_set(data: Buffer) -> bool:
+    """True where `data` begins with a message of these formats, and not with a batch."""
+    return len(data) > MAGIC_OFFSET and data[MAGIC_OFFSET] in (MAGIC_V0, MAGIC_V1)
+
+
+def whole_messages(data: Buffer, position: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Where each message begins and ends, and its offset (of a compressed one: the last inside), from `position` on to the first batch, or to a part of a
+    message at the end. CorruptMessageError for an impossible length; nothing else is looked at."""
+    end = len(data)
+    while end - position >= FRAME_SIZE and data[position + MAGIC_OFFSET] in (MAGIC_V0, MAGIC_V1):
+        offset, size = _FRAME.unpack_from(data, position)
+        if size < SMALLEST_LENGTH:
+            raise CorruptMessageError(f"message length {size} at position {position} is less than any message has")
+        following = position + LENGTH_OVERHEAD + size
+        if following > end:
+            return
+        yield position, following, offset
+        position = following
 
 
 def decode_message_set(messages: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> list[Record]:

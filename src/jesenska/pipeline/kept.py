@@ -1,0 +1,103 @@
+"""What a worker process of Spark keeps from one writing task to the next: producers, and what it knows of topics.
+
+A micro-batch is a few tasks, and a process does many of them one after the other. A producer of its own for each would cost a request and leave a producer
+id in the brokers' memory and logs every time. So a task borrows a producer; one that saw a failure is closed, and its numbers end with it.
+
+A topic's settings are asked for anew after metadata.max.age.ms, and after a failure.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+from jesenska.base.errors import ClusterAuthorizationFailedError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from jesenska.client.admin import TOPIC, Admin
+from jesenska.client.producer import Producer
+from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.options import SinkOptions
+
+_LIMIT, _FORMAT = "max.message.bytes", "message.format.version"
+#: The first release whose records have headers and producers.
+_FIRST_WITH_BATCHES = (0, 11)
+
+_kept: weakref.WeakKeyDictionary[Connection, Kept] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What a topic lets in: `max_message_bytes` None where it may not be asked for; `old_format` names a format of before 0.11, if it keeps one."""
+
+    max_message_bytes: int | None = None
+    old_format: str | None = None
+
+
+class Kept:
+    """For one connection. `borrow` and `give_back` are called on the loop's thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._cluster = connection.cluster
+        self._clock = connection.clock
+        self._max_age_seconds = connection.options.metadata_max_age_ms / 1000
+        self._producers: dict[tuple[object, ...], list[Producer]] = {}
+        self._settings: dict[str, tuple[float, TopicSettings]] = {}
+
+    async def borrow(self, options: SinkOptions, idempotent: bool | None) -> Producer:
+        """A producer that nobody else uses until it is given back."""
+        idle = self._producers.get(_kind(options, idempotent))
+        if idle:
+            return idle.pop()
+        return Producer(
+            self._cluster,
+            acks=options.acks,
+            enable_idempotence=idempotent,
+            max_request_size=options.max_request_size,
+            buffer_memory=options.buffer_memory,
+            delivery_timeout_seconds=options.delivery_timeout_ms / 1000,
+        )
+
+    def give_back(self, producer: Producer, options: SinkOptions, idempotent: bool | None) -> None:
+        """For a producer all of whose records are acknowledged; any other must be closed."""
+        self._producers.setdefault(_kind(options, idempotent), []).append(producer)
+
+    async def settings_of(self, topic: str) -> TopicSettings:
+        known = self._settings.get(topic)
+        now = self._clock.monotonic()
+        if known is not None and now - known[0] < self._max_age_seconds:
+            return known[1]
+        try:
+            entries = await Admin(self._cluster).describe_configs(TOPIC, topic, [_LIMIT, _FORMAT])
+        except (TopicAuthorizationFailedError, ClusterAuthorizationFailedError):
+            entries = []  # not allowed to ask: the defaults suit the defaults
+        except UnknownTopicOrPartitionError:
+            return TopicSettings()  # created this moment, and not known to every broker
+        values = {entry.name: entry.value for entry in entries}
+        limit = values.get(_LIMIT)
+        found = TopicSettings(None if limit is None else int(limit), _old_format(values.get(_FORMAT)))
+        self._settings[topic] = (now, found)
+        return found
+
+    def forget_settings(self) -> None:
+        self._settings.clear()
+
+
+def kept(connection: Connection) -> Kept:
+    """What the process keeps for this connection."""
+    found = _kept.get(connection)
+    if found is None:
+        found = _kept[connection] = Kept(connection)
+    return found
+
+
+def _kind(options: SinkOptions, idempotent: bool | None) -> tuple[object, ...]:
+    return (options.acks, idempotent, options.max_request_size, options.buffer_memory, options.delivery_timeout_ms)
+
+
+def _old_format(release: str | None) -> str | None:
+    """The release if its format is older than batches: 0.10.2, 0.9.0-IV0."""
+    if release is None:
+        return None
+    numbers = release.partition("-")[0].split(".")[:2]
+    if all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) < _FIRST_WITH_BATCHES:
+        return release
+    return None

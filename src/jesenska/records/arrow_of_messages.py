@@ -1,0 +1,54 @@
+"""Message sets (formats v0 and v1) as Arrow columns, for readers of brokers that still keep them. Columns as in arrow.py, with the timestamp -1 and the
+timestamp type -1 in v0, which has no times. Old and rare: one Python object per record. Left out: the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jesenska.records.header import MAGIC_OFFSET, Buffer
+from jesenska.records.message_set import decode_message_set, whole_messages
+from jesenska.records.record import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NO_TIMESTAMP_TYPE = -1
+_RECORD_BYTES = 33
+
+
+def message_set_to_pieces(messages: Buffer, start_offset: int, end_offset: int, *, piece_bytes: int, with_headers: bool = False) -> Iterator[pa.RecordBatch]:
+    """The records with start_offset <= offset < end_offset of the whole messages in a set, each RecordBatch with about `piece_bytes`; none is empty. A
+    compressed message is decompressed when its turn comes.
+
+    CorruptMessageError for a wrong CRC or length, InvalidRecordError for what cannot be read."""
+    rows: list[tuple[Record, int]] = []
+    size_bytes = 0
+    view = memoryview(messages)
+    for position, end, _ in whole_messages(view):
+        message = view[position:end]
+        has_time = message[MAGIC_OFFSET] > 0
+        for record in decode_message_set(message):
+            if start_offset <= record.offset < end_offset:
+                rows.append((record, int(record.timestamp_type) if has_time else _NO_TIMESTAMP_TYPE))
+                size_bytes += _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+        if size_bytes >= piece_bytes:
+            yield _columns(rows, with_headers)
+            rows, size_bytes = [], 0
+    if rows:
+        yield _columns(rows, with_headers)
+
+
+def _columns(rows: list[tuple[Record, int]], with_headers: bool) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = {
+        "key": pa.array([record.key for record, _ in rows], pa.binary()),
+        "value": pa.array([record.value for record, _ in rows], pa.binary()),
+        "offset": pa.array([record.offset for record, _ in rows], pa.int64()),
+        "timestamp": pa.array([record.timestamp_ms for record, _ in rows], pa.int64()),
+        "timestamp_type": pa.array([kind for _, kind in rows], pa.int32()),
+    }
+    if with_headers:
+        columns["headers"] = pa.nulls(len(rows), pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
