@@ -19,10 +19,10 @@ _CLIENT_ID_AT = 8
 
 
 class UnservedRequests:
-    """One line at INFO for each address, client id and API key."""
+    """One line at INFO for each address, client id and what they asked for."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str, int]] = set()
+        self._told: set[tuple[str, str, object]] = set()
 
     def tell(self, client_host: str, frame: memoryview, key: int, version: int) -> None:
         """`frame` is the request from its key on; its client id is read where one can stand."""
@@ -32,15 +32,14 @@ class UnservedRequests:
             client_id = read_client_id(frame, _CLIENT_ID_AT, len(frame))[0]
         except MalformedMessageError:
             client_id = None
+        name = API_NAMES.get(key, "an unknown API")
+        what = f"{name} (API key {key}, version {version}), which this broker does not serve: its connection was closed"
+        self.tell_of(client_host, client_id, key, what)
+
+    def tell_of(self, client_host: str, client_id: str | None, kind: object, what: str) -> None:
+        """The same of something else that a client asked for, told once for each `kind`."""
         shown = repr((client_id or "")[:_CLIENT_ID_MAX_CHARS])
-        if (client_host, shown, key) in self._told:
+        if (client_host, shown, kind) in self._told or len(self._told) >= REMEMBERED_MAX:
             return
-        self._told.add((client_host, shown, key))
-        logger.info(
-            "client %s at %s asked for %s (API key %d, version %d), which this broker does not serve: its connection was closed",
-            shown,
-            client_host,
-            API_NAMES.get(key, "an unknown API"),
-            key,
-            version,
-        )
+        self._told.add((client_host, shown, kind))
+        logger.info("client %s at %s asked for %s", shown, client_host, what)

@@ -8,7 +8,8 @@
 On a lone broker every group is coordinated here; librdkafka compresses with lz4 and closes quickly only where it finds a coordinator. The first
 look-up makes the topic that keeps the groups.
 
-Left out: transactional ids and share groups (INVALID_REQUEST), until their coordinators are built.
+Left out: transactional ids and share groups, until their coordinators are built. A transactional id is answered with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that every client takes for the end and not for a reason to try again; share groups with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -22,15 +23,19 @@ from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, 
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
-_GROUP = 0
+_GROUP, _TRANSACTION = 0, 1
 _FIRST_WITH_SEVERAL = 4
 
 
 @handles(FindCoordinatorRequest, 0, 6)
 def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> Outcome:
+    if request.key_type == _TRANSACTION:
+        what = "transactions, which this broker does not serve yet: it was refused; it can write without a transactional id"
+        broker.dispatcher.unserved.tell_of(context.connection.client_host, context.client_id, "transactions", what)
+        message = "this broker does not serve transactions yet: write without a transactional id"
+        return _answer(request, context, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message, (-1, "", -1))
     if request.key_type != _GROUP:
-        message = "only groups have a coordinator here: transactions and share groups are not served yet"
-        return _answer(request, context, ErrorCode.INVALID_REQUEST, message, (-1, "", -1))
+        return _answer(request, context, ErrorCode.INVALID_REQUEST, "share groups have no coordinator here: they are not served yet", (-1, "", -1))
     return _find(broker, request, context)
 
 

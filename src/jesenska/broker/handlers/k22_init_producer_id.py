@@ -6,7 +6,7 @@
 Ids come in blocks of 1000 that are claimed in the tree, so none is ever handed out twice, whatever crashes. While the tree is out of reach and the last block
 used up, producers are told to try again (COORDINATOR_LOAD_IN_PROGRESS, as Kafka's brokers do whose controller does not answer).
 
-Left out: transactional ids (INVALID_REQUEST).
+Left out: transactional ids (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, at which every client gives up at once).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 @handles(InitProducerIdRequest, 0, 5)
 def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> Outcome:
     if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+        return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     return _new_id(broker)
