@@ -238,3 +238,19 @@ def test_any_text_is_either_taken_or_refused_with_the_right_error(text: str) -> 
             written = value_text(value)
             assert written is not None
             assert TOPIC_SETTINGS[name].parse(written) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "number"),
+    [("retention.ms", "1h", 3_600_000), ("retention.ms", "7 days", 604_800_000), ("segment.bytes", "10MB", 10 << 20), ("segment.ms", "30s", 30_000)],
+)
+def test_an_amount_with_its_unit_is_told_as_the_number_that_it_is(name: str, text: str, number: int) -> None:
+    with pytest.raises(InvalidConfigError, match=f"write {number}"):
+        TOPIC_SETTINGS[name].parse(text)
+
+
+@pytest.mark.parametrize(("name", "text"), [("retention.ms", "an hour"), ("retention.ms", "1x"), ("segment.bytes", "1h")])
+def test_an_amount_that_is_not_plain_is_only_refused(name: str, text: str) -> None:
+    with pytest.raises(InvalidConfigError) as refused:
+        TOPIC_SETTINGS[name].parse(text)
+    assert "write" not in str(refused.value)

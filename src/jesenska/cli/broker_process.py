@@ -1,6 +1,6 @@
 """A broker as a process: started, told to stop by a signal, ended in order.
 
-SIGTERM and SIGINT stop it in order (logs synced and marked, so the next start need not recover); a second Ctrl-C ends it at once. SIGUSR1 has it write
+SIGTERM, SIGINT and SIGHUP stop it in order (logs synced and marked, so the next start need not recover); a second Ctrl-C ends it at once. SIGUSR1 has it write
 its figures (broker.figures) to stderr in one line.
 """
 
@@ -26,15 +26,27 @@ from jesenska.records import codec
 logger = logging.getLogger(__name__)
 
 #: The signals that stop a server in order.
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: The environment's name for a descriptor that says when the parent has ended.
+PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
 #: Allocations between two looks of the collector at the young objects; a request makes a few dozen, nearly all without cycles.
 _YOUNG_OBJECTS = 10_000
 
 
-def configure_logging(level: str) -> None:
-    """Log lines on stderr: time, level, what happened."""
-    logging.basicConfig(stream=sys.stderr, level=getattr(logging, level.upper()), format="[%(asctime)s] %(levelname)s %(message)s")
+def parents_end(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Where PARENT_DESCRIPTOR names the reading end of a pipe whose other end a parent holds: stops the server when that parent has ended, however it did."""
+    number = os.environ.pop(PARENT_DESCRIPTOR, "")
+    if not number.isdigit():
+        return
+    descriptor = int(number)
+    os.set_inheritable(descriptor, False)
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        stopping.set()
+
+    loop.add_reader(descriptor, ended)
 
 
 def stopped_in_order() -> None:
@@ -63,8 +75,9 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
             os._exit(1)
         stopping.set()
 
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    loop.add_signal_handler(signal.SIGINT, interrupted)
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, interrupted if number == signal.SIGINT else stopping.set)
+    parents_end(loop, stopping)
     # What a start makes stays: the collector would walk over it again and again, half a second of it with ten thousand partitions.
     gc.collect()
     gc.disable()

@@ -50,6 +50,9 @@ log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 
+# A group that is empty does not wait for more members before it gives out partitions.
+group.initial.rebalance.delay.ms=0
+
 # One broker cannot keep more than one copy.
 offsets.topic.replication.factor=1
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.broker.server import Broker
-from jesenska.cli.broker_process import configure_logging, run_broker
+from jesenska.cli.broker_process import run_broker
 from jesenska.cli.configuration import broker_config
+from jesenska.cli.log_lines import add_logging, configure_logging
 from jesenska.cli.tool import Parser, run
 
 
@@ -29,7 +30,7 @@ def _parser() -> Parser:
     parser.add_argument("-daemon", action="store_true", help="Run in the background; return when clients can connect.")
     parser.add_argument("-name", metavar="NAME", help="Accepted and ignored.")
     parser.add_argument("-loggc", action="store_true", help="Accepted and ignored.")
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="How much to log on stderr (default: info).")
+    add_logging(parser, "info")
     parser.add_argument("--ready-descriptor", type=int, default=None, help=argparse.SUPPRESS)
     return parser
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _work(options: argparse.Namespace) -> int:
     if options.daemon:
         return _in_background(options)
-    configure_logging(options.log_level)
+    configure_logging(options)
     config = broker_config(options.file, overrides=options.override)
     return run_broker(config, lambda broker: _announce(broker, options.ready_descriptor), lambda text: print(text, file=sys.stderr, flush=True))
 
@@ -67,7 +68,10 @@ def _in_background(options: argparse.Namespace) -> int:
     except OSError as error:
         raise JesenskaError(f"{log} cannot be written ({error.strerror}): set LOG_DIR to a directory that can.") from error
     receiving, sending = os.pipe()
-    command = [sys.executable, "-m", "jesenska.cli.kafka_server_start", "--log-level", options.log_level, "--ready-descriptor", str(sending), options.file]
+    command = [sys.executable, "-m", "jesenska.cli.kafka_server_start", "--log-level", options.log_level, "--log-format", options.log_format]
+    if options.log_file is not None:
+        command += ["--log-file", options.log_file]
+    command += ["--ready-descriptor", str(sending), options.file]
     for override in options.override:
         command += ["--override", override]
     with output, os.fdopen(receiving, "rb") as ready:

@@ -45,7 +45,7 @@ def _directories(options: argparse.Namespace) -> list[Path]:
     if options.file is None and not options.override:
         return [Path(options.data or "data")]
     defaults = {} if options.file is not None else {"log.dirs": options.data or "data"}
-    config = broker_config(options.file, defaults, options.override)
+    config = broker_config(options.file, defaults, options.override, warns=False)
     names = config.string("log.dirs") or config.string("log.dir") or ""
     return [Path(name.strip()) for name in names.split(",") if name.strip()]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import difflib
 import errno
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,12 +39,42 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, name: str, description: str) -> None:
         super().__init__(prog=name, description=description, allow_abbrev=False, formatter_class=_Wide)
-        self.add_argument("--version", action="version", version=f"{name} of jesenska {__version__}", help="Display the release and exit.")
+        release = f"jesenska {__version__}" if name == "jesenska" else f"{name} of jesenska {__version__}"
+        self.add_argument("--version", action="version", version=release, help="Display the release and exit.")
         self.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}; {self.prog} --help lists the options.", file=sys.stderr)
-        raise SystemExit(FAILED)
+        _refuse(self, message)
+
+
+class Command(argparse.ArgumentParser):
+    """One command of a tool that has several; its mistakes are told in the same way."""
+
+    def error(self, message: str) -> NoReturn:
+        _refuse(self, message)
+
+
+def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    print(f"{parser.prog}: {message}{_near_miss(parser, message)}; {parser.prog} --help lists the options.", file=sys.stderr)
+    raise SystemExit(FAILED)
+
+
+def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
+    """The flag that was probably meant, where one that there is not was given."""
+    _, found, given = message.partition("unrecognized arguments: ")
+    wrong = given.split()[0].partition("=")[0] if found and given else ""
+    options = {word for action in _actions(parser) if action.help != argparse.SUPPRESS for word in action.option_strings}
+    near = difflib.get_close_matches(wrong, options, 1, 0.75) if wrong.startswith("-") else []
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The actions of a parser and of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)
 
 
 class _Wide(argparse.HelpFormatter):

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.broker_process import STOP_SIGNALS, configure_logging, stopped_in_order
+from jesenska.cli.broker_process import STOP_SIGNALS, parents_end, stopped_in_order
+from jesenska.cli.log_lines import add_logging, configure_logging
 from jesenska.cli.memory import Memory
 from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
@@ -42,7 +43,7 @@ def _parser() -> Parser:
     parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="A setting that beats the file.")
     parser.add_argument("-name", metavar="NAME", help="Accepted and ignored.")
     parser.add_argument("-loggc", action="store_true", help="Accepted and ignored.")
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="How much to log on stderr (default: info).")
+    add_logging(parser, "info")
     return parser
 
 
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _work(options: argparse.Namespace) -> int:
-    configure_logging(options.log_level)
+    configure_logging(options)
     memory = Memory()
     settings = read_properties(options.file) | properties_of(options.override)
     directory, numbers = _checked(settings)
@@ -64,6 +65,7 @@ async def _work(options: argparse.Namespace) -> int:
     stopping = asyncio.Event()
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    parents_end(asyncio.get_running_loop(), stopping)
     clock = SystemClock()
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -67,6 +67,8 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
             continue
         host, _, port = item.rpartition(":") if ":" in item.rpartition("]")[2] else (item, "", "9092")
         host = host.strip("[]")
+        if "://" in item:
+            raise JesenskaError(f"{item!r} is not an address: leave out {item.partition('://')[0]}:// and write host:port, for example 127.0.0.1:9092.")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise JesenskaError(f"{item!r} is not an address: write host:port, for example 127.0.0.1:9092.")
         found.append((host, int(port)))

@@ -17,14 +17,18 @@ at the start; no effect yet. *No meaning*: accepted, has nothing to act on here.
 """
 
 
+def effect_of(setting: Setting) -> str:
+    """What a setting does: "works", or why it does not."""
+    return {Effect.WORKS: "works", Effect.STORED: f"stored: {setting.reason}", Effect.MEANINGLESS: f"no meaning: {setting.reason}"}[setting.effect]
+
+
 def _rows(settings: Iterable[Setting]) -> list[str]:
     found = []
     for setting in sorted(settings, key=lambda item: item.name):
         if setting.internal:
             continue
-        effect = {Effect.WORKS: "works", Effect.STORED: f"stored: {setting.reason}", Effect.MEANINGLESS: f"no meaning: {setting.reason}"}[setting.effect]
         default = value_text(setting.default)
-        found.append(f"| `{setting.name}` | {f'`{default}`' if default else ''} | {setting.doc} | {effect} |".replace("`|`", "`&#124;`"))
+        found.append(f"| `{setting.name}` | {f'`{default}`' if default else ''} | {setting.doc} | {effect_of(setting)} |".replace("`|`", "`&#124;`"))
     return found
 
 

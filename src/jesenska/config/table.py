@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from jesenska.base.errors import InvalidConfigError
+from jesenska.config.amounts import meant
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
@@ -249,7 +250,7 @@ class Setting:
             raise invalid_value(self.name, refused.element, str(refused)) from None
         except ValueRefused as refused:
             shown = "[hidden]" if self.sensitive else text.strip()
-            raise invalid_value(self.name, shown, str(refused)) from None
+            raise invalid_value(self.name, shown, f"{refused}{meant(self.name, text)}") from None
         return value
 
     def text(self, value: Value) -> str | None:

@@ -444,7 +444,7 @@ class PartitionLog:
 
     def _storage_error(self, error: OSError) -> KafkaStorageError:
         message = f"{self.topic_partition} in {self.directory.parent} cannot be written: {error.strerror or error}; make room or mend the disk."
-        logger.error("%s", message)
+        logger.error("%s", message, extra={"once_a_minute": (str(self.directory.parent), error.errno)})
         return KafkaStorageError(message)
 
     def _read_error(self, error: OSError) -> KafkaError:

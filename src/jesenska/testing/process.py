@@ -1,7 +1,11 @@
-"""A server as a process for tests: started until it says that it is ready, killed or stopped, started again on the same port."""
+"""A server as a process for tests: started until it says that it is ready, killed or stopped, started again on the same port.
+
+No server outlives the process that started it: one that is still running when the interpreter ends is stopped then, and where that does not happen (the
+process is killed) the server finds the pipe closed that it was given, and stops by itself."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import signal
@@ -11,6 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
 from typing import ClassVar, Self
+
+#: What `jesenska.cli.broker_process` looks for; the tools are not imported here.
+_PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
 
 class ServerFailedError(RuntimeError):
@@ -32,6 +39,8 @@ class ServerProcess(ABC):
         self._said: list[bytes] = []
         self._is_ready = False
         self._reader: threading.Thread | None = None
+        #: The end of a pipe that this process holds for as long as it lives.
+        self._lifeline = -1
 
     def __enter__(self) -> Self:
         return self.start()
@@ -61,15 +70,24 @@ class ServerProcess(ABC):
     def start(self) -> Self:
         """Starts it and returns when clients can connect; ServerFailedError if it ends before. A second start keeps the port."""
         assert self._process is None, "the server runs already"
-        process = subprocess.Popen(
-            self._command(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environment},
-            start_new_session=True,
-        )
+        theirs, self._lifeline = os.pipe()
+        try:
+            process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", _PARENT_DESCRIPTOR: str(theirs), **self._environment},
+                pass_fds=[theirs],
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(theirs)
         self._process = process
+        atexit.register(self.stop)
         self._is_ready = False
         ready = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(process, ready), daemon=True)
@@ -103,6 +121,7 @@ class ServerProcess(ABC):
         process, self._process = self._process, None
         if process is None:
             return None
+        atexit.unregister(self.stop)
         if process.poll() is None:
             process.send_signal(number)
         try:
@@ -110,6 +129,7 @@ class ServerProcess(ABC):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        os.close(self._lifeline)
         if self._reader is not None:
             self._reader.join(10)
         return process.returncode

@@ -1,0 +1,74 @@
+"""`jesenska status`: whether a broker is ready, and what it holds. For people, and for health checks by its exit code:
+
+    exit 0    it answers and every partition has a leader          1    it does not answer, or a partition has none
+
+With --data it also says which process holds that directory, and how much memory it takes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.stopping import lock_holder
+from jesenska.cli.tool import FAILED, print_json
+from jesenska.client.cluster import Cluster
+from jesenska.client.group_admin import GroupAdmin
+
+_NO_ANSWER_SECONDS = 10.0
+
+
+def add_status(status: argparse.ArgumentParser) -> None:
+    status.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT", help="The broker to ask (default: 127.0.0.1:9092).")
+    status.add_argument("--data", metavar="DIR", help="Also say which process holds this directory, and its memory.")
+    status.add_argument("--timeout-seconds", type=float, default=_NO_ANSWER_SECONDS, metavar="S", help="How long to wait for an answer (default: 10).")
+
+
+def status(options: argparse.Namespace) -> int:
+    """Prints what the broker says of itself; the exit code."""
+    return asyncio.run(_status(options))
+
+
+async def _status(options: argparse.Namespace) -> int:
+    cluster = Cluster(options.bootstrap_server, request_timeout_seconds=options.timeout_seconds)
+    try:
+        async with asyncio.timeout(options.timeout_seconds):
+            topics = await cluster.topics()
+            groups = await GroupAdmin(cluster).list_groups()
+    except TimeoutError:
+        raise JesenskaError(f"{options.bootstrap_server} has not answered within {options.timeout_seconds:g} s: is the broker up?") from None
+    finally:
+        await cluster.close()
+    partitions = [partition for topic in topics.values() for partition in topic.partitions]
+    leaderless = sum(1 for partition in partitions if partition.leader < 0)
+    told: dict[str, object] = {
+        "ready": leaderless == 0,
+        "cluster_id": cluster.cluster_id,
+        "brokers": len(cluster.nodes),
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "partitions_without_leader": leaderless,
+        "groups": len(groups),
+    }
+    if options.data is not None:
+        holder = lock_holder(Path(options.data))
+        told["process"] = holder
+        told["memory_mb"] = None if holder is None else _resident_mb(holder)
+    if options.output == "json":
+        print_json(told)
+    else:
+        for name, value in told.items():
+            shown = {True: "yes", False: "no", None: "-"}.get(value, value) if isinstance(value, bool) or value is None else value
+            print(f"{name.replace('_', ' ') + ':':28}{shown}")
+    return 0 if leaderless == 0 else FAILED
+
+
+def _resident_mb(process: int) -> float | None:
+    """Memory of a process; None where the system does not tell."""
+    try:
+        text = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in text.splitlines() if line.startswith("VmRSS:")]
+    return round(int(found[0]) / 1024, 1) if found else None

@@ -1,0 +1,20 @@
+"""What a person meant who wrote an amount with its unit (1h, 10MB) where Kafka takes a bare number: the number, for the sentence that refuses it."""
+
+from __future__ import annotations
+
+import re
+
+_WRITTEN = re.compile(r"(\d{1,12})\s*([a-z]+)", re.IGNORECASE)
+_MS = {"ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000, "d": 86_400_000, "days": 86_400_000}
+_BYTES = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30}
+#: By the end of a setting's name: its unit, and the units that people write in its place.
+_UNITS = ((".ms", "milliseconds", _MS), (".bytes", "bytes", _BYTES))
+
+
+def meant(name: str, text: str) -> str:
+    """What to write in place of `text`, as the end of a sentence; empty where that is not plain."""
+    written = _WRITTEN.fullmatch(text.strip())
+    for suffix, unit, factors in _UNITS:
+        if written is not None and name.endswith(suffix) and (factor := factors.get(written[2].lower())) is not None:
+            return f" ({name} is a number of {unit}: write {int(written[1]) * factor})"
+    return ""
