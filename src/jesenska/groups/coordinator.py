@@ -29,6 +29,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
@@ -74,12 +75,9 @@ _NAME_IN_ID_MAX = 8_000
 class _Operation:
     """An append under way and what to do with its outcome. `late` answers whoever waits when the time is up, and says so to the other two."""
 
-    __slots__ = ("committed", "failed", "group_id", "late")
+    __slots__ = ("committed", "failed", "late")
 
-    def __init__(
-        self, group_id: str, committed: Callable[[Now], None], failed: Callable[[ErrorCode, Now], None], late: Callable[[ErrorCode, Now], None]
-    ) -> None:
-        self.group_id = group_id
+    def __init__(self, committed: Callable[[Now], None], failed: Callable[[ErrorCode, Now], None], late: Callable[[ErrorCode, Now], None]) -> None:
         self.committed = committed
         self.failed = failed
         self.late = late
@@ -107,9 +105,7 @@ class GroupCoordinator:
         self._effects = effects
         match event:
             case Heartbeat():
-                # A heartbeat only moves a deadline later: nothing has to be scheduled anew.
                 self.answer(event.token, ErrorAnswer(self._heartbeat(event, now)))
-                return effects
             case Join():
                 self._join(event, now)
             case Sync():
@@ -124,13 +120,10 @@ class GroupCoordinator:
                 self.offsets.delete_offsets(event, now)
             case TopicDeleted():
                 self.offsets.topic_deleted(event, now)
-                return effects
             case Tick():
                 self._tick(now)
-                return effects
             case Resign():
                 self._resign(now)
-                return effects
             case Appended() | AppendFailed():
                 operation = self._operations.pop(event.operation, None)
                 if operation is None:
@@ -139,9 +132,6 @@ class GroupCoordinator:
                     operation.committed(now)
                 else:
                     operation.failed(_client_error(event.error), now)
-                self._watch(self.groups.get(operation.group_id))
-                return effects
-        self._watch(self.groups.get(event.group_id))
         return effects
 
     # --- effects ------------------------------------------------------------------------------------------------------------------------
@@ -160,7 +150,7 @@ class GroupCoordinator:
     ) -> int:
         """Has records appended; one of `committed` and `failed` is called with the outcome, before that perhaps `late`. The operation's number."""
         self._next_operation += 1
-        self._operations[self._next_operation] = _Operation(group_id, committed, failed, late)
+        self._operations[self._next_operation] = _Operation(committed, failed, late)
         self._timeouts.append((now.monotonic_ms + self.settings.offsets_commit_timeout_ms, self._next_operation))
         self._effects.append(Append(self._next_operation, group_id, tuple(records)))
         return self._next_operation
@@ -169,10 +159,12 @@ class GroupCoordinator:
 
     def _join(self, event: Join, now: Now) -> None:
         error = self._refuse_join(event)
+        group = self.groups.get(event.group_id)
         if error is not None:
             self.answer(event.token, JoinAnswer(error, event.member_id))
+            if group is not None and error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+                self._complete_join_if_ready(group, now)
             return
-        group = self.groups.get(event.group_id)
         if group is None:
             if event.member_id:
                 self.answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
@@ -194,14 +186,27 @@ class GroupCoordinator:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if group is None:
             return None
-        known = event.member_id in group.members or event.member_id in group.pending_members
+        if group.is_in(GroupState.DEAD):
+            # Its deletion waits for the disk; the member comes again and finds either the group or none.
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         replaces = group.static_members.get(event.group_instance_id or "")
-        if not known and replaces is None and len(group.members) + len(group.pending_members) >= self.settings.max_size:
+        if replaces is None and not self._has_room_for(group, event.member_id):
+            self._remove_member(group, event.member_id)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         without = event.member_id or replaces
         if not group.supports(event.protocol_type, {name for name, _ in event.protocols}, without):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return None
+
+    def _has_room_for(self, group: Group, member_id: str) -> bool:
+        """Ids that were given out and never used take no place. During a rebalance those who come first have one, so that a group that has become too
+        large loses its last members."""
+        member = group.members.get(member_id)
+        if group.is_in(GroupState.EMPTY):
+            return True
+        if group.is_in(GroupState.PREPARING_REBALANCE):
+            return (member is not None and member.awaiting_join is not None) or group.joined_count < self.settings.max_size
+        return member is not None or len(group.members) < self.settings.max_size
 
     def _join_unknown(self, group: Group, event: Join, now: Now) -> None:
         name = event.group_instance_id if event.group_instance_id is not None else event.client_id
@@ -213,7 +218,8 @@ class GroupCoordinator:
             else:
                 self._add_and_rebalance(group, new_id, event, now)
         elif event.needs_known_member:
-            group.pending_members[new_id] = now.monotonic_ms + event.session_timeout_ms
+            group.pending_members[new_id] = due_ms = now.monotonic_ms + event.session_timeout_ms
+            self._due(group, due_ms)
             self.answer(event.token, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, new_id))
         else:
             self._add_and_rebalance(group, new_id, event, now)
@@ -254,36 +260,36 @@ class GroupCoordinator:
 
     def _replace_static(self, group: Group, member: Member, new_id: str, event: Join, now: Now) -> None:
         """A static member came back without its id: whoever still uses the old one is fenced."""
-        self._drop_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
+        self._drop_waiting(group, member, ErrorCode.FENCED_INSTANCE_ID)
         old_selected = group.select_protocol() if group.is_in(GroupState.STABLE) else None
         was_leader = group.leader_id == member.member_id
         old_id, old_protocols = member.member_id, member.protocols
         group.rename(member, new_id)
-        self._refresh(member, event)
-        self.touch(member, now)
+        self._refresh(group, member, event)
+        self.touch(group, member, now)
         if not group.is_in(GroupState.STABLE) or group.select_protocol() != old_selected:
             self._wait_in_join(group, member, event, now)
             return
-        if event.can_skip_assignment or not was_leader:
-            answer = self._joined(group, member, skip_assignment=was_leader)
-            assignments = {item.member_id: item.assignment for item in group.members.values()}
-            reply = once(event.token, self.answer)
+        answer = self._joined(group, member, skip_assignment=was_leader)
+        if was_leader and not event.can_skip_assignment:
+            # Told its old id as the leader's, it does not take itself for the leader: it gets its assignment, and nobody assigns anew.
+            answer = replace(answer, leader=old_id, skip_assignment=False, members=())
+        assignments = {item.member_id: item.assignment for item in group.members.values()}
+        reply = once(event.token, self.answer)
 
-            def committed(_: Now) -> None:
-                reply(answer)
+        def committed(_: Now) -> None:
+            reply(answer)
 
-            def failed(error: ErrorCode, _: Now) -> None:
-                if member.member_id == new_id:
-                    group.rename(member, old_id)
-                    member.protocols = old_protocols
-                reply(JoinAnswer(error, ""))
+        def failed(error: ErrorCode, _: Now) -> None:
+            if member.member_id == new_id:
+                group.rename(member, old_id)
+                group.set_protocols(member, old_protocols)
+            reply(JoinAnswer(error, ""))
 
-            def late(error: ErrorCode, _: Now) -> None:
-                reply(JoinAnswer(error, ""))
+        def late(error: ErrorCode, _: Now) -> None:
+            reply(JoinAnswer(error, ""))
 
-            self.append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now))], now, committed, failed, late)
-            return
-        self._wait_in_join(group, member, event, now)
+        self.append(group.group_id, [group_record(group.group_id, group.to_value(assignments, now))], now, committed, failed, late)
 
     def _add_and_rebalance(self, group: Group, member_id: str, event: Join, now: Now) -> None:
         member = Member(
@@ -300,16 +306,16 @@ class GroupCoordinator:
             group.protocol_type = event.protocol_type
         group.add(member)
         group.initial_delay_new_member = True
-        self.touch(member, now)
+        self.touch(group, member, now)
         self._wait_in_join(group, member, event, now)
 
     def _update_and_rebalance(self, group: Group, member: Member, event: Join, now: Now) -> None:
-        self._refresh(member, event)
-        self.touch(member, now)
+        self._refresh(group, member, event)
+        self.touch(group, member, now)
         self._wait_in_join(group, member, event, now)
 
-    def _refresh(self, member: Member, event: Join) -> None:
-        member.protocols = event.protocols
+    def _refresh(self, group: Group, member: Member, event: Join) -> None:
+        group.set_protocols(member, event.protocols)
         member.session_timeout_ms = event.session_timeout_ms
         member.rebalance_timeout_ms = event.rebalance_timeout_ms
         member.client_id, member.client_host = event.client_id, event.client_host
@@ -318,13 +324,13 @@ class GroupCoordinator:
         if member.awaiting_join is not None:
             # The same member asks again on another connection: the older request can only be answered with an error.
             self.answer(member.awaiting_join, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
-        member.awaiting_join = event.token
+        group.wait_in_join(member, event.token)
         if not group.is_in(GroupState.PREPARING_REBALANCE):
             self._prepare_rebalance(group, now)
 
     def _prepare_rebalance(self, group: Group, now: Now) -> None:
         if group.is_in(GroupState.COMPLETING_REBALANCE):
-            self._reset_sync(group, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._reset_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
         was_empty = group.is_in(GroupState.EMPTY)
         group.move_to(GroupState.PREPARING_REBALANCE, now)
         group.sync_deadline_ms = None
@@ -336,6 +342,7 @@ class GroupCoordinator:
         else:
             group.initial_deadline_ms = None
             group.rebalance_deadline_ms = now.monotonic_ms + timeout_ms
+        self._due(group, group.rebalance_deadline_ms)
 
     def _complete_join_if_ready(self, group: Group, now: Now) -> None:
         if not group.is_in(GroupState.PREPARING_REBALANCE) or group.initial_deadline_ms is not None:
@@ -354,17 +361,18 @@ class GroupCoordinator:
         if not group.choose_leader_among_joined():
             # Only static members that are silent: they keep their places for one more time-out.
             group.rebalance_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
+            self._due(group, group.rebalance_deadline_ms)
             return
         group.generation += 1
         group.protocol = group.select_protocol()
         group.move_to(GroupState.COMPLETING_REBALANCE, now)
         group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
+        self._due(group, group.sync_deadline_ms)
         for member in group.members.values():
             if member.awaiting_join is not None:
-                self.answer(member.awaiting_join, self._joined(group, member))
-                member.awaiting_join = None
+                self.answer(group.end_wait_in_join(member), self._joined(group, member))
                 member.is_new = False
-                self.touch(member, now)
+                self.touch(group, member, now)
 
     def _become_empty(self, group: Group, now: Now) -> None:
         group.generation += 1
@@ -384,7 +392,7 @@ class GroupCoordinator:
             self.answer(event.token, SyncAnswer(error))
             return
         member = group.members[event.member_id]
-        self.touch(member, now)
+        self.touch(group, member, now)
         if group.is_in(GroupState.STABLE):
             self.answer(event.token, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
             return
@@ -434,7 +442,7 @@ class GroupCoordinator:
                 if member.awaiting_sync is not None:
                     self.answer(member.awaiting_sync, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
                     member.awaiting_sync = None
-                    self.touch(member, at)
+                    self.touch(group, member, at)
 
         def failed(error: ErrorCode, at: Now) -> None:
             if group.storing != number:
@@ -442,18 +450,19 @@ class GroupCoordinator:
             group.storing = None
             if not still_awaited():
                 return
-            self._reset_sync(group, error)
+            self._reset_sync(group, error, at)
             self._prepare_rebalance(group, at)
 
         record = group_record(group.group_id, group.to_value(assignments, now))
         group.storing = number = self.append(group.group_id, [record], now, committed, failed, failed)
 
-    def _reset_sync(self, group: Group, error: ErrorCode) -> None:
+    def _reset_sync(self, group: Group, error: ErrorCode, now: Now) -> None:
         for member in group.members.values():
             member.assignment = b""
             if member.awaiting_sync is not None:
                 self.answer(member.awaiting_sync, SyncAnswer(error))
                 member.awaiting_sync = None
+                self.touch(group, member, now)
         group.storing = None
 
     # --- heartbeat and leave ------------------------------------------------------------------------------------------------------------
@@ -471,7 +480,7 @@ class GroupCoordinator:
             return ErrorCode.ILLEGAL_GENERATION
         if group.is_in(GroupState.EMPTY, GroupState.DEAD):
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self.touch(group.members[event.member_id], now)
+        self.touch(group, group.members[event.member_id], now)
         return ErrorCode.REBALANCE_IN_PROGRESS if group.is_in(GroupState.PREPARING_REBALANCE) else ErrorCode.NONE
 
     def _leave(self, event: Leave, now: Now) -> None:
@@ -505,14 +514,14 @@ class GroupCoordinator:
         return error
 
     def _remove_member(self, group: Group, member_id: str) -> None:
-        member = group.remove(member_id)
+        member = group.members.get(member_id)
         if member is not None:
-            self._drop_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
+            self._drop_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+            group.remove(member_id)
 
-    def _drop_waiting(self, member: Member, error: ErrorCode) -> None:
+    def _drop_waiting(self, group: Group, member: Member, error: ErrorCode) -> None:
         if member.awaiting_join is not None:
-            self.answer(member.awaiting_join, JoinAnswer(error, member.member_id))
-            member.awaiting_join = None
+            self.answer(group.end_wait_in_join(member), JoinAnswer(error, member.member_id))
         if member.awaiting_sync is not None:
             self.answer(member.awaiting_sync, SyncAnswer(error))
             member.awaiting_sync = None
@@ -529,18 +538,18 @@ class GroupCoordinator:
             operation.late(ErrorCode.NOT_COORDINATOR, now)
         for group in self.groups.values():
             for member in group.members.values():
-                self._drop_waiting(member, ErrorCode.NOT_COORDINATOR)
+                self._drop_waiting(group, member, ErrorCode.NOT_COORDINATOR)
 
     # --- time ---------------------------------------------------------------------------------------------------------------------------
 
-    def touch(self, member: Member, now: Now) -> None:
+    def touch(self, group: Group, member: Member, now: Now) -> None:
+        """A sign of life: its session begins anew."""
         member.deadline_ms = now.monotonic_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
+        self._due(group, member.deadline_ms)
 
-    def _watch(self, group: Group | None) -> None:
-        """Sees to it that the group is looked at when something of it falls due. Deadlines that moved later are found out then."""
-        if group is None:
-            return
-        due_ms = group.next_deadline_ms()
+    def _due(self, group: Group, due_ms: int | None) -> None:
+        """Sees to it that the group is looked at when something of it falls due. Whatever moves a deadline calls this; that one has moved later is found
+        out when the group is looked at."""
         if due_ms is not None and (group.wake_ms is None or due_ms < group.wake_ms):
             group.wake_ms = due_ms
             heapq.heappush(self._wakes, (due_ms, group.group_id))
@@ -562,7 +571,6 @@ class GroupCoordinator:
             late = self._operations.get(self._timeouts.popleft()[1])
             if late is not None:
                 late.late(ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
-                self._watch(self.groups.get(late.group_id))
         while self._wakes and self._wakes[0][0] <= now.monotonic_ms:
             due_ms, group_id = heapq.heappop(self._wakes)
             group = self.groups.get(group_id)
@@ -574,7 +582,7 @@ class GroupCoordinator:
                 self._rebalance_due(group, now)
             elif group.is_in(GroupState.COMPLETING_REBALANCE) and group.sync_deadline_ms is not None and group.sync_deadline_ms <= now.monotonic_ms:
                 self._sync_due(group, now)
-            self._watch(group)
+            self._due(group, group.next_deadline_ms())
         if self._next_expiry_check_ms is None:
             self._next_expiry_check_ms = now.monotonic_ms + self.settings.offsets_retention_check_interval_ms
         elif self._next_expiry_check_ms <= now.monotonic_ms:
@@ -639,7 +647,7 @@ class GroupCoordinator:
             del self.groups[group_id]
         self._next_expiry_check_ms = now.monotonic_ms + self.settings.offsets_retention_check_interval_ms
         for group in self.groups.values():
-            self._watch(group)
+            self._due(group, group.next_deadline_ms())
 
 
 def _nobody_waits(error: ErrorCode, now: Now) -> None:

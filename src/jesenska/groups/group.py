@@ -99,13 +99,16 @@ class Member:
 
 
 class Group:
-    """A group. `generation` goes up with each rebalance that ends."""
+    """A group. `generation` goes up with each rebalance that ends. Who waits in a join and which protocols members have is counted, so that what one
+    member asks for costs the same in a group of two and in one of thousands; so both change through the methods here alone."""
 
     __slots__ = (
+        "_protocol_counts",
         "generation",
         "group_id",
         "initial_deadline_ms",
         "initial_delay_new_member",
+        "joined_count",
         "leader_id",
         "members",
         "offsets",
@@ -133,6 +136,10 @@ class Group:
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
+        #: How many members wait for the answer to a join.
+        self.joined_count = 0
+        #: How many members have a protocol, by its name.
+        self._protocol_counts: Counter[str] = Counter()
         #: Ids that were given out with MEMBER_ID_REQUIRED and have not come back: id -> deadline.
         self.pending_members: dict[str, int] = {}
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
@@ -173,6 +180,7 @@ class Group:
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
+        self._protocol_counts.update({name for name, _ in member.protocols})
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         if self.leader_id is None:
@@ -183,6 +191,8 @@ class Group:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        assert member.awaiting_join is None, "its answer is lost"
+        self._protocol_counts.subtract({name for name, _ in member.protocols})
         if member.group_instance_id is not None and self.static_members.get(member.group_instance_id) == member_id:
             del self.static_members[member.group_instance_id]
         if self.leader_id == member_id:
@@ -199,13 +209,30 @@ class Group:
         if self.leader_id == old_id:
             self.leader_id = new_id
 
+    def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        self._protocol_counts.subtract({name for name, _ in member.protocols})
+        member.protocols = protocols
+        self._protocol_counts.update({name for name, _ in protocols})
+
+    def wait_in_join(self, member: Member, token: Token) -> None:
+        """The member's join is answered later; an older one of its must have been answered."""
+        if member.awaiting_join is None:
+            self.joined_count += 1
+        member.awaiting_join = token
+
+    def end_wait_in_join(self, member: Member) -> Token:
+        """The join that is to be answered now."""
+        token, member.awaiting_join = member.awaiting_join, None
+        self.joined_count -= 1
+        return token
+
     @property
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
     def everyone_has_joined(self) -> bool:
-        return not self.pending_members and all(member.awaiting_join is not None for member in self.members.values())
+        return not self.pending_members and self.joined_count == len(self.members)
 
     def choose_leader_among_joined(self) -> bool:
         """Keeps the leader if it has joined, else takes the first that has; False if nobody has."""
@@ -222,12 +249,14 @@ class Group:
 
     def supports(self, protocol_type: str, names: set[str], without: str | None = None) -> bool:
         """True if a member with these protocols fits in (`without`: in the place of that member)."""
-        others = [member for key, member in self.members.items() if key != without]
+        replaced = self.members.get(without or "")
+        others = len(self.members) - (replaced is not None)
         if not others:
             return bool(protocol_type) and bool(names)
         if protocol_type != self.protocol_type:
             return False
-        return any(all(name in {own for own, _ in member.protocols} for member in others) for name in names)
+        own = {name for name, _ in replaced.protocols} if replaced is not None else set()
+        return any(self._protocol_counts[name] - (name in own) == others for name in names)
 
     def select_protocol(self) -> str:
         """The protocol that every member has and most of them like best."""
@@ -271,7 +300,6 @@ class Group:
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
         group.protocol = value.protocol
-        group.leader_id = value.leader
         for item in value.members:
             rebalance_timeout_ms = item.rebalance_timeout if item.rebalance_timeout >= 0 else item.session_timeout
             member = Member(
@@ -285,9 +313,8 @@ class Group:
                 bytes(item.assignment),
             )
             member.deadline_ms = now.monotonic_ms + item.session_timeout
-            group.members[member.member_id] = member
-            if member.group_instance_id is not None:
-                group.static_members[member.group_instance_id] = member.member_id
+            group.add(member)
+        group.leader_id = value.leader
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
         group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now.wall_ms
         return group

@@ -2,8 +2,8 @@
 
 commit     the offsets are appended; they count, and are answered, once that is committed
 delete     by request, with their topic, or with their group: tombstones are appended first
-expire     offsets of an empty group some time after it became empty, of topics that nobody subscribes to after the commit, and those that
-           came with an expiry of their own; a group that loses its last offset goes with it
+expire     offsets of an empty group some time after it became empty, and of topics that nobody in a stable group subscribes to after the commit, or
+           at the time that their commit asked for; a group that loses its last offset goes with it
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jesenska.groups.group import Group, GroupState, Member, fenced
 from jesenska.groups.records import KeyValue, OffsetCommitValue, group_record, offset_record
 from jesenska.groups.settings import GroupSettings
 from jesenska.wire.codec import MalformedMessageError
-from jesenska.wire.consumer_protocol import decode_subscription
+from jesenska.wire.consumer_protocol import decode_subscribed_topics
 
 
 class Host(Protocol):
@@ -48,7 +48,7 @@ class Host(Protocol):
         late: Callable[[ErrorCode, Now], None],
     ) -> int: ...
 
-    def touch(self, member: Member, now: Now) -> None: ...
+    def touch(self, group: Group, member: Member, now: Now) -> None: ...
 
 
 class GroupOffsets:
@@ -72,9 +72,9 @@ class GroupOffsets:
         if group is None:
             group = self._groups[event.group_id] = Group(event.group_id, now)
         elif event.member_id in group.members:
-            self._touch(group.members[event.member_id], now)
+            self._touch(group, group.members[event.member_id], now)
         limit = self._settings.offset_metadata_max_bytes
-        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE if len(value.metadata.encode()) > limit else ErrorCode.NONE for key, value in event.offsets}
+        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE if _utf16_length(value.metadata) > limit else ErrorCode.NONE for key, value in event.offsets}
         good = [(key, value) for key, value in event.offsets if results[key] is ErrorCode.NONE]
         if not good:
             self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
@@ -159,9 +159,7 @@ class GroupOffsets:
 
     def delete_group(self, event: DeleteGroup, now: Now) -> None:
         group = self._groups.get(event.group_id)
-        if not event.group_id:
-            self._answer(event.token, ErrorAnswer(ErrorCode.INVALID_GROUP_ID))
-        elif group is None or group.is_in(GroupState.DEAD):
+        if group is None or group.is_in(GroupState.DEAD):
             self._answer(event.token, ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
         elif not group.is_in(GroupState.EMPTY) or group.pending_members:
             self._answer(event.token, ErrorAnswer(ErrorCode.NON_EMPTY_GROUP))
@@ -190,26 +188,38 @@ class GroupOffsets:
         self._append(group.group_id, records, now, committed, failed, late)
 
     def expire(self, now: Now) -> None:
-        retention_ms = self._settings.offsets_retention_ms
         for group in list(self._groups.values()):
             if group.pending_commits or group.is_in(GroupState.DEAD):
                 continue
-            subscribed = subscribed_topics(group)
-            old = []
-            for key, value in group.offsets.items():
-                if value.expire_timestamp_ms >= 0:
-                    due = value.expire_timestamp_ms <= now.wall_ms
-                elif group.is_in(GroupState.EMPTY):
-                    since_ms = value.commit_timestamp_ms if group.protocol_type is None else max(group.state_since_ms, value.commit_timestamp_ms)
-                    due = since_ms + retention_ms <= now.wall_ms
-                else:
-                    due = subscribed is not None and key.topic not in subscribed and value.commit_timestamp_ms + retention_ms <= now.wall_ms
-                if due:
-                    old.append(key)
+            old = self._expired(group, now)
             if group.is_in(GroupState.EMPTY) and len(old) == len(group.offsets) and not group.pending_members:
                 self._remove_group(group, now, None)
             elif old:
                 self._forget_offsets(group, old, None, {}, now)
+
+    def _expired(self, group: Group, now: Now) -> list[TopicPartition]:
+        """Offsets whose time is over. Those of topics that a member subscribes to are kept, whatever their commit asked for."""
+        if group.is_in(GroupState.EMPTY):
+            subscribed: set[str] | None = set()
+        elif group.is_in(GroupState.STABLE):
+            subscribed = subscribed_topics(group)
+        else:
+            subscribed = None
+        if subscribed is None:
+            return []
+        retention_ms = self._settings.offsets_retention_ms
+        old = []
+        for key, value in group.offsets.items():
+            if key.topic in subscribed:
+                continue
+            if value.expire_timestamp_ms >= 0:
+                due_ms = value.expire_timestamp_ms
+            else:
+                unused = group.is_in(GroupState.EMPTY) and group.protocol_type is not None
+                due_ms = retention_ms + (max(group.state_since_ms, value.commit_timestamp_ms) if unused else value.commit_timestamp_ms)
+            if due_ms <= now.wall_ms:
+                old.append(key)
+        return old
 
     # --- reading ------------------------------------------------------------------------------------------------------------------------
 
@@ -222,14 +232,10 @@ class GroupOffsets:
             return dict(group.offsets)
         return {key: group.offsets[key] for key in partitions if key in group.offsets}
 
-    def check_member(self, group_id: str, member_id: str, generation_id: int) -> ErrorCode:
-        """Whether an OffsetFetch in the name of a member may be answered (version 9)."""
-        if not member_id and generation_id < 0:
-            return ErrorCode.NONE
-        group = self._groups.get(group_id)
-        if group is None or member_id not in group.members:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if generation_id == group.generation else ErrorCode.STALE_MEMBER_EPOCH
+
+def _utf16_length(text: str) -> int:
+    """How Kafka counts the characters of a commit's metadata: those beyond U+FFFF twice."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _offset_value(value: CommittedOffset) -> OffsetCommitValue:
@@ -251,7 +257,7 @@ def subscribed_topics(group: Group) -> set[str] | None:
     topics: set[str] = set()
     for member in group.members.values():
         try:
-            topics.update(decode_subscription(member.metadata(group.protocol)).topics)
+            topics.update(decode_subscribed_topics(member.metadata(group.protocol)))
         except MalformedMessageError:
             return None
     return topics

@@ -57,6 +57,14 @@ def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
     return found
 
 
+def decode_subscribed_topics(data: bytes) -> list[str]:
+    """The topics of a subscription, read as the first version, which every later one begins with: what stands behind, or is missing there, does not
+    matter, nor does the version that it says it has. MalformedMessageError where topics and user data are not there whole."""
+    found = _decode(ConsumerProtocolSubscription, bytes(2) + data[2:] if len(data) >= 2 else data)
+    assert isinstance(found, ConsumerProtocolSubscription)
+    return found.topics
+
+
 def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
     message = ConsumerProtocolAssignment(
         assigned_partitions=[ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers) for topic, numbers in _by_topic(partitions).items()]

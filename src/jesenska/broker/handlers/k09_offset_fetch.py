@@ -8,7 +8,7 @@
 7      only stable offsets: all are. Those of a transaction that was open when a Kafka's directory was taken over are left out at the start:
        nobody ends it any more
 8      several groups at once
-9      member id and epoch
+9      member id and epoch: of groups of the new protocol, so they are not looked at here
 10     topic ids
 """
 
@@ -94,10 +94,8 @@ def _group(broker: Broker, asked: OffsetFetchRequestGroup, version: int) -> Offs
     by_id = version >= _FIRST_WITH_IDS
     try:
         coordinator = broker.groups.coordinator_of(asked.group_id)
-        answer.error_code = coordinator.offsets.check_member(asked.group_id, asked.member_id or "", asked.member_epoch)
     except KafkaError as error:
         answer.error_code = error.code
-    if answer.error_code != ErrorCode.NONE:
         return answer
     if asked.topics is None:
         topics: dict[str, OffsetFetchResponseGroupTopic] = {}
