@@ -43,7 +43,7 @@ from jesenska.pipeline.fetching import chunks, record_bytes
 from jesenska.pipeline.options import SourceOptions, columns_of, sink_options, source_options
 from jesenska.pipeline.packing import Task, apart, pack
 from jesenska.pipeline.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
-from jesenska.pipeline.sentences import plainly
+from jesenska.pipeline.sentences import plainly, say_if_slow
 from jesenska.pipeline.sink import JesenskaStreamWriter, JesenskaWriter
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
 
 
 def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
+    say_if_slow()
     maker = RowMaker(options.columns, options.check_crcs)
     for chunk in chunks(connect(options.client), task.ranges, options):
         try:
