@@ -16,6 +16,7 @@ import pytest
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
+from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.producer import Producer
 from jesenska.pipeline.connection import Connection
@@ -95,6 +96,11 @@ class Topics:
         first = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, EARLIEST)))
         last = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, LATEST)))
         return {key.partition: (first[key].offset, last[key].offset) for key in keys}
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """What a group has committed."""
+        found = self._connection.run(GroupAdmin(self._cluster).offsets(group))
+        return {(key.topic, key.partition): item.offset for key, item in found.items()}
 
     @staticmethod
     def _raise(results: Mapping[Any, Any]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
-from jesenska.pipeline import PartitionLag, lag
+from jesenska.pipeline import PartitionLag, lag, offsets_behind_latest
 
 TREE = {"b": {"0": 5}, "a": {"10": 7, "9": 3}}
 
@@ -63,3 +63,16 @@ def test_every_partition_of_the_latest_offsets_is_there_with_its_difference(offs
         latest.setdefault(topic, {})[str(partition)] = stands + behind
     found = lag(json.dumps(_progress((json.dumps(end), latest))))
     assert {(item.topic, item.partition): (item.end_offset, item.lag) for item in found} == offsets
+
+
+def test_the_metrics_of_sparks_own_source_are_computed_for_each_source() -> None:
+    found = offsets_behind_latest(_progress((TREE, {"b": {"0": 9}, "a": {"10": 7, "9": 4}}), ({"c": {"0": 1}}, {"c": {"0": 3}})))
+    assert found == [
+        {"minOffsetsBehindLatest": 0, "maxOffsetsBehindLatest": 4, "avgOffsetsBehindLatest": 5 / 3},
+        {"minOffsetsBehindLatest": 2, "maxOffsetsBehindLatest": 2, "avgOffsetsBehindLatest": 2.0},
+    ]
+    assert offsets_behind_latest(None) == []
+
+
+def test_the_id_of_a_topic_beside_its_offsets_is_no_partition() -> None:
+    assert lag(_progress(({"a": {"0": 4, "topicId": "x"}}, {"a": {"0": 6}}))) == [PartitionLag(0, "a", 0, 4, 6)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.pipeline.options import COLUMNS, EARLIEST_OFFSET, LATEST_OFFSET, sink_options, source_options
+from jesenska.pipeline.options import COLUMNS, COLUMNS_WITH_HEADERS, EARLIEST_OFFSET, LATEST_OFFSET, columns_of, sink_options, source_options
 
 BROKER = {"kafka.bootstrap.servers": "h:1"}
 READ = {**BROKER, "subscribe": "a"}
@@ -74,6 +74,9 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
         ({"subscribe": "a", "kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs is '0': write a whole number from 1 up"),
         ({"subscribe": "a", "failOnDataLoss": "1"}, "failOnDataLoss is '1': write true or false"),
         ({"subscribe": "a", "includeHeaders": "yes"}, "write true or false"),
+        ({"subscribe": "a", "columns": "value,offsets"}, "columns names 'offsets', which a row does not have: choose from key, value"),
+        ({"subscribe": "a", "columns": " "}, "columns names no column"),
+        ({"subscribe": "a", "columns": "value", "includeHeaders": "true"}, "columns leaves headers out"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "write a time such as 15m"),
         ({"subscribe": "a", "startingOfsets": "earliest"}, "startingofsets is not known; did you mean startingOffsets"),
         ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
@@ -108,11 +111,61 @@ def test_limits_per_trigger_have_no_effect_in_a_batch_query_which_is_said(caplog
     assert "maxOffsetsPerTrigger has no effect here" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["groupIdPrefix", "kafka.group.id", "kafka.group.instance.id"])
-def test_a_consumer_group_is_accepted_and_said_to_have_no_effect(caplog: pytest.LogCaptureFixture, name: str) -> None:
+def test_a_prefix_of_consumer_groups_is_accepted_and_said_to_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        source_options({**READ, name: "g"}, streaming=True)
-    assert f"The option {name} has no effect here: the source reads without a consumer group" in caplog.text
+        source_options({**READ, "groupIdPrefix": "g"}, streaming=True)
+    assert "The option groupIdPrefix has no effect here: the source reads without a consumer group" in caplog.text
+
+
+def test_a_group_is_where_a_stream_commits_and_has_no_effect_on_a_batch_query(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert source_options({**READ, "kafka.group.id": "g"}, streaming=True).group_id == "g"
+        assert not caplog.text
+        assert source_options({**READ, "kafka.group.id": "g"}, streaming=False).group_id is None
+    assert "The option kafka.group.id has no effect here: only streams commit" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["client.rack", "fetch.min.bytes", "group.instance.id", "session.timeout.ms"])
+def test_settings_of_the_client_that_the_source_does_not_read_are_named(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    with caplog.at_level(logging.WARNING):
+        source_options({**READ, f"kafka.{name}": "1"}, streaming=True)
+    assert caplog.text.count(f"The option kafka.{name} has no effect here") == 1
+
+
+@pytest.mark.parametrize("name", ["linger.ms", "max.block.ms", "retries"])
+def test_settings_of_the_client_that_the_sink_does_not_read_are_named(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    with caplog.at_level(logging.WARNING):
+        sink_options({**BROKER, f"kafka.{name}": "1"})
+    assert caplog.text.count(f"The option kafka.{name} has no effect here") == 1
+
+
+def test_settings_that_are_read_are_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    both = {"client.id": "x", "request.timeout.ms": "1", "retry.backoff.ms": "1", "metadata.max.age.ms": "1"}
+    read = {**both, "isolation.level": "read_committed", "max.partition.fetch.bytes": "5", "fetch.max.wait.ms": "5", "check.crcs": "false"}
+    write = {**both, "acks": "1", "batch.size": "5", "buffer.memory": "5", "max.request.size": "5", "delivery.timeout.ms": "5", "compression.zstd.level": "1"}
+    with caplog.at_level(logging.WARNING):
+        source_options({**READ, **{f"kafka.{name}": text for name, text in read.items()}}, streaming=True)
+        sink_options({**BROKER, **{f"kafka.{name}": text for name, text in write.items()}})
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given_options", "columns"),
+    [
+        ({}, COLUMNS),
+        ({"includeHeaders": "true"}, COLUMNS_WITH_HEADERS),
+        ({"columns": "value, offset,value"}, ("value", "offset")),
+        ({"columns": "headers", "includeHeaders": "true"}, ("headers",)),
+    ],
+)
+def test_columns_are_chosen(given_options: dict[str, str], columns: tuple[str, ...]) -> None:
+    assert source_options({**READ, **given_options}, streaming=True).columns == columns
+    assert columns_of({**READ, **given_options}) == columns
+
+
+def test_the_offsets_of_a_progress_are_taken_as_they_are() -> None:
+    options = source_options({**READ, "startingOffsets": '{"a": {"0": 23, "topicId": "x"}}'}, streaming=True)
+    assert options.start.by_partition == {TopicPartition("a", 0): 23}
 
 
 def test_patience_is_read() -> None:

@@ -134,3 +134,12 @@ def test_a_progress_tells_how_far_the_query_is_behind(reading: Reading, topics: 
     assert lag(json.loads(first.json)) == lag(first)
     assert [(item.end_offset, item.lag) for item in lag(second)] == [(20, 0), (10, 0)]
     assert lag(query.lastProgress)[-1].lag == 0
+
+
+def test_a_stream_commits_how_far_it_has_read_to_the_group_that_is_named(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    topic, group = topics.create(2), f"group-of-{tmp_path.name}"
+    topics.send(topic, [b"x"] * 4, 0)
+    topics.send(topic, [b"x"] * 2, 1)
+    frame = reading.stream(subscribe=topic, startingOffsets="earliest", kafka__group__id=group, maxOffsetsPerTrigger=3)
+    reading.run(frame, tmp_path)
+    assert topics.committed(group) == {(topic, 0): 4, (topic, 1): 2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -258,3 +259,14 @@ def test_a_checkpoint_without_topic_ids_goes_on(bootstrap: str, topics: Topics) 
     reader = _reader(bootstrap, subscribe=topic)
     known = {topic: {"0": 2}}
     assert _read(reader, known, reader.latestOffset(known, reader.getDefaultReadLimit())) == [(topic, 0, 2, 3)]
+
+
+def test_a_commit_that_is_refused_is_said_once_and_does_not_stop_the_stream(bootstrap: str, topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    topic = topics.create()
+    reader = _reader(bootstrap, subscribe=topic, kafka__group__id="refused")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            reader.commit({topic: {"0": 0, "7": 0}})  # a partition that does not exist
+    assert caplog.text.count("Offsets could not be committed to the group refused") == 1
+    reader.commit({topic: {"0": 0}})
+    assert topics.committed("refused") == {(topic, 0): 0}

@@ -1,7 +1,8 @@
 """How far a streaming query is behind, per partition: `lag(query.lastProgress)`.
 
 Spark gives a source written in Python no way to report metrics of its own. But each progress of a query holds, for each source, where its micro-batch ended
-(endOffset) and where the logs ended when it was planned (latestOffset); the difference is the lag.
+(endOffset) and where the logs ended when it was planned (latestOffset); the difference is the lag. `offsets_behind_latest` makes the metrics of Spark's own
+Kafka source of it.
 
     query.lastProgress ->  {"sources": [{"endOffset": {"flights": {"0": 500}}, "latestOffset": {"flights": {"0": 800}}, ...}]}
                        ->  [PartitionLag(source=0, topic="flights", partition=0, end_offset=500, latest_offset=800)]      .lag == 300
@@ -55,6 +56,18 @@ def lag(progress: Mapping[str, Any] | str | None) -> list[PartitionLag]:
         ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
         found += [PartitionLag(number, topic, partition, ends.get((topic, partition)), offset) for (topic, partition), offset in latest.items()]
     return sorted(found, key=lambda item: (item.source, item.topic, item.partition))
+
+
+def offsets_behind_latest(progress: Mapping[str, Any] | str | None) -> list[dict[str, float]]:
+    """For each source of the query that has a lag the metrics of Spark's own Kafka source, by their names there: minOffsetsBehindLatest,
+    maxOffsetsBehindLatest, avgOffsetsBehindLatest, in offsets over its partitions. Errors as in `lag`."""
+    by_source: dict[int, list[int]] = {}
+    for item in lag(progress):
+        by_source.setdefault(item.source, []).append(item.lag)
+    return [
+        {"minOffsetsBehindLatest": min(lags), "maxOffsetsBehindLatest": max(lags), "avgOffsetsBehindLatest": sum(lags) / len(lags)}
+        for lags in by_source.values()
+    ]
 
 
 def _parsed(value: Any) -> Any:

@@ -9,7 +9,8 @@
              tasks    minPartitions, maxRecordsPerPartition
              rows     includeHeaders, columns ("value,offset": these columns only), failOnDataLoss
              patience fetchOffset.numRetries with fetchOffset.retryIntervalMs (look-ups of offsets), kafkaConsumer.pollTimeoutMs (records)
-             nothing  groupIdPrefix, kafka.group.id: they name the consumer groups of Spark's own source, here there is none
+             lag      kafka.group.id: a stream commits there how far it has read, for tools that show lag; it is read nowhere
+             nothing  groupIdPrefix: it names the consumer groups of Spark's own source, here there is none
     sink     topic, includeHeaders
     both     kafka.bootstrap.servers, and kafka.<name> for the client's settings
 
@@ -17,7 +18,7 @@ Offsets are `earliest`, `latest` or {"topic": {"0": 23, "1": -1}} with -2 for ea
 Spark hands option names over in lower case, so they are compared so. An unknown name is an error that gives the nearest known one: a slip of
 the pen must not change what is read.
 
-Left out: reading with a consumer group's offsets (Spark has none either), and every security protocol but PLAINTEXT.
+Left out: reading from a consumer group's offsets (Spark does not, either), and every security protocol but PLAINTEXT.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,8 +68,40 @@ _SOURCE_NAMES = (
     "fetchOffset.retryIntervalMs",
 )
 _SINK_NAMES = ("topic", "includeHeaders")
-#: They name the consumer group that Spark's own source reads in (and never commits to). A source without a group has nothing to name.
-_GROUP_SETTINGS = ("group.id", "group.instance.id")
+#: What the source and the sink read of the client's settings. Of the others it is said that they have no effect here.
+_CLIENT_SETTINGS = (
+    "bootstrap.servers",
+    "client.id",
+    "security.protocol",
+    "request.timeout.ms",
+    "socket.connection.setup.timeout.ms",
+    "retry.backoff.ms",
+    "metadata.max.age.ms",
+    "default.api.timeout.ms",
+)
+_CONSUMER_SETTINGS = {
+    *_CLIENT_SETTINGS,
+    "group.id",
+    "exclude.internal.topics",
+    "max.partition.fetch.bytes",
+    "fetch.max.wait.ms",
+    "isolation.level",
+    "check.crcs",
+}
+_PRODUCER_SETTINGS = {
+    *_CLIENT_SETTINGS,
+    "acks",
+    "enable.idempotence",
+    "compression.type",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "batch.size",
+    "max.request.size",
+    "buffer.memory",
+    "delivery.timeout.ms",
+    "partitioner.ignore.keys",
+}
 #: Options that Spark adds by itself to those of any source or sink.
 _SPARK_NAMES = {"checkpointlocation", "queryname"}
 #: Settings of the client that would change what this source or sink promises (Spark's own refuses the same).
@@ -149,6 +182,7 @@ class SourceOptions:
     fetch_max_wait_ms: int = 500
     read_committed: bool = False
     check_crcs: bool = True
+    group_id: str | None = None  # where a stream commits how far it has read
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +203,15 @@ class SinkOptions:
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a query that reads; JesenskaError with one sentence for what cannot be meant."""
     options = _Given(given, _SOURCE_NAMES)
-    settings = _settings(options, CONSUMER_SETTINGS)
+    settings = _settings(options, CONSUMER_SETTINGS, _CONSUMER_SETTINGS)
     if streaming:
         for name in _ENDS:
             options.refuse(name, "a stream has no end; use it with spark.read, or leave it out")
     else:
         options.warn_without_effect(_PACE, "only streams have triggers")
-    options.warn_without_effect(("groupIdPrefix", *(f"kafka.{name}" for name in _GROUP_SETTINGS)), "the source reads without a consumer group")
+        options.warn_without_effect(("kafka.group.id",), "only streams commit how far they have read")
+    options.warn_without_effect(("groupIdPrefix",), "the source reads without a consumer group")
+    group = options.text("kafka.group.id") if streaming else None
     maximum, minimum = options.positive("maxOffsetsPerTrigger"), options.positive("minOffsetsPerTrigger")
     if maximum is not None and minimum is not None and minimum > maximum:
         raise JesenskaError(f"minOffsetsPerTrigger ({minimum}) is larger than maxOffsetsPerTrigger ({maximum}): no trigger could meet both.")
@@ -200,6 +236,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         fetch_max_wait_ms=_number(settings, "fetch.max.wait.ms", 500),
         read_committed=settings.get("isolation.level") == "read_committed",
         check_crcs=bool(settings.get("check.crcs", True)),
+        group_id=group or None,
     )
 
 
@@ -226,7 +263,7 @@ def _columns(options: _Given) -> tuple[str, ...]:
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of a query that writes; JesenskaError with one sentence for what cannot be meant."""
     options = _Given(given, _SINK_NAMES)
-    settings = _settings(options, PRODUCER_SETTINGS)
+    settings = _settings(options, PRODUCER_SETTINGS, _PRODUCER_SETTINGS)
     topic = options.text("topic")
     if topic is not None and not is_legal_topic_name(topic):
         raise _not_a_topic(topic, "topic")
@@ -307,8 +344,8 @@ class _Given:
         return self.word(name, ("true", "false"), "true" if default else "false") == "true"
 
 
-def _settings(options: _Given, table: Table) -> dict[str, Value]:
-    """The typed `kafka.` settings, those refused first."""
+def _settings(options: _Given, table: Table, used: Collection[str]) -> dict[str, Value]:
+    """The typed `kafka.` settings, those refused first; warns of those that are not known, or not used here."""
     texts = options.settings()
     if not texts.get("bootstrap.servers", "").strip():
         raise JesenskaError("The option kafka.bootstrap.servers is missing: name a broker, for example 127.0.0.1:9092.")
@@ -324,6 +361,9 @@ def _settings(options: _Given, table: Table) -> dict[str, Value]:
         raise JesenskaError(f"kafka.security.protocol={protocol} cannot be used yet: this release connects with PLAINTEXT only.")
     for unknown in table.unknown(texts):
         logger.warning("kafka.%s: %s.", unknown.name, unknown)
+    for name in sorted(texts):
+        if name in table and name not in used:
+            logger.warning("The option kafka.%s has no effect here: Kafka's own clients have it, this source and sink do without.", name)
     return settings
 
 

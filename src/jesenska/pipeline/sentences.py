@@ -7,13 +7,20 @@ the options that stand for them are named.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from jesenska.base.errors import JesenskaError
+from jesenska.base.source_only import source_is_asked_for
+from jesenska.records import codec
+
+logger = logging.getLogger(__name__)
 
 #: PySpark's own switch, read when an error is written for Spark.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
@@ -41,6 +48,17 @@ def in_sparks_words(sentence: str, topic_option: str) -> str:
     for pattern, remedy in _REMEDIES:
         sentence = pattern.sub(remedy.format(topic=topic_option), sentence)
     return sentence
+
+
+@cache
+def say_if_slow() -> None:
+    """Warns once in a process whose record codec is not the compiled one, as with --py-files, which carry source only."""
+    if not codec.COMPILED and not source_is_asked_for():
+        logger.warning(
+            "jesenska was installed on %s without its compiled modules, so reading and writing topics takes many times longer: install its wheel there, and do "
+            "not send its source with --py-files.",
+            socket.gethostname(),
+        )
 
 
 def _is_worker() -> bool:

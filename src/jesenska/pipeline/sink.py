@@ -38,7 +38,7 @@ from jesenska.client.producer import Producer
 from jesenska.pipeline.connection import Connection, connect
 from jesenska.pipeline.kept import kept
 from jesenska.pipeline.options import SinkOptions
-from jesenska.pipeline.sentences import plainly
+from jesenska.pipeline.sentences import plainly, say_if_slow
 from jesenska.records.arrow import columns_to_batches, partitions_of_keys
 from jesenska.records.header import Codec
 
@@ -142,6 +142,7 @@ def _check_headers(headers: pa.Array, topic: _Topic) -> None:
 
 
 def _write(options: SinkOptions, iterator: Iterator[pa.RecordBatch]) -> Written:
+    say_if_slow()
     with plainly("topic"):
         task = _Task(connect(options.client), options, SystemClock())
         done = False

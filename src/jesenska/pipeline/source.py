@@ -33,9 +33,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from jesenska.base.clock import Clock, SystemClock
-from jesenska.base.errors import JesenskaError
+from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX
+from jesenska.client.group_admin import GroupAdmin
 from jesenska.pipeline import planning
 from jesenska.pipeline.columns import RowMaker, row_schema, together
 from jesenska.pipeline.connection import Connection, connect
@@ -43,7 +44,7 @@ from jesenska.pipeline.fetching import chunks, record_bytes
 from jesenska.pipeline.options import SourceOptions, columns_of, sink_options, source_options
 from jesenska.pipeline.packing import Task, apart, pack
 from jesenska.pipeline.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
-from jesenska.pipeline.sentences import plainly
+from jesenska.pipeline.sentences import plainly, say_if_slow
 from jesenska.pipeline.sink import JesenskaStreamWriter, JesenskaWriter
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
 
 
 def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
+    say_if_slow()
     maker = RowMaker(options.columns, options.check_crcs)
     for chunk in chunks(connect(options.client), task.ranges, options):
         try:
@@ -176,6 +178,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_ms: int | None = None
         self._contacted = False
         self._missing: set[TopicPartition] = set()
+        self._commit_failed = False
+        self._told: Offsets = {}
 
     # --- offsets ------------------------------------------------------------------------------------------------------------------------
 
@@ -205,6 +209,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, Mapping[str, int | str]], limit: ReadLimit) -> Tree:
         known = planning.from_tree(start)
+        self._tell_group(known.offsets)
         begin, bounds = self._ask(lambda connection: self._news(connection, known))
         self._latest = bounds.latest
         end: Offsets = bounds.latest
@@ -328,7 +333,33 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self.options, partition)
 
     def commit(self, end: Mapping[str, Mapping[str, int | str]]) -> None:
-        """Nothing to do: the checkpoint holds the offsets."""
+        """Spark says so when it plans the micro-batch after it; `latestOffset` has said so before."""
+        self._tell_group(planning.from_tree(end).offsets)
+
+    def _tell_group(self, read: Offsets) -> None:
+        """Commits what has been read to the group of kafka.group.id, if there is one, for tools that show lag. The checkpoint holds the offsets that count,
+        so a commit that fails is said and does not stop the query."""
+        group_id = self.options.group_id
+        if group_id is None or read == self._told:
+            return
+        connection = connect(self.options.client)
+        try:
+            connection.run(self._commit(connection, group_id, read))
+        except (KafkaError, TimeoutError) as error:
+            if not self._commit_failed:
+                reason = str(error) or "no answer came."
+                logger.warning("Offsets could not be committed to the group %s, which shows a wrong lag until they are: %s", group_id, reason)
+            self._commit_failed = True
+        else:
+            self._commit_failed = False
+            self._told = read
+
+    async def _commit(self, connection: Connection, group_id: str, offsets: Offsets) -> None:
+        async with asyncio.timeout(_FIRST_CONTACT_MS / 1000):
+            results = await GroupAdmin(connection.cluster).alter_offsets(group_id, offsets)
+        for key, error in results.items():
+            if error is not None and key not in self._missing:
+                raise error
 
     def _ask(self, work: Any) -> Any:
         connection = connect(self.options.client)

@@ -1,12 +1,19 @@
 """A Spark session in which `format("jesenska")` works, on a machine with no more than Python: `session()`.
 
-It finds Java (java.py), makes Spark's workers run this Python, stays on this machine's loopback, keeps times in UTC and says only what is an error.
-Everything else is Spark's own; a program that makes its session otherwise can use the source as well, as long as its workers can import jesenska.
+It finds Java (java.py), makes Spark's workers run this Python, keeps times in UTC and says only what is an error. With a local master (local[2],
+local-cluster[...]) it stays on this machine's loopback. On a cluster the driver is reached by its own name, and the executors run the Python that
+PYSPARK_PYTHON or spark.pyspark.python names. Spark starts the tasks of a source that it finds by itself with the driver's Python, and without what
+--py-files sent; so there the source is registered.
+
+A session that was made otherwise has the source as well, if the Python that Spark starts (PYSPARK_PYTHON, else python3) can import jesenska; `session()`
+takes a running session and sees to that.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -20,14 +27,18 @@ from jesenska.pipeline.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+logger = logging.getLogger(__name__)
+
 #: Enough for one machine: every shuffle partition of a stream is a task and a state file per micro-batch.
 _SHUFFLE_PARTITIONS = 4
 
+_SOURCES_SENT = "spark.submit.pyFiles"
+_EXECUTORS_PYTHON = "spark.pyspark.python"
 _JVM_END_SECONDS = 20.0
 
+#: For masters on this machine. Executors on others could not reach a driver there.
+_LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _SETTINGS = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -54,12 +65,14 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
         from pyspark.sql import SparkSession
     except ImportError:
         raise JesenskaError('PySpark is not installed: pip install "jesenska[spark]" (in a clone: pip install ".[spark]").') from None
-    prepare_environment()
-    settings = {name: str(value) for name, value in {**_SETTINGS, **(config or {})}.items()}
+    running = SparkContext._active_spark_context is not None
+    settings = settings_for(master, config or {})
+    if not running:
+        prepare_environment(master, settings.get(_EXECUTORS_PYTHON))
     with warnings.catch_warnings():
         # PySpark looks at whatever pandas is there, which nothing here uses, and may warn of its version.
         warnings.simplefilter("ignore", FutureWarning)
-        if log is not None and SparkContext._active_spark_context is None:
+        if log is not None and not running:
             conf = SparkConf().setAppName(app_name).setMaster(master).setAll(list(settings.items()))
             with log.open("ab") as output:
                 gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
@@ -67,7 +80,32 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
         builder = SparkSession.builder.appName(app_name).master(master)
         for name, value in settings.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+        if running or settings.get(_SOURCES_SENT) or not _is_local(master):
+            _make_known(spark)
+        return spark
+
+
+def settings_for(master: str, config: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings for a session; those of `config` count."""
+    return {name: str(value) for name, value in {**(_LOCAL_SETTINGS if _is_local(master) else {}), **_SETTINGS, **config}.items()}
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _make_known(spark: SparkSession) -> None:
+    """Registers the source, so that its tasks run with the session's Python and what --py-files sent, and not with what Spark finds by itself. Left to Spark
+    where the executors' Python is not on this machine: the planning of a query, which runs here, would have none."""
+    from jesenska.pipeline.source import JesenskaDataSource
+
+    context = spark.sparkContext
+    if _is_local(str(context.master)):
+        context.pythonExec = sys.executable
+    elif shutil.which(context.pythonExec) is None:
+        return
+    spark.dataSource.register(JesenskaDataSource)
 
 
 def end_session(spark: SparkSession) -> None:
@@ -89,12 +127,24 @@ def end_session(spark: SparkSession) -> None:
         process.wait()
 
 
-def prepare_environment() -> None:
-    """Sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP for the JVM that is about to start."""
+def prepare_environment(master: str = "local", executors_python: str | None = None) -> None:
+    """Sets JAVA_HOME, PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON and SPARK_LOCAL_IP for the JVM that is about to start."""
     home = java_home(os.environ)
     if home is None:
         os.environ.pop("JAVA_HOME", None)
     else:
         os.environ["JAVA_HOME"] = str(home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if _is_local(master):
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        return
+    python = executors_python or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
+    if shutil.which(python) is None:
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        logger.warning(
+            "The executors' Python, %s, is not on this machine: Spark starts the tasks that read and write topics with the driver's, %s, which must be on the "
+            "executors under the same path.",
+            python,
+            sys.executable,
+        )
