@@ -272,6 +272,7 @@ class Broker:
             try:
                 for _ in self.directories.tick_in_steps(self.clock.now_ms()):
                     await asyncio.sleep(0)
+                self.topics.make_missing_logs()
                 self.dispatcher.close_idle()
             except Exception:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)

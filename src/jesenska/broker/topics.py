@@ -79,6 +79,8 @@ class Topics:
         self.facts = facts
         self._one_at_a_time = asyncio.Lock()
         self._told = ToldChanges()
+        #: Partitions of this broker that have no log, since the disk did not let one be made.
+        self._lacking: set[TopicPartition] = set()
         #: The start is over: a topic that comes into the view is a new or changed one.
         self._is_running = False
 
@@ -229,10 +231,15 @@ class Topics:
     def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: TopicConfig) -> PartitionLog | None:
         """The partition's log, made if it is not there; None if the disk does not let it, which is logged."""
         try:
-            return self._broker.directories.create(topic_partition, topic_id, log_config_of(config), self._broker.clock.now_ms())
+            log = self._broker.directories.create(topic_partition, topic_id, log_config_of(config), self._broker.clock.now_ms())
         except (JesenskaError, OSError) as error:
-            logger.error("%s has no log: %s", topic_partition, error)
+            logger.error(
+                "%s has no log: %s It is tried again every second.", topic_partition, error, extra={"once_a_minute": (topic_partition.topic, "no log")}
+            )
+            self._lacking.add(topic_partition)
             return None
+        self._lacking.discard(topic_partition)
+        return log
 
     # --- changes ------------------------------------------------------------------------------------------------------------------------
 
@@ -256,9 +263,39 @@ class Topics:
                 return plan, None
             await self._do(plan.operations)
             plan.apply(self.facts)
+            made = await self._new_logs(request.name)
+            if None in made.values():
+                await self._take_back(request.name)
+                raise KafkaStorageError(
+                    f"Topic '{request.name}' was not created, since the disk takes no new files: make room or mend it, then create it again."
+                )
             for setting in plan.config.unused():
                 logger.warning("topic %s: %s is stored, but has no effect yet: %s", request.name, setting.name, setting.reason)
-            return plan, self._show(request.name, await self._new_logs(request.name))
+            return plan, self._show(request.name, made)
+
+    async def _take_back(self, name: str) -> None:
+        """A topic that was never shown to anybody goes again, with those of its logs that could be made."""
+        for number in self.facts.topics[name].node.replicas:
+            topic_partition = TopicPartition(name, number)
+            self._lacking.discard(topic_partition)
+            try:
+                self._broker.directories.delete(topic_partition, self._broker.clock.now_ms())
+            except OSError as error:
+                logger.error("%s, whose topic could not be created, cannot be renamed for deletion: %s", topic_partition, error)
+        await self._do(plan_deletion_end(self.facts, name))
+        forget_topic(self.facts, name)
+
+    def make_missing_logs(self) -> None:
+        """Tries again to make the logs that the disk did not let be made; called now and then."""
+        for topic_partition in list(self._lacking):
+            topic = self._broker.view.topics.get(topic_partition.topic)
+            if topic is None or topic_partition.partition >= len(topic.partitions):
+                self._lacking.discard(topic_partition)
+                continue
+            log = self._log(topic_partition, topic.topic_id, topic.config)
+            if log is not None:
+                topic.partitions[topic_partition.partition].found_log(log)
+                self._broker.waiting.notify(topic_partition)
 
     async def create_automatically(self, name: str) -> None:
         """Creates a topic that a client asked for, with the broker's defaults, or with those of Kafka's own topics."""

@@ -51,7 +51,7 @@ from jesenska.log.meta_properties import (
     refuse_raft_data,
     write_meta_properties,
 )
-from jesenska.log.partition_log import DELETE_DIRECTORY_SUFFIX, PartitionLog
+from jesenska.log.partition_log import DELETE_DIRECTORY_SUFFIX, PartitionLog, doomed_directory
 from jesenska.log.partition_metadata import read_topic_id, write_topic_id
 from jesenska.log.recovery import LoadedLog, LogLoader
 from jesenska.log.segment_file import OpenFiles
@@ -295,8 +295,11 @@ class LogDirectories:
                 write_topic_id(path, topic_id, self._files)
             return self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
         except (KafkaStorageError, OSError) as error:
+            # It cannot be listed where no file can be opened; a name can be changed even then.
+            doomed = doomed_directory(path, topic_partition)
             with suppress(OSError):
-                self._remove([path])
+                self._files.rename(path, doomed)
+                self._doomed.append((self._elapsed_ms(now_ms), doomed))
             raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:

@@ -842,9 +842,7 @@ class PartitionLog:
         """The topic is gone: the directory gets a name that the next start removes. Readers that hold a region go on. The new path; its
         files are removed after `file.delete.delay.ms`. The name is not synced: many partitions go together (`LogDirectories.sync_names`)."""
         self._closed = self._flush.is_closed = True
-        unique = uuid.uuid4().hex
-        stem = str(self.topic_partition)[: _DIRECTORY_NAME_MAX - len(unique) - len(DELETE_DIRECTORY_SUFFIX) - 1]
-        target = self.directory.with_name(f"{stem}.{unique}{DELETE_DIRECTORY_SUFFIX}")
+        target = doomed_directory(self.directory, self.topic_partition)
         self._epochs_file.leave()
         self._files.rename(self.directory, target)
         self.directory = target
@@ -852,6 +850,13 @@ class PartitionLog:
             segment.close()
             segment.moved(target)
         return target
+
+
+def doomed_directory(directory: Path, topic_partition: TopicPartition) -> Path:
+    """The name that a partition's directory gets when it is to be removed, Kafka's: the next start removes what is left under it."""
+    unique = uuid.uuid4().hex
+    stem = str(topic_partition)[: _DIRECTORY_NAME_MAX - len(unique) - len(DELETE_DIRECTORY_SUFFIX) - 1]
+    return directory.with_name(f"{stem}.{unique}{DELETE_DIRECTORY_SUFFIX}")
 
 
 _base_offset = attrgetter("base_offset")

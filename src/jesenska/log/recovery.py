@@ -242,6 +242,8 @@ class LogLoader:
         self._notes: list[str] = []
         #: Base offsets of segments that were deleted when the broker stopped.
         self._deleted: set[int] = set()
+        #: All segments that were looked at, to be closed where the log cannot be opened.
+        self._made: list[LogSegment] = []
         #: The broker stopped in order: what is missing now was acknowledged, and a hole between segments is meant.
         self._stopped_in_order = clean
 
@@ -252,6 +254,7 @@ class LogLoader:
                 try:
                     return self._load()
                 except DamagedSegmentError as error:
+                    self._close()
                     # What is checked already cannot be damaged again, so this ends.
                     if not self._clean and error.base_offset >= self._recovery_point:
                         raise KafkaStorageError(f"The log in {self._directory} cannot be opened: {error.message} Check the disk.") from error
@@ -259,11 +262,19 @@ class LogLoader:
                     self._notes.append(f"it was marked as {how}, but {error.message}")
                     self._clean, self._recovery_point = False, error.base_offset
         except OSError as error:
+            self._close()
             raise KafkaStorageError(f"The log in {self._directory} cannot be opened: {error}.") from error
         except UnsupportedForMessageFormatError as error:
+            self._close()
             raise KafkaStorageError(
                 f"The log in {self._directory} holds messages of format 0 or 1, which this release does not read yet; it was left as it is."
             ) from error
+
+    def _close(self) -> None:
+        """Lets go of the files of a log that could not be opened."""
+        made, self._made = self._made, []
+        for segment in made:
+            segment.close()
 
     def _load(self) -> LoadedLog:
         self._files.mkdir(self._directory)
@@ -365,7 +376,9 @@ class LogLoader:
         return [self._new_segment(offset, (self._directory / file_name(offset, LOG_SUFFIX)).stat().st_size) for offset in offsets]
 
     def _new_segment(self, base_offset: int, size_bytes: int = 0) -> LogSegment:
-        return LogSegment(self._directory, base_offset, self._config, self._files, self._open_files, created_ms=self._now_ms, size_bytes=size_bytes)
+        made = LogSegment(self._directory, base_offset, self._config, self._files, self._open_files, created_ms=self._now_ms, size_bytes=size_bytes)
+        self._made.append(made)
+        return made
 
     def _drop(self, segment: LogSegment, why: str) -> None:
         if self._stopped_in_order and segment.size_bytes:

@@ -67,14 +67,19 @@ class Partition:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.isr = tuple(isr)
-        self.log = log
+        self.log: PartitionLog | None = None
         self.min_in_sync_replicas = min_in_sync_replicas
         self.high_watermark = 0
         self._watchers: dict[Watcher, None] = {}
         if log is not None:
-            log.on_log_start_moved = self.changed
-            log.assign_leader_epoch(leader_epoch, log.log_end_offset)
-            self._advance(log)
+            self.found_log(log)
+
+    def found_log(self, log: PartitionLog) -> None:
+        """This broker has the partition's log, and leads it: its epoch begins where the log ends."""
+        self.log = log
+        log.on_log_start_moved = self.changed
+        log.assign_leader_epoch(self.leader_epoch, log.log_end_offset)
+        self._advance(log)
 
     @property
     def last_stable_offset(self) -> int:
