@@ -67,7 +67,7 @@ def test_an_older_name_of_the_same_thing_takes_the_default_away(monkeypatch: pyt
 
 
 def test_the_banner_names_the_directory_that_is_used(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "flag", settings={"log.dirs": str(tmp_path / "override")}, environment={"KAFKA_LOG_DIRS": str(tmp_path / "env")}) as broker:
+    with BrokerProcess(tmp_path / "flag", environment={"KAFKA_LOG_DIRS": str(tmp_path / "environment")}) as broker:
         assert f"(data in {tmp_path / 'flag'};" in broker.log
     assert (tmp_path / "flag" / "meta.properties").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["flag"]

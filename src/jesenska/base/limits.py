@@ -45,6 +45,8 @@ ARRAY_MAX_ELEMENTS = 1_000_000
 REQUEST_ELEMENTS_MAX = 10_000
 #: The same for requests that describe what is to be made: each partition of PARTITIONS_PER_REQUEST_MAX with its replicas.
 CREATION_ELEMENTS_MAX = 60_000
+#: Settings that one answer may describe, times one more than there are topics.
+DESCRIBED_SETTINGS_MAX = 10_000
 #: Tagged fields in one struct of a request.
 TAGGED_FIELDS_MAX = 1024
 #: Characters of an error's message: names that a client sends may have 32,767 bytes, and an answer's string no more than that.

@@ -17,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import InvalidRequestError, JesenskaError, KafkaError, KafkaStorageError, UnknownServerError
 from jesenska.base.identifiers import TopicPartition, random_uuid
 from jesenska.broker.cluster_view import INTERNAL_TOPICS, Topic
 from jesenska.broker.effective import check_rules_of, log_config_of
+from jesenska.broker.slices import Slices
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.config_changes import (
     ConfigOp,
@@ -65,8 +66,6 @@ TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _INT64_MAX = 2**63 - 1
 #: Operations of one change of the tree when many partitions are touched, so that none grows without bound.
 _OPERATIONS_AT_ONCE = 1000
-#: How long the logs of many partitions are made or taken away before others have the loop.
-_SLICE_SECONDS = 0.005
 
 
 class Topics:
@@ -167,25 +166,12 @@ class Topics:
         shown = self._broker.view.topics.get(name)
         first = len(shown.partitions) if shown is not None else 0
         made: dict[int, PartitionLog | None] = {}
-        slices = self._slices()
+        slices = Slices(self._broker.clock)
         for number, replicas in facts.node.replicas.items():
             if number >= first and self._broker.broker_id in replicas:
                 made[number] = self._log(TopicPartition(name, number), facts.topic_id, config)
                 await slices()
         return made
-
-    def _slices(self) -> Callable[[], Awaitable[None]]:
-        """To be awaited between two steps of something long: now and then it lets others have the loop."""
-        monotonic = self._broker.clock.monotonic
-        ends = monotonic() + _SLICE_SECONDS
-
-        async def between() -> None:
-            nonlocal ends
-            if monotonic() >= ends:
-                await asyncio.sleep(0)
-                ends = monotonic() + _SLICE_SECONDS
-
-        return between
 
     def _show(self, name: str, made: Mapping[int, PartitionLog | None] | None = None) -> Topic:
         """Puts the topic as the facts have it into the view; logs that are missing, and not among those that were `made` for it, are made."""
@@ -322,7 +308,7 @@ class Topics:
         topic = self.facts.topics[name]
         self.facts.topics[name] = TopicView(name, topic.node, topic.version, topic.partitions, deleting=True)
         self._hide(name)
-        slices = self._slices()
+        slices = Slices(self._broker.clock)
         for number in self.facts.topics[name].node.replicas:
             await slices()
             topic_partition = TopicPartition(name, number)

@@ -41,7 +41,12 @@ class BrokerProcess(ServerProcess):
         return self.address
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", self._module, "up", "--port", str(self.port), "--data", str(self.data), "--log-level", "info", "--debug"]
+        command = [sys.executable, "-m", self._module, "up", "--log-level", "info", "--debug"]
+        # A flag would beat the setting that says the same.
+        if "listeners" not in self.settings:
+            command += ["--port", str(self.port)]
+        if "log.dirs" not in self.settings:
+            command += ["--data", str(self.data)]
         for name, value in self.settings.items():
             command += ["--override", f"{name}={value}"]
         return command

@@ -84,9 +84,9 @@ async def _create_and_answer(broker: Broker, request: MetadataRequest, context: 
 
 
 def _topics(broker: Broker, request: MetadataRequest, codes: dict[str, int]) -> list[MetadataResponseTopic]:
-    """What is known of the topics that are asked for; `codes` for those that are answered with an error instead."""
+    """What is known of the topics that are asked for, each once; `codes` for those that are answered with an error instead."""
     answers = []
-    for item in request.topics or ():
+    for item in {(item.name, item.topic_id): item for item in request.topics or ()}.values():
         if item.topic_id != NO_UUID:
             topic = broker.view.by_id.get(item.topic_id)
             if topic is None:

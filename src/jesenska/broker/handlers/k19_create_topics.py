@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import ErrorCode, InvalidRequestError, NotControllerError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.topics import NewTopic, TopicPlan, duplicates
 from jesenska.wire.messages.k19_create_topics import (
@@ -41,7 +42,9 @@ async def _create(broker: Broker, request: CreateTopicsRequest, context: Context
     twice = duplicates(item.name for item in request.topics)
     response = CreateTopicsResponse()
     answered: set[str] = set()
+    between = Slices(broker.clock)
     for item in request.topics:
+        await between()
         if item.name in answered:
             continue
         answered.add(item.name)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import InvalidRequestError, UnknownTopicIdError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
 from jesenska.wire.messages.k20_delete_topics import (
     DeleteTopicsRequest,
@@ -35,7 +36,9 @@ def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> Ou
 async def _delete(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     wanted = request.topics if context.version >= _FIRST_WITH_IDS else [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
     response = DeleteTopicsResponse()
+    between = Slices(broker.clock)
     for item in wanted:
+        await between()
         answer = DeleteTopicsResponseTopic(name=item.name, topic_id=item.topic_id)
         response.responses.append(answer)
         try:

@@ -7,16 +7,21 @@
 
 Resources: topics (2), brokers (4; the empty name stands for what is set for every broker), the loggers of this broker (8) and subscriptions to
 clients' metrics (16, always the defaults). Sensitive values are never answered.
+
+Many resources are worked through in slices. A resource that is named again and again is answered again and again, as in Apache Kafka, up to a limit that
+no request for different ones reaches.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
+from jesenska.base.errors import ErrorCode, InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
+from jesenska.base.limits import DESCRIBED_SETTINGS_MAX
 from jesenska.broker.client_metrics_settings import CLIENT_METRICS_RESOURCE, describe_client_metrics
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, describe_loggers
+from jesenska.broker.slices import Slices
 from jesenska.broker.topics import BROKER_RESOURCE, TOPIC_RESOURCE, as_kafka_error
 from jesenska.config.layers import Described, Source
 from jesenska.controller.config_changes import require_broker
@@ -36,8 +41,15 @@ if TYPE_CHECKING:
 
 @handles(DescribeConfigsRequest, 0, 4)
 def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> Outcome:
+    return _describe(broker, request, context)
+
+
+async def _describe(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
+    room = DESCRIBED_SETTINGS_MAX * (1 + len(broker.view.topics))
+    between = Slices(broker.clock)
     for item in request.resources:
+        await between()
         answer = DescribeConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message="")
         response.results.append(answer)
         try:
@@ -45,6 +57,13 @@ def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) ->
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None
+            continue
+        room -= len(described)
+        if room < 0:
+            answer.error_code, answer.error_message = (
+                ErrorCode.INVALID_REQUEST,
+                "The request asks for more settings than there can be: name each resource once.",
+            )
             continue
         answer.configs = [_config(setting, request, context.version) for setting in described]
     return response

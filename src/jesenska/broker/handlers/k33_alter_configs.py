@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
 from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResponseResult
 
@@ -21,7 +22,9 @@ def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> Ou
 
 async def _alter(broker: Broker, request: AlterConfigsRequest) -> AlterConfigsResponse:
     response = AlterConfigsResponse()
+    between = Slices(broker.clock)
     for item in request.resources:
+        await between()
         answer = AlterConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
         response.responses.append(answer)
         try:

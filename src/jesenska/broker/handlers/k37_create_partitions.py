@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.topics import duplicates
 from jesenska.wire.messages.k37_create_partitions import (
@@ -27,7 +28,9 @@ async def _create(broker: Broker, request: CreatePartitionsRequest) -> CreatePar
     twice = duplicates(item.name for item in request.topics)
     response = CreatePartitionsResponse()
     answered: set[str] = set()
+    between = Slices(broker.clock)
     for item in request.topics:
+        await between()
         if item.name in answered:
             continue
         answered.add(item.name)

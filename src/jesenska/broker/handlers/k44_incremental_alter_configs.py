@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, alter_loggers
+from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.config_changes import ConfigOp
 from jesenska.wire.messages.k44_incremental_alter_configs import (
@@ -26,7 +27,9 @@ def handle(broker: Broker, request: IncrementalAlterConfigsRequest, context: Con
 
 async def _alter(broker: Broker, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     response = IncrementalAlterConfigsResponse()
+    between = Slices(broker.clock)
     for item in request.resources:
+        await between()
         answer = IncrementalAlterConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
         response.responses.append(answer)
         try:

@@ -1,0 +1,23 @@
+"""Something long, done in pieces with others in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jesenska.base.clock import Clock
+
+#: How long a piece may keep the loop.
+_SLICE_SECONDS = 0.005
+
+
+class Slices:
+    """To be awaited between two steps of something long: now and then it lets others have the loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._monotonic = clock.monotonic
+        self._ends = self._monotonic() + _SLICE_SECONDS
+
+    async def __call__(self) -> None:
+        if self._monotonic() >= self._ends:
+            await asyncio.sleep(0)
+            self._ends = self._monotonic() + _SLICE_SECONDS
