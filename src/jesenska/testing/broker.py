@@ -9,15 +9,19 @@ with BrokerProcess(tmp_path / "data") as broker:
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from jesenska.testing.process import ServerProcess
+from jesenska.testing.warm import WarmProcess, template
 
 
 class BrokerProcess(ServerProcess):
-    """One broker. `settings` are those of server.properties; `environment` is added to the process's own; `module` is what `python -m` runs."""
+    """One broker. `settings` are those of server.properties; `environment` is added to the process's own; `module` is what `python -m` runs.
+
+    A broker that is `warm` is forked from a process that has read all modules already: the first takes as long as any, the others are ready at once."""
 
     _READY = re.compile(rb"jesenska is up at \S+:(?P<port>\d+) ")
 
@@ -29,8 +33,10 @@ class BrokerProcess(ServerProcess):
         environment: Mapping[str, str] | None = None,
         ready_seconds: float = 60.0,
         module: str = "jesenska",
+        warm: bool = False,
     ) -> None:
         super().__init__(environment, ready_seconds)
+        self._warm = warm
         self.data = Path(data)
         self.settings = dict(settings or {})
         self._module = module
@@ -40,8 +46,16 @@ class BrokerProcess(ServerProcess):
         """host:port for clients."""
         return self.address
 
+    def _launch(self, environment: Mapping[str, str], parent_descriptor: int) -> subprocess.Popen[bytes] | WarmProcess:
+        if self._warm:
+            return template().start(self._arguments(), environment, parent_descriptor)
+        return super()._launch(environment, parent_descriptor)
+
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", self._module, "up", "--log-level", "info", "--debug"]
+        return [sys.executable, "-m", self._module, *self._arguments()]
+
+    def _arguments(self) -> list[str]:
+        command = ["up", "--log-level", "info", "--debug"]
         # A flag would beat the setting that says the same.
         if "listeners" not in self.settings:
             command += ["--port", str(self.port)]

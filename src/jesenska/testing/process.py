@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import ClassVar, Self
 
+from jesenska.testing.warm import WarmProcess
+
 #: What `jesenska.cli.broker_process` looks for; the tools are not imported here.
 _PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
@@ -35,7 +37,7 @@ class ServerProcess(ABC):
         self.port = 0
         self._environment = dict(environment or {})
         self._ready_seconds = ready_seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | WarmProcess | None = None
         self._said: list[bytes] = []
         self._is_ready = False
         self._reader: threading.Thread | None = None
@@ -72,15 +74,7 @@ class ServerProcess(ABC):
         assert self._process is None, "the server runs already"
         theirs, self._lifeline = os.pipe()
         try:
-            process = subprocess.Popen(
-                self._command(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", _PARENT_DESCRIPTOR: str(theirs), **self._environment},
-                pass_fds=[theirs],
-                start_new_session=True,
-            )
+            process = self._launch({**os.environ, "PYTHONUNBUFFERED": "1", **self._environment}, theirs)
         except BaseException:
             os.close(self._lifeline)
             raise
@@ -97,7 +91,19 @@ class ServerProcess(ABC):
             raise ServerFailedError(self.log)
         return self
 
-    def _read(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
+    def _launch(self, environment: Mapping[str, str], parent_descriptor: int) -> subprocess.Popen[bytes] | WarmProcess:
+        """The process, with its output in a pipe."""
+        return subprocess.Popen(
+            self._command(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**environment, _PARENT_DESCRIPTOR: str(parent_descriptor)},
+            pass_fds=[parent_descriptor],
+            start_new_session=True,
+        )
+
+    def _read(self, process: subprocess.Popen[bytes] | WarmProcess, ready: threading.Event) -> None:
         assert process.stdout is not None
         with process.stdout as output:
             for line in output:

@@ -1,0 +1,54 @@
+"""Fixtures for tests of programs that use Kafka; pytest finds them by itself once jesenska is installed.
+
+    kafka_broker     a broker for the whole run; `kafka_broker.bootstrap` is what clients connect to
+    kafka_topic      the name of a topic that exists, new for each test
+
+`pytest --kafka-setting NAME=VALUE` gives the broker a setting of server.properties; it may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.testing.broker import BrokerProcess
+
+_NAME_MAX_CHARS = 200
+_count = 0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("jesenska", "a Kafka broker for tests")
+    group.addoption("--kafka-setting", action="append", default=[], metavar="NAME=VALUE", help="A setting of the broker behind kafka_broker.")
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker for all tests of the run."""
+    settings = dict(text.partition("=")[::2] for text in request.config.getoption("--kafka-setting"))
+    with BrokerProcess(tmp_path_factory.mktemp("kafka") / "data", settings=settings, warm=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest, kafka_broker: BrokerProcess) -> str:
+    """The name of a new topic with one partition, made of the test's own name."""
+    global _count
+    _count += 1
+    name = re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)[:_NAME_MAX_CHARS] + f"-{_count}"
+
+    async def create() -> None:
+        cluster = Cluster(kafka_broker.bootstrap)
+        try:
+            error = (await Admin(cluster).create_topics([NewTopic(name, 1, 1)]))[name]
+            if error is not None:
+                raise error
+        finally:
+            await cluster.close()
+
+    asyncio.run(create())
+    return name

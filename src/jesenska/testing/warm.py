@@ -1,0 +1,133 @@
+"""Brokers that are forked from a template (jesenska.cli.broker_template), and look like a `subprocess.Popen` to whoever started them."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+
+class WarmProcess:
+    """A process that a template has forked: `poll`, `wait`, `send_signal`, `kill` and `returncode` as those of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, stdout: IO[bytes]) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._ended = threading.Event()
+
+    def ended(self, code: int) -> None:
+        """The template has heard of its end."""
+        self.returncode = code
+        self._ended.set()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code; subprocess.TimeoutExpired if it has not ended in time."""
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired([f"process {self.pid}"], timeout or 0.0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        # Its number is not given to another process before the template has told of its end.
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(9)
+
+
+class Template:
+    """The template's process, started with the first broker. Threads may share it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "jesenska.cli.broker_template", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._control = ours
+        self._lock = threading.Lock()
+        self._started: list[int] = []
+        self._has_started = threading.Condition()
+        self._running: dict[int, WarmProcess] = {}
+        #: Ended before whoever started them had taken note of them.
+        self._early: dict[int, int] = {}
+        threading.Thread(target=self._listen, daemon=True).start()
+        atexit.register(self.close)
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str], parent_descriptor: int) -> WarmProcess:
+        """A broker, run as `jesenska ARGUMENTS`; RuntimeError if the template has ended."""
+        reading, writing = os.pipe()
+        try:
+            with self._lock:
+                asked = json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode()
+                socket.send_fds(self._control, [asked], [writing, parent_descriptor])
+                with self._has_started:
+                    if not self._has_started.wait_for(lambda: bool(self._started), 60):
+                        raise RuntimeError("the template of brokers does not answer")
+                    pid = self._started.pop()
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        if pid < 0:
+            raise RuntimeError("the template of brokers has ended")
+        process = WarmProcess(pid, os.fdopen(reading, "rb"))
+        with self._has_started:
+            self._running[pid] = process
+            code = self._early.pop(pid, None)
+        if code is not None:
+            process.ended(code)
+        return process
+
+    def _listen(self) -> None:
+        with self._control.makefile("rb") as answers:
+            for line in answers:
+                told = json.loads(line)
+                with self._has_started:
+                    if "process" in told:
+                        self._started.append(told["process"])
+                        self._has_started.notify_all()
+                        continue
+                    process = self._running.pop(told["ended"], None)
+                    if process is None:
+                        self._early[told["ended"]] = told["code"]
+                if process is not None:
+                    process.ended(told["code"])
+        with self._has_started:
+            self._started.append(-1)
+            self._has_started.notify_all()
+
+    def close(self) -> None:
+        """Ends the template; brokers that still run end with this process."""
+        atexit.unregister(self.close)
+        self._control.shutdown(socket.SHUT_RDWR)
+        self._process.wait()
+
+
+_template: Template | None = None
+_template_of = -1
+_making = threading.Lock()
+
+
+def template() -> Template:
+    """This process's template; a process that was forked has one of its own."""
+    global _template, _template_of
+    with _making:
+        if _template is None or _template_of != os.getpid():
+            _template, _template_of = Template(), os.getpid()
+        return _template
