@@ -4,8 +4,8 @@
 
 With one batch of a partition in flight at a time its order holds through every retry. An idempotent producer (the default) numbers its batches
 when they first leave; a batch that is sent again keeps its numbers, so the broker knows it and answers the offsets it already has. What cannot
-be delivered within `delivery_timeout` fails; after such a failure, or when the broker has lost the producer's state, a new producer id is taken,
-because the broker would refuse the numbers that follow.
+be delivered within `delivery_timeout` fails. A batch that is too large for its topic is split until its records go one by one. After such a failure, or
+when the broker has lost the producer's state, a new producer id is taken, because the broker would refuse the numbers that follow.
 
 `send_batch` takes a finished batch (from Arrow columns, for example): no Python object per record.
 
@@ -18,6 +18,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.partitioner import partition_of_key
 from jesenska.records.batch import stamp_producer
+from jesenska.records.decode import decode_batch
 from jesenska.records.encode import BatchWriter
 from jesenska.records.header import Codec, read_header
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
@@ -43,6 +45,10 @@ from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, I
 
 _NAMES_NOT_IDS = 12
 _SEQUENCES = 1 << 31
+#: What the broker says of a batch that may go in two.
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+#: For a part of a batch: all records that belong into it have room.
+_UNBOUNDED_BYTES = 1 << 40
 #: The broker no longer knows this producer's numbers: a new id is the way out.
 _LOST_STATE = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -72,7 +78,7 @@ class RecordMetadata(NamedTuple):
 class _Batch:
     """A batch from the first record on to its answer."""
 
-    __slots__ = ("closed", "created_at", "encoded", "future", "numbered", "producer", "record_count", "retries", "size_bytes", "writer")
+    __slots__ = ("closed", "created_at", "encoded", "future", "numbered", "producer", "record_count", "records", "retries", "size_bytes", "writer")
 
     def __init__(self, future: asyncio.Future[tuple[int, int]], created_at: float) -> None:
         self.future = future
@@ -82,6 +88,8 @@ class _Batch:
         self.numbered = False  # has its final numbers: it may have reached the broker, so it must not change any more
         self.producer: tuple[int, int] | None = None  # id and epoch that the batch was numbered with
         self.record_count = 0
+        #: Each record's future, and its place in the batch; none where the batch came whole.
+        self.records: list[tuple[asyncio.Future[RecordMetadata], int]] = []
         self.size_bytes = 0
         self.retries = 0
         self.closed = False
@@ -199,7 +207,7 @@ class Producer:
         batch.record_count += 1
         batch.size_bytes += size
         self._buffered_bytes += size
-        return self._record_future(queue.topic_partition, batch, place)
+        return self._record_future(batch, place)
 
     async def send_batch(self, topic: str, partition: int, encoded: bytearray, record_count: int | None = None) -> asyncio.Future[tuple[int, int]]:
         """Hands over a finished batch without producer fields; the future holds (base offset, append time)."""
@@ -229,29 +237,20 @@ class Producer:
         return queue
 
     def _new_batch(self, queue: _PartitionQueue) -> _Batch:
-        batch = _Batch(asyncio.get_running_loop().create_future(), self.cluster.clock.monotonic())
-        batch.future.add_done_callback(_retrieve)
+        batch = self._batch(queue)
         queue.queue.append(batch)
         return batch
 
+    def _batch(self, queue: _PartitionQueue) -> _Batch:
+        batch = _Batch(asyncio.get_running_loop().create_future(), self.cluster.clock.monotonic())
+        batch.future.add_done_callback(partial(_tell_records, queue.topic_partition, batch))
+        return batch
+
     @staticmethod
-    def _record_future(topic_partition: TopicPartition, batch: _Batch, place: int) -> asyncio.Future[RecordMetadata]:
+    def _record_future(batch: _Batch, place: int) -> asyncio.Future[RecordMetadata]:
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         future.add_done_callback(_retrieve)
-
-        def done(of_batch: asyncio.Future[tuple[int, int]]) -> None:
-            if future.done():
-                return
-            if of_batch.cancelled():
-                future.cancel()
-            elif (error := of_batch.exception()) is not None:
-                future.set_exception(error)
-            else:
-                base_offset, append_time_ms = of_batch.result()
-                offset = base_offset + place if base_offset >= 0 else -1
-                future.set_result(RecordMetadata(topic_partition.topic, topic_partition.partition, offset, append_time_ms))
-
-        batch.future.add_done_callback(done)
+        batch.records.append((future, place))
         return future
 
     async def _make_room(self, size: int) -> None:
@@ -264,9 +263,15 @@ class Producer:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room.append(waiting)
             await waiting
+            if self._closed:
+                raise InvalidRequestError("The producer was closed while the record waited for room in its buffer.")
 
     def _release(self, batch: _Batch) -> None:
         self._buffered_bytes -= batch.size_bytes
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        """Whoever waits for room looks again."""
         while self._room:
             waiting = self._room.popleft()
             if not waiting.done():
@@ -425,6 +430,9 @@ class Producer:
         batch = queue.queue[0]
         code = error.code
         waited = self.cluster.clock.monotonic() - batch.created_at
+        if code in _TOO_LARGE and batch.records and batch.record_count > 1:
+            self._split(queue)
+            return
         lost_state = self.idempotent and code in _LOST_STATE
         if code in _STALE_METADATA:
             self.cluster.forget_topic(queue.topic_partition.topic)
@@ -445,6 +453,33 @@ class Producer:
                 error = OutOfOrderSequenceNumberError(f"{error} The batch may or may not have been written.")
             batch.future.set_exception(error)
         self._next(queue)
+
+    def _split(self, queue: _PartitionQueue) -> None:
+        """The first batch was too large for the topic: its records go in two, with the numbers that it had."""
+        batch = queue.queue.popleft()
+        assert batch.encoded is not None
+        records = decode_batch(batch.encoded, verify=False)
+        half = (len(records) + 1) // 2
+        parts = []
+        for first, chosen in ((0, records[:half]), (half, records[half:])):
+            part = self._batch(queue)
+            part.created_at, part.retries, part.closed = batch.created_at, batch.retries, True
+            part.writer = BatchWriter(_UNBOUNDED_BYTES, self.compression, self.compression_level)
+            for record in chosen:
+                part.writer.append(record.timestamp_ms, record.key, record.value, record.headers)
+            part.record_count = len(chosen)
+            part.size_bytes = batch.size_bytes * len(chosen) // len(records)
+            part.records = [(future, place - first) for future, place in batch.records if first <= place < first + len(chosen)]
+            parts.append(part)
+        parts[1].size_bytes = batch.size_bytes - parts[0].size_bytes
+        batch.records = []
+        if self.idempotent and batch.producer == queue.sequence_owner:
+            queue.next_sequence = (queue.next_sequence - batch.record_count) % _SEQUENCES
+        queue.queue.extendleft(reversed(parts))
+        # Whoever waits for the batch waits for both.
+        parts[1].future.add_done_callback(partial(_told, batch))
+        queue.busy = False
+        self._mark_ready(queue)
 
     # --- the end ------------------------------------------------------------------------------------------------------------------------
 
@@ -467,6 +502,7 @@ class Producer:
         if flush:
             await self.flush()
         self._closed = True
+        self._wake_waiting()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -477,6 +513,28 @@ class Producer:
             for batch in queue.queue:
                 if not batch.future.done():
                     batch.future.set_exception(NetworkException("The producer was closed before the record was acknowledged."))
+
+
+def _tell_records(topic_partition: TopicPartition, batch: _Batch, of_batch: asyncio.Future[tuple[int, int]]) -> None:
+    """A batch is answered: its records' futures hold where each went, or why not."""
+    error = None if of_batch.cancelled() else of_batch.exception()
+    for future, place in batch.records:
+        if future.done():
+            continue
+        if of_batch.cancelled():
+            future.cancel()
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            base_offset, append_time_ms = of_batch.result()
+            offset = base_offset + place if base_offset >= 0 else -1
+            future.set_result(RecordMetadata(topic_partition.topic, topic_partition.partition, offset, append_time_ms))
+
+
+def _told(batch: _Batch, of_last_part: asyncio.Future[tuple[int, int]]) -> None:
+    """The last part of a batch is answered, so all of it is."""
+    if not batch.future.done():
+        batch.future.set_result((-1, -1))
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from jesenska.base.errors import InvalidRequestError, MessageTooLargeError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.client.consumer import Consumer
+from jesenska.client.producer import Producer
+from jesenska.testing import BrokerProcess
+
+
+def with_topic(broker: BrokerProcess, topic: str, work: Callable[[Cluster], Awaitable[None]], **config: str) -> None:
+    async def run() -> None:
+        cluster = Cluster(broker.bootstrap)
+        try:
+            settings = {name.replace("_", "."): value for name, value in config.items()}
+            await Admin(cluster).create_topics([NewTopic(topic, 1, 1, settings)])
+            await work(cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_batch_that_is_too_large_for_its_topic_goes_in_parts(broker: BrokerProcess, idempotent: bool) -> None:
+    topic = f"split-{idempotent}"
+
+    async def work(cluster: Cluster) -> None:
+        async with Producer(cluster, batch_size=100_000, linger_seconds=0.05, enable_idempotence=idempotent) as producer:
+            values = [bytes([number]) * 300 for number in range(50)]
+            sent = [await producer.send(topic, value, headers=[("number", value[:1])]) for value in values]
+            sent.append(await producer.send(topic, b"behind"))
+            await producer.flush()
+            assert [(await one).offset for one in sent] == list(range(51))
+            again = await producer.send(topic, b"later")
+            assert (await again).offset == 51
+        async with Consumer(cluster) as consumer:
+            await consumer.assign({TopicPartition(topic, 0): 0})
+            read: list[bytes | None] = []
+            while len(read) < 52:
+                for records in (await consumer.poll(5)).values():
+                    read += [record.value for record in records]
+        assert read == [*values, b"behind", b"later"]
+
+    with_topic(broker, topic, work, max_message_bytes="2000")
+
+
+def test_a_record_that_is_too_large_alone_fails_and_those_beside_it_do_not(broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        async with Producer(cluster, batch_size=100_000, linger_seconds=0.05) as producer:
+            before = await producer.send("split-around", b"before")
+            large = await producer.send("split-around", bytes(5000))
+            after = await producer.send("split-around", b"after")
+            with pytest.raises(MessageTooLargeError):
+                await large
+            assert (await before).offset == 0
+            assert (await after).offset == 1
+
+    with_topic(broker, "split-around", work, max_message_bytes="2000")
+
+
+def test_a_send_that_waits_for_room_ends_when_the_producer_closes(broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        producer = Producer(cluster, buffer_memory=1000, linger_seconds=100)
+        await producer.send("no-room", bytes(900))
+        # Its batch is on its way to a broker that is not asked for an answer any more.
+        waiting = asyncio.create_task(producer.send("no-room", bytes(900)))
+        await asyncio.sleep(0)
+        await producer.close(flush=False)
+        async with asyncio.timeout(10):
+            with pytest.raises(InvalidRequestError, match="closed"):
+                await waiting
+
+    with_topic(broker, "no-room", work)
