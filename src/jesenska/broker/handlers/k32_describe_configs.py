@@ -48,6 +48,8 @@ def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) ->
 
 
 def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Described]:
+    # No names are all of them, as null is.
+    names = item.configuration_keys or None
     if item.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(item.resource_name)
         if problem is not None:
@@ -55,11 +57,11 @@ def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Des
         topic = broker.view.topics.get(item.resource_name)
         if topic is None:
             raise UnknownTopicOrPartitionError(f"The topic '{item.resource_name}' does not exist.")
-        return topic.config.describe(item.configuration_keys)
+        return topic.config.describe(names)
     if item.resource_type == BROKER_RESOURCE:
         if require_broker(item.resource_name, broker.broker_id) is None:
-            return broker.config.describe_default(item.configuration_keys)
-        return broker.config.describe(item.configuration_keys)
+            return broker.config.describe_default(names)
+        return broker.config.describe(names)
     raise InvalidRequestError(f"Settings of resource type {item.resource_type} are not kept here; topics (2) and brokers (4) have some.")
 
 
