@@ -105,7 +105,7 @@ def until_shared(broker: BrokerProcess, group: str, members: int, partitions: in
     return ask(broker, work)
 
 
-def until_committed(broker: BrokerProcess, group: str, offsets: dict[TopicPartition, int]) -> None:
+def until_committed(broker: Reachable, group: str, offsets: dict[TopicPartition, int]) -> None:
     """Asks until the group has committed these offsets."""
 
     async def work(cluster: Cluster) -> None:

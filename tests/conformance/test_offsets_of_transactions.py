@@ -11,7 +11,7 @@ import pytest
 from jesenska.base.identifiers import TopicPartition
 from jesenska.metadata.zookeeper.server import ServerConfig
 from jesenska.testing import BrokerProcess
-from tests.cli.groups import committed, fill
+from tests.cli.groups import committed, fill, until_committed
 from tests.conformance.conftest import need, need_modules
 from tests.peers.apache_kafka import ApacheKafka
 from tests.served_tree import ServedTree
@@ -56,6 +56,8 @@ def test_what_transactions_have_committed_is_the_same_before_and_after_a_take_ov
             open_ones["aborted"].abort_transaction(_SECONDS)
             open_ones["committed"].commit_transaction(_SECONDS)
             open_ones["overtaken"].commit_transaction(_SECONDS)
+            # A transaction's end is answered before its marker stands everywhere.
+            until_committed(theirs, "committed", {TopicPartition("t", 0): 100})
             told = {group: committed(theirs, group)[TopicPartition("t", 0)] for group in _GROUPS}
         assert told == {"aborted": 5, "committed": 100, "open": 5, "overtaken": 7}
         with BrokerProcess(tmp_path / "kafka" / "data-0", settings={"zookeeper.connect": connect, "broker.id": "0"}) as ours:

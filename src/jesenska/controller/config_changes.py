@@ -4,9 +4,9 @@ of one broker, and of every broker (named by the empty string).
 A plan writes the entity's node under /config and a node under /config/changes that tells every broker, in one multi. Codes and sentences are those
 of 3.9.1 and 4.3.1: a topic's mistakes are INVALID_CONFIG, a broker's INVALID_REQUEST.
 
-What a broker's setting needs to be changed while running stands in its table (`dynamic`). Refused besides: settings of TLS and SASL outside a listener's
-prefix, passwords (nothing encrypts them yet), and a change that `safety` would stop at the next start. Names that no table knows are kept for
-brokers and refused for topics, as Kafka does."""
+What a broker's setting needs to be changed while running stands in its table (`dynamic`). Refused besides: TLS keys and certificates outside a
+listener's prefix, classes that are not Kafka's own (there are no others here), passwords (nothing encrypts them yet), and a change that `safety` would
+stop at the next start. Names that no table knows are kept for brokers and refused for topics, as Kafka does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jesenska.base.errors import InvalidConfigError, InvalidRequestError, Invali
 from jesenska.config.broker_settings import PER_LISTENER, broker_setting, split_listener_prefix
 from jesenska.config.layers import BrokerConfig, TopicConfig, check_broker_values, check_topic_values
 from jesenska.config.safety import refusals
-from jesenska.config.table import Dynamic, Table, Type, Value, value_text
+from jesenska.config.table import Dynamic, Setting, Table, Type, Value, value_text
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.controller.topics import topic_name_problem
 from jesenska.controller.view import ClusterView, ConfigView
@@ -28,6 +28,16 @@ from jesenska.metadata.transactions import Create, Delete, Operation, SetData
 
 #: How long a node under /config/changes stays, for brokers that read it late. Kafka's own figure.
 TOLD_FOR_MS = 15 * 60 * 1000
+
+
+#: Settings that can be changed with a listener's prefix only.
+_ONLY_OF_LISTENERS = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
+#: Settings that can be changed and name classes, with those that Apache Kafka brings along.
+_CLASSES: Mapping[str, frozenset[str]] = {
+    "metric.reporters": frozenset({"org.apache.kafka.common.metrics.JmxReporter"}),
+    "principal.builder.class": frozenset({"org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"}),
+    "ssl.engine.factory.class": frozenset({"org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"}),
+}
 
 
 class ToldChanges:
@@ -194,6 +204,7 @@ def _broker_plan(view: ClusterView, target: int | None, current: Mapping[str, st
                 setting.parse(value)
             except InvalidConfigError as error:
                 raise InvalidRequestError(str(error)) from None
+            _require_classes(setting, value)
     after = config.with_dynamic(dynamic_default=settings) if target is None else config.with_dynamic(dynamic_broker=settings)
     try:
         check_broker_values(_typed(settings))
@@ -215,7 +226,7 @@ def _require_dynamic(changed: Mapping[str, str], settings: Mapping[str, str], ta
         listener, plain = split_listener_prefix(name)
         if setting.dynamic is Dynamic.READ_ONLY or (listener is not None and not plain.startswith(("ssl.", "sasl.")) and plain not in PER_LISTENER):
             fixed.append(name)
-        elif listener is None and plain.startswith(("ssl.", "sasl.")):
+        elif listener is None and plain.startswith(_ONLY_OF_LISTENERS):
             unprefixed.append(name)
         elif setting.dynamic is Dynamic.PER_BROKER and target is None:
             per_broker.append(name)
@@ -229,6 +240,13 @@ def _require_dynamic(changed: Mapping[str, str], settings: Mapping[str, str], ta
         raise InvalidRequestError(f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(per_broker)}]")
     if secret:
         raise InvalidRequestError(f"Passwords cannot be kept among the dynamic configs yet, for nothing encrypts them: [{', '.join(secret)}]")
+
+
+def _require_classes(setting: Setting, value: str) -> None:
+    known = _CLASSES.get(setting.name)
+    for name in value.split(",") if known is not None else ():
+        if name.strip() and known is not None and name.strip() not in known:
+            raise InvalidRequestError(f"Invalid value {name.strip()} for configuration {setting.name}: Class {name.strip()} could not be found.")
 
 
 def _typed(settings: Mapping[str, str]) -> dict[str, Value]:

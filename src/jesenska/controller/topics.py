@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from jesenska.base.errors import (
     InvalidConfigError,
@@ -43,6 +44,7 @@ from jesenska.metadata.transactions import Check, Create, Delete, Operation, Set
 #: The log of a KRaft controller: no topic may have its name.
 CLUSTER_METADATA = "__cluster_metadata"
 NO_LEADER = -1
+Name = TypeVar("Name", bound=Hashable)
 FIRST_LEADER_EPOCH = 0
 DEFAULT_COUNT = -1
 _NAME_LIMIT = 249
@@ -97,8 +99,8 @@ def require_topic_name(name: str) -> None:
         raise InvalidTopicException(problem)
 
 
-def duplicates(names: Iterable[str]) -> set[str]:
-    """Names that stand more than once in a request: each of them gets INVALID_REQUEST, the others go on."""
+def duplicates(names: Iterable[Name]) -> set[Name]:
+    """Names (or whatever a request names things by) that stand more than once in a request: each of them gets INVALID_REQUEST, the others go on."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 

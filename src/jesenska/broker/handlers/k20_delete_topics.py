@@ -3,11 +3,14 @@
     5      error messages
     6      by name or by id; an id that is not known answers UNKNOWN_TOPIC_ID
 
+A topic that is named twice (by its name, by its id, by either) is INVALID_REQUEST, answered once and not deleted, as in Kafka 4.
+
 The topic is gone for every request before the answer leaves; its files are removed after file.delete.delay.ms.
 """
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import InvalidRequestError, UnknownTopicIdError
@@ -15,6 +18,7 @@ from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
+from jesenska.controller.topics import duplicates
 from jesenska.wire.messages.k20_delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsRequestTopic,
@@ -35,27 +39,43 @@ def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> Ou
 
 async def _delete(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     wanted = request.topics if context.version >= _FIRST_WITH_IDS else [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
+    by_name = [item.name for item in wanted if item.name is not None and item.topic_id == NO_UUID]
+    by_id = [item.topic_id for item in wanted if item.name is None and item.topic_id != NO_UUID]
+    twice, twice_by_id = duplicates(by_name), duplicates(by_id)
+    #: Topics that are named by their id, and by their name too.
+    both = {topic.name for topic in map(broker.view.by_id.get, by_id) if topic is not None} & set(by_name)
     response = DeleteTopicsResponse()
     between = Slices(broker.clock)
+    answered: set[str | uuid.UUID] = set()
     for item in wanted:
         await between()
         answer = DeleteTopicsResponseTopic(name=item.name, topic_id=item.topic_id)
-        response.responses.append(answer)
         try:
-            if (item.name is None) == (item.topic_id == NO_UUID):
-                raise InvalidRequestError("Name a topic either by its name or by its id.")
-            name = item.name
-            if name is None:
-                topic = broker.view.by_id.get(item.topic_id)
-                if topic is None:
-                    raise UnknownTopicIdError("This server does not host this topic ID.")
-                answer.name = name = topic.name
-            else:
-                known = broker.view.topics.get(name)
-                if known is not None:
-                    answer.topic_id = known.topic_id
-            await broker.topics.delete(name)
+            if item.name is not None and item.topic_id != NO_UUID:
+                raise InvalidRequestError("You may not specify both topic name and topic id.")
+            if item.name is None and item.topic_id == NO_UUID:
+                raise InvalidRequestError("Neither topic name nor id were specified.")
+            known = broker.view.by_id.get(item.topic_id) if item.name is None else broker.view.topics.get(item.name)
+            once = item.topic_id if item.name is None else item.name
+            if once in twice or once in twice_by_id:
+                # Answered once, and not deleted: Kafka's controller does not guess what was meant.
+                if once in answered:
+                    continue
+                answered.add(once)
+                raise InvalidRequestError(f"Duplicate topic {'id' if item.name is None else 'name'}.")
+            if known is not None and known.name in both:
+                if known.name in answered:
+                    continue
+                answered.add(known.name)
+                answer.name, answer.topic_id = known.name, known.topic_id
+                raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
+            if known is None and item.name is None:
+                raise UnknownTopicIdError("This server does not host this topic ID.")
+            if known is not None:
+                answer.name, answer.topic_id = known.name, known.topic_id
+            await broker.topics.delete(answer.name or "")
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None
+        response.responses.append(answer)
     return response

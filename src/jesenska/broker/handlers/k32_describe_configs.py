@@ -70,6 +70,8 @@ async def _describe(broker: Broker, request: DescribeConfigsRequest, context: Co
 
 
 def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Described]:
+    # No names are all of them, as null is.
+    names = item.configuration_keys or None
     if item.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(item.resource_name)
         if problem is not None:
@@ -77,15 +79,15 @@ def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Des
         topic = broker.view.topics.get(item.resource_name)
         if topic is None:
             raise UnknownTopicOrPartitionError(f"The topic '{item.resource_name}' does not exist.")
-        return topic.config.describe(item.configuration_keys)
+        return topic.config.describe(names)
     if item.resource_type == BROKER_RESOURCE:
         if require_broker(item.resource_name, broker.broker_id) is None:
-            return broker.config.describe_default(item.configuration_keys)
-        return broker.config.describe(item.configuration_keys)
+            return broker.config.describe_default(names)
+        return broker.config.describe(names)
     if item.resource_type == BROKER_LOGGER_RESOURCE:
-        return describe_loggers(item.resource_name, item.configuration_keys, broker.broker_id)
+        return describe_loggers(item.resource_name, names, broker.broker_id)
     if item.resource_type == CLIENT_METRICS_RESOURCE:
-        return describe_client_metrics(item.resource_name, item.configuration_keys)
+        return describe_client_metrics(item.resource_name, names)
     raise InvalidRequestError(f"Settings of resource type {item.resource_type} are not kept here; topics (2) and brokers (4) have some.")
 
 

@@ -1,5 +1,6 @@
 """AlterConfigs (key 33), versions 0-2: replaces all dynamic settings of a topic (2) or a broker (4); what is not named goes back to its default.
-Superseded by IncrementalAlterConfigs, still sent by old clients."""
+Superseded by IncrementalAlterConfigs, still sent by old clients. A resource that stands twice in a request is INVALID_REQUEST (Kafka gives no
+answer)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
+from jesenska.controller.topics import duplicates
 from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResponseResult
 
 if TYPE_CHECKING:
@@ -23,11 +25,14 @@ def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> Ou
 async def _alter(broker: Broker, request: AlterConfigsRequest) -> AlterConfigsResponse:
     response = AlterConfigsResponse()
     between = Slices(broker.clock)
+    twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)
     for item in request.resources:
         await between()
         answer = AlterConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
         response.responses.append(answer)
         try:
+            if (item.resource_type, item.resource_name) in twice:
+                raise InvalidRequestError("Each resource must appear at most once.")
             names = [config.name for config in item.configs]
             if len(set(names)) != len(names):
                 raise InvalidRequestError("Error due to duplicate config keys")

@@ -1,15 +1,18 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: sets (0), deletes (1), appends to (2) or subtracts from (3) single settings of a topic (2) or a
-broker (4; the empty name: of every broker), and of levels of this broker's loggers (8), in force when the answer leaves (KIP-339)."""
+broker (4; the empty name: of every broker), and of levels of this broker's loggers (8), in force when the answer leaves (KIP-339). A resource that stands
+twice is INVALID_REQUEST each time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, alter_loggers
 from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.config_changes import ConfigOp
+from jesenska.controller.topics import duplicates
 from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -28,11 +31,14 @@ def handle(broker: Broker, request: IncrementalAlterConfigsRequest, context: Con
 async def _alter(broker: Broker, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     response = IncrementalAlterConfigsResponse()
     between = Slices(broker.clock)
+    twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)
     for item in request.resources:
         await between()
         answer = IncrementalAlterConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
         response.responses.append(answer)
         try:
+            if (item.resource_type, item.resource_name) in twice:
+                raise InvalidRequestError("Each resource must appear at most once.")
             changes = [ConfigOp(config.name, config.config_operation, config.value) for config in item.configs]
             if item.resource_type == BROKER_LOGGER_RESOURCE:
                 alter_loggers(item.resource_name, changes, broker.broker_id, validate_only=request.validate_only)
