@@ -36,7 +36,6 @@ from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.pipeline import planning
 from jesenska.pipeline.columns import RowMaker, row_schema, together
 from jesenska.pipeline.connection import Connection, connect
@@ -355,6 +354,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._told = read
 
     async def _commit(self, connection: Connection, group_id: str, offsets: Offsets) -> None:
+        from jesenska.client.group_admin import GroupAdmin  # here: every process of a query would import it
+
         async with asyncio.timeout(_FIRST_CONTACT_MS / 1000):
             results = await GroupAdmin(connection.cluster).alter_offsets(group_id, offsets)
         for key, error in results.items():
