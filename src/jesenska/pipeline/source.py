@@ -33,7 +33,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from jesenska.base.clock import Clock, SystemClock
-from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX
 from jesenska.pipeline import planning
@@ -215,7 +215,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             # A partition that was not there when the query began is left for the next one.
             end = {key: max(begin[key], min(latest, self._target.get(key, 0))) for key, latest in end.items() if key in self._target or key in known.offsets}
-        if self._start is not None and not self._begun:
+        if self._start is not None and not self._begun and start == self._start_tree:
             # Spark keeps the end of the first micro-batch, and not its start. Where the start would be a later one if it were resolved again, the first
             # micro-batch reads nothing: so its end is the start that is kept.
             end = {key: begin[key] if key in self._start.moving else offset for key, offset in end.items()}
@@ -226,7 +226,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = planning.share(limit.max_rows, begin, end)
         self._begun = True
         self._last_trigger_ms = self._clock.now_ms()
-        gone = {key: offset for key, offset in known.offsets.items() if key not in bounds.latest}
+        gone = {key: offset for key, offset in known.offsets.items() if key not in bounds.latest and not known.is_another(key.topic, bounds.ids)}
         return planning.to_tree({**gone, **end}, {**known.ids, **bounds.ids})
 
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
@@ -344,7 +344,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         connection = connect(self.options.client)
         try:
             connection.run(self._commit(connection, group_id, read))
-        except (KafkaError, TimeoutError) as error:
+        except (JesenskaError, TimeoutError) as error:
             if not self._commit_failed:
                 reason = str(error) or "no answer came."
                 logger.warning("Offsets could not be committed to the group %s, which shows a wrong lag until they are: %s", group_id, reason)
