@@ -42,6 +42,12 @@ def test_an_option_that_is_not_known_is_said_first(reading: Reading) -> None:
     _said(error, "The option startingofsets is not known; did you mean startingOffsets")
 
 
+def test_an_option_that_a_stream_cannot_have_is_said_first(reading: Reading, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="endingOffsets") as error:
+        reading.run(reading.stream(subscribe="a", endingOffsets="latest"), tmp_path)
+    _said(error, "The option endingOffsets does not go with a stream")
+
+
 def test_an_error_of_the_users_own_keeps_its_traceback(reading: Reading, topics: Topics) -> None:
     def fails(rows: Any) -> Any:
         raise ValueError("of the user's own")

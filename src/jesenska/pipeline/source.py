@@ -26,7 +26,7 @@ import logging
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
@@ -78,10 +78,12 @@ class JesenskaDataSource(DataSource):
             return JesenskaReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        with plainly("subscribe"):
+        try:
             options = source_options(self.options, streaming=True)
             _refuse_other_schema(schema, options)
-            return JesenskaStreamReader(options)
+        except JesenskaError as error:
+            return _Refused(error)
+        return JesenskaStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         with plainly("topic"):
@@ -99,6 +101,30 @@ def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
     expected = row_schema(options.columns)
     if [(item.name, item.dataType) for item in schema.fields] != [(item.name, item.dataType) for item in expected.fields]:
         raise JesenskaError(f"The rows of topics have a schema of their own, {expected.simpleString()}: leave out schema(...) and select from these columns.")
+
+
+class _Refused(DataSourceStreamReader):
+    """Stands for a stream that cannot be meant, and says so when it is asked for anything. Spark's helper would put an error of its own in front of one that
+    is raised where the reader is made."""
+
+    def __init__(self, error: JesenskaError) -> None:
+        self._error = error
+
+    def _refuse(self) -> NoReturn:
+        with plainly("subscribe"):
+            raise self._error
+
+    def initialOffset(self) -> Tree:
+        self._refuse()
+
+    def latestOffset(self, start: Mapping[str, Mapping[str, int | str]], limit: ReadLimit) -> Tree:
+        self._refuse()
+
+    def partitions(self, start: Mapping[str, Mapping[str, int | str]], end: Mapping[str, Mapping[str, int | str]]) -> Sequence[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._refuse()
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
