@@ -1,4 +1,5 @@
-"""Rows a second between Spark and topics, beside Spark's official Kafka connector: read, read and write, and a stream that counts by key.
+"""Rows a second between Spark and topics, beside Spark's official Kafka connector: read, read and write, a stream that counts by
+key, and the time that a small micro-batch takes.
 
 python bench/spark_connector_bench.py                  5,000,000 rows of 100 bytes with keys, 4 partitions, local[2], three rounds
 python bench/spark_connector_bench.py --rounds 1 --rows 200000
@@ -9,7 +10,8 @@ python bench/spark_connector_bench.py --rounds 1 --rows 200000
 
 Every side is one Spark session that lives for the whole run, with the same Java, cores, heap and settings, and does every row once before it counts (Java
 compiles what it runs often). Rounds are interleaved: each row is done by the three sides one after the other, so that what else the machine does falls on
-all. What is read was written on both brokers by our sink. A row's figure is the median of the rounds.
+all. What is read was written on both brokers by our sink. A row's figure is the median of the rounds. The last row is the time of micro-batches that have
+one record of one partition each, p50 and p99 over all rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from bench.brokers import KAFKA, Apache, Broker, Jesenska
@@ -34,6 +36,8 @@ from bench.raw_clients import create_topic
 OURS, OURS_ON_KAFKA, OFFICIAL = "jesenska", "ours on Kafka", "official on Kafka"
 KEYS = 1000
 TRIGGERS = 5
+#: Micro-batches whose time is taken, after some that are not looked at.
+BATCHES, BATCHES_BEFORE = 60, 15
 
 _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -57,8 +61,8 @@ class Side:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=scratch)
 
-    def do(self, name: str, *arguments: Any) -> tuple[float, int]:
-        """Seconds, and the number of rows that the work found."""
+    def do(self, name: str, *arguments: Any) -> tuple[float, Any]:
+        """Seconds, and what the work found."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([name, *arguments]).encode() + b"\n")
@@ -112,14 +116,17 @@ def _run(options: argparse.Namespace, scratch: Path) -> None:
         addresses = dict(zip(sides, [brokers[0].bootstrap, *(broker.bootstrap for broker in brokers[1:] * 2)]))
         for broker in brokers:
             create_topic(broker.bootstrap, "bench", options.partitions)
+            create_topic(broker.bootstrap, "latency", 1)
         for name in [OURS, OURS_ON_KAFKA][: len(brokers)]:
             sides[name].do("fill", "bench", options.rows, options.size, KEYS)
+            sides[name].do("fill", "latency", BATCHES_BEFORE + BATCHES, options.size, KEYS)
         heading = (
             f"{options.rows:,} rows of {options.size} B, {KEYS} keys, {options.partitions} partitions, {options.master}, heap {options.heap}, median of"
             f" {options.rounds}; PySpark {pyspark.__version__}; official: PySpark and {CONNECTOR} {SPARK}; Apache Kafka {KAFKA}"
         )
         print(heading, flush=True)
         print(_table(_measure(sides, addresses, options)))
+        print(_latencies(sides, options.rounds), flush=True)
     finally:
         for side in sides.values():
             side.close()
@@ -157,6 +164,20 @@ def _measure(sides: Mapping[str, Side], addresses: Mapping[str, str], options: a
                 said = f"round {number}" if number else "warm-up"
                 print(f"{time.strftime('%H:%M:%S')} {said:8} {name:22} {side:18} {rows / seconds:>12,.0f} rows/s", flush=True)
     return figures
+
+
+def _latencies(sides: Mapping[str, Side], rounds: int) -> str:
+    """The row of small micro-batches. Spark forgets the progress of all but the last hundred, which is why each round is a query."""
+    found: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side in sides:
+            settle()
+            found[side] += sides[side].do("latency", "latency", BATCHES)[1]
+    cells = []
+    for values in found.values():
+        cuts = quantiles(values, n=100)
+        cells.append(f"{cuts[49]:.2f} / {cuts[98]:.2f} s")
+    return f"| one micro-batch of one record, p50 / p99 of {BATCHES * rounds} | {' | '.join(cells)} |"
 
 
 def _table(figures: Mapping[str, Mapping[str, list[float]]]) -> str:

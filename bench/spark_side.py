@@ -3,6 +3,8 @@
     argv    format, bootstrap servers, scratch directory, Spark's settings (JSON)
     stdin   one JSON list a line, [name, argument, ...]        stdout   one JSON object a line, {"seconds": ..., "found": ...}
 
+`found` is a number of rows, or a list of seconds.
+
 Needs nothing but PySpark: it runs in the connector's environment, too. The queries are the same on every side, to the letter.
 """
 
@@ -64,6 +66,16 @@ class Side:
         )
         query.awaitTermination()
         return found[-1]
+
+    def latency(self, topic: str, batches: int) -> list[float]:
+        """What each of so many micro-batches took, in seconds, from the trigger to its commit: a record of one partition each, written nowhere."""
+        self.numbers += 1
+        rows = self._options(self.spark.readStream).option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 1).load()
+        query = (
+            rows.writeStream.format("noop").option("checkpointLocation", str(self.scratch / f"checkpoint-{self.numbers}")).trigger(availableNow=True).start()
+        )
+        query.awaitTermination()
+        return [report["durationMs"]["triggerExecution"] / 1000 for report in query.recentProgress if report["numInputRows"]][-batches:]
 
 
 def main() -> None:

@@ -232,6 +232,19 @@ def test_a_topic_created_anew_after_a_micro_batch_was_planned_is_data_loss(boots
     assert _read(lenient, end, lenient.latestOffset(end, lenient.getDefaultReadLimit())) == [(topic, 0, 0, 5)]
 
 
+def test_partitions_that_a_topic_created_anew_does_not_have_are_forgotten(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create(2)
+    topics.send(topic, [b"x"] * 2, 1)
+    reader = _reader(bootstrap, subscribe=topic, failOnDataLoss="false")
+    known = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    _created_anew(topics, topic, 1)
+    known = reader.latestOffset(known, reader.getDefaultReadLimit())
+    assert _numbers(known) == {topic: {"0": 1}}
+    topics.add_partitions(topic, 2)
+    topics.send(topic, [b"x"] * 3, 1)
+    assert _read(reader, known, reader.latestOffset(known, reader.getDefaultReadLimit())) == [(topic, 1, 0, 3)]
+
+
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_a_topic_that_one_answer_leaves_out_is_read_on_where_the_stream_stood(
     bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch, fail: str

@@ -26,17 +26,16 @@ import logging
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from jesenska.base.clock import Clock, SystemClock
-from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.pipeline import planning
 from jesenska.pipeline.columns import RowMaker, row_schema, together
 from jesenska.pipeline.connection import Connection, connect
@@ -79,10 +78,12 @@ class JesenskaDataSource(DataSource):
             return JesenskaReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        with plainly("subscribe"):
+        try:
             options = source_options(self.options, streaming=True)
             _refuse_other_schema(schema, options)
-            return JesenskaStreamReader(options)
+        except JesenskaError as error:
+            return _Refused(error)
+        return JesenskaStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         with plainly("topic"):
@@ -100,6 +101,30 @@ def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
     expected = row_schema(options.columns)
     if [(item.name, item.dataType) for item in schema.fields] != [(item.name, item.dataType) for item in expected.fields]:
         raise JesenskaError(f"The rows of topics have a schema of their own, {expected.simpleString()}: leave out schema(...) and select from these columns.")
+
+
+class _Refused(DataSourceStreamReader):
+    """Stands for a stream that cannot be meant, and says so when it is asked for anything. Spark's helper would put an error of its own in front of one that
+    is raised where the reader is made."""
+
+    def __init__(self, error: JesenskaError) -> None:
+        self._error = error
+
+    def _refuse(self) -> NoReturn:
+        with plainly("subscribe"):
+            raise self._error
+
+    def initialOffset(self) -> Tree:
+        self._refuse()
+
+    def latestOffset(self, start: Mapping[str, Mapping[str, int | str]], limit: ReadLimit) -> Tree:
+        self._refuse()
+
+    def partitions(self, start: Mapping[str, Mapping[str, int | str]], end: Mapping[str, Mapping[str, int | str]]) -> Sequence[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._refuse()
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -216,7 +241,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             # A partition that was not there when the query began is left for the next one.
             end = {key: max(begin[key], min(latest, self._target.get(key, 0))) for key, latest in end.items() if key in self._target or key in known.offsets}
-        if self._start is not None and not self._begun:
+        if self._start is not None and not self._begun and start == self._start_tree:
             # Spark keeps the end of the first micro-batch, and not its start. Where the start would be a later one if it were resolved again, the first
             # micro-batch reads nothing: so its end is the start that is kept.
             end = {key: begin[key] if key in self._start.moving else offset for key, offset in end.items()}
@@ -227,7 +252,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = planning.share(limit.max_rows, begin, end)
         self._begun = True
         self._last_trigger_ms = self._clock.now_ms()
-        gone = {key: offset for key, offset in known.offsets.items() if key not in bounds.latest}
+        gone = {key: offset for key, offset in known.offsets.items() if key not in bounds.latest and not known.is_another(key.topic, bounds.ids)}
         return planning.to_tree({**gone, **end}, {**known.ids, **bounds.ids})
 
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
@@ -345,7 +370,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         connection = connect(self.options.client)
         try:
             connection.run(self._commit(connection, group_id, read))
-        except (KafkaError, TimeoutError) as error:
+        except (JesenskaError, TimeoutError) as error:
             if not self._commit_failed:
                 reason = str(error) or "no answer came."
                 logger.warning("Offsets could not be committed to the group %s, which shows a wrong lag until they are: %s", group_id, reason)
@@ -355,6 +380,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._told = read
 
     async def _commit(self, connection: Connection, group_id: str, offsets: Offsets) -> None:
+        from jesenska.client.group_admin import GroupAdmin  # here: every process of a query would import it
+
         async with asyncio.timeout(_FIRST_CONTACT_MS / 1000):
             results = await GroupAdmin(connection.cluster).alter_offsets(group_id, offsets)
         for key, error in results.items():
