@@ -54,9 +54,9 @@ def main() -> int:
 
 
 def _print(report: Report, seconds: float, shown: int) -> None:
-    name = APIS[report.key].name
     known = sum(report.known.values())
-    print(f"{report.key:3} {name}: {report.cases:,} cases in {seconds:.0f} s, {report.differing:,} differ, {known:,} known differences", flush=True)
+    compared = f"{report.cases:,} cases in {seconds:.0f} s, {report.differing:,} differ, {known:,} known differences"
+    print(f"{report.key:3} {APIS[report.key].name}: {compared}, {report.silent:,} without an answer of Kafka", flush=True)
     for sign, count in report.counts.most_common(shown):
         print(f"  {count} times: {report.found[sign]}", flush=True)
     if len(report.counts) > shown:

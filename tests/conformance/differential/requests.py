@@ -55,7 +55,7 @@ _INTEGERS: dict[str, Sequence[int]] = {
     "replica_epoch": (-1, 0),
     "session_id": (0, 0, 0, 0, 1, -1),
     "session_epoch": (-1, -1, -1, 0, 0, 1, -5, _INT32_MAX),
-    "acks": (-1, -1, 1, 1, 0, 2, -2),
+    "acks": (-1, -1, -1, -1, -1, 1, 1, 1, 1, 0, 2, -2),
     "timeout_ms": _TIMEOUTS,
     "session_timeout_ms": (60_000, 60_000, 60_000, 60_000, 0, -1, 5_999, 1_800_001, _INT32_MAX),
     "rebalance_timeout_ms": (100, 100, 100, 0),

@@ -17,8 +17,8 @@ from tests.conformance.differential.requests import Requests, frame
 from tests.raw_connection import ClosedByBrokerError, RawConnection
 
 #: How long an answer may take; a join or a sync that waits for others is not waited for.
-_PATIENCE_SECONDS: Final = 5.0
-_SHORT_PATIENCE_SECONDS: Final = 0.8
+_PATIENCE_SECONDS: Final = 2.0
+_SHORT_PATIENCE_SECONDS: Final = 0.6
 _WAITS_FOR_OTHERS: Final = frozenset((11, 14))
 _PRODUCE, _API_VERSIONS = 0, 18
 _WORLD_SECONDS: Final = 20.0

@@ -50,6 +50,8 @@ class Report:
     key: int
     cases: int = 0
     differing: int = 0
+    #: Cases that Kafka did not answer.
+    silent: int = 0
     found: dict[tuple[int, str, str, str], Found] = field(default_factory=dict)
     counts: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
     known: Counter[Known] = field(default_factory=Counter)
@@ -96,7 +98,8 @@ class Trial:
                 differing = self._ask(judge, *pair, version)
             report.cases += 1
             if differing is None:
-                used = limit  # somebody waits on in a group: nothing is as it was
+                report.silent += 1
+                used = limit  # the request may be at work still: nothing is as it was
                 continue
             self._count(report, pair[0], version, differing)
             if key not in READ_ONLY and any(_has_consequences(path) for path, _, _ in differing):
@@ -123,12 +126,12 @@ class Trial:
         return pair[0], pair[1]
 
     def _ask(self, judge: Side, mine: Message, its: Message, version: int) -> list[tuple[str, str, str]] | None:
-        """Where the answers differ; None where both wait for others."""
+        """Where the answers differ; None where Kafka does not answer: who joins waits for others, and some mistakes it never answers."""
         judge.send(its, version)
         self._ours.send(mine, version)
         theirs: Answer = judge.receive(its, version)
         ours: Answer = self._ours.receive(mine, version)
-        if ours is Silence.WAITS and theirs is Silence.WAITS:
+        if theirs is Silence.WAITS:
             return None
         return list(differences(plain(ours, self._ours.world, mine), plain(theirs, judge.world, its)))
 
