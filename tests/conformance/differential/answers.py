@@ -77,6 +77,8 @@ class _Plain:
             return bytes(value)
         if isinstance(value, str):
             value = value.replace(self._prefix, "w-") if self._prefix else value
+        if name == "topic_name" and value not in self._asked and not value.startswith("w-"):
+            return "<of another world>"  # where the next page begins
         if name in _SIGNS:
             return f"<{name}>" if value not in ("", -1) else value
         if name in _WORDS:

@@ -137,6 +137,9 @@ _MEANT: Final = (
         versions=(0,),
         when=lambda request: _CLIENT_METRICS in _values(request, "resource_type"),
     ),
+    Known(
+        (32,), r".*\.value", "defaults are those of the documents, 1.0; Kafka 3.9.1 and 4.3.1 have others", ours="'1.0-IV0'", theirs="'3.0-IV1'", versions=(0,)
+    ),
     Known((1,), r".*\.records", "how much of a partition's limit is used when batches go out in an old format", versions=range(4)),
     Known((10,), ".*", "transactions and share groups are not served yet", when=lambda request: request.key_type in _TRANSACTIONS_AND_SHARE_GROUPS),
     Known((66,), r"\.transaction_states\[\]", "transactions are not served yet; Kafka has those that InitProducerId has begun", ours="0 elements.*"),
@@ -152,6 +155,15 @@ _MEANT: Final = (
 
 _KAFKA_FAILS: Final = (
     Known((1, 2), ".*", "Kafka does not foresee an unknown isolation level; here it reads uncommitted", when=_of_unknown_isolation),
+    Known((1,), ".*", "Kafka does not foresee a negative limit of bytes", when=lambda request: request.max_bytes < 0),
+    Known(
+        (1,),
+        ".*",
+        "Kafka does not foresee the topic id 0",
+        versions=range(13, 19),
+        when=lambda request: any(not value.int for value in _values(request, "topic_id")),
+    ),
+    Known((3,), ".*", "Kafka does not foresee a topic without name and id", when=lambda request: None in _values(request, "name")),
     Known((75,), ".*", "Kafka does not foresee an empty name", when=lambda request: "" in _values(request, "name")),
     Known(
         (75,),
@@ -185,7 +197,7 @@ _TO_BE_MENDED: Final = (
     Known((1, 2, 23), ".*", "an epoch below -1 is fenced in Kafka", when=_with_negative_epoch),
     Known((2, 23), r".*\.(leader_epoch|end_offset|offset)", "the epoch of a log without records"),
     # Metadata and topics
-    Known((3,), r"\.topics\[\](\.error_code|\.partitions\[\])", "a topic that the request creates is not told at once", ours="0|[0-9]+ elements.*"),
+    Known((3,), r"\.topics\[\](\.error_code|\.partitions\[\]|)", "a topic that the request creates is not told at once", ours="0|[0-9]+ elements.*"),
     Known((3,), r"\.topics\[\].*", "topics by id and name in one request", versions=range(10, 14)),
     Known((3,), r".*\.topic_authorized_operations", "authorized operations of a topic that is not there"),
     Known((19, 20), ".*", "a time-out that has passed on arrival is REQUEST_TIMED_OUT in Kafka", when=_without_time),
@@ -206,6 +218,8 @@ _TO_BE_MENDED: Final = (
     Known((11,), ".*", "JoinGroup: protocol types that contradict each other are judged before the member; the leader of a static rejoin"),
     Known((14,), ".*", "SyncGroup 5: a missing protocol is INCONSISTENT_GROUP_PROTOCOL before anything else", versions=(5,)),
     Known((15,), r"\.groups\[\]\.authorized_operations", "Kafka 4 counts settings among a group's operations, and tells none of a dead group"),
+    Known((15,), ".*", "the group without a name", when=lambda request: "" in request.groups),
+    Known((16,), r"\.groups\[\]", "the group without a name", ours=r".*\(''.*"),
     Known((42,), r"\.results\[\]\.error_code", "the group without a name"),
     Known((47,), ".*", "the group without a name", when=lambda request: request.group_id == ""),
     Known((47,), r"\.topics\[\].*", "partitions of unknown topics in OffsetDelete"),
