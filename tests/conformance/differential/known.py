@@ -217,7 +217,7 @@ _TO_BE_MENDED: Final = (
     Known((10,), r".*error_message", "Kafka says something, or the empty string, where nothing is wrong"),
     Known((11,), ".*", "JoinGroup: protocol types that contradict each other are judged before the member; the leader of a static rejoin"),
     Known((14,), ".*", "SyncGroup 5: a missing protocol is INCONSISTENT_GROUP_PROTOCOL before anything else", versions=(5,)),
-    Known((15,), r"\.groups\[\]\.authorized_operations", "Kafka 4 counts settings among a group's operations, and tells none of a dead group"),
+    Known((15,), r"\.groups\[\]\.authorized_operations", "Kafka tells no operations of a group that is not there", ours="3400"),
     Known((15,), ".*", "the group without a name", when=lambda request: "" in request.groups),
     Known((16,), r"\.groups\[\]", "the group without a name", ours=r".*\(''.*"),
     Known((42,), r"\.results\[\]\.error_code", "the group without a name"),
