@@ -4,7 +4,8 @@
     2      compact
 
 Records before the offset are gone for readers at once; segments that lie wholly before it are deleted with the next retention check. A topic
-whose cleanup.policy has no `delete` answers POLICY_VIOLATION, as in Kafka.
+whose cleanup.policy has no `delete` answers POLICY_VIOLATION, as in Kafka. A partition that is named twice is answered once: the last offset counts. A topic
+without partitions is not answered.
 """
 
 from __future__ import annotations
@@ -28,26 +29,33 @@ _HIGH_WATERMARK = -1
 
 @handles(DeleteRecordsRequest, 0, 2)
 def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> Outcome:
-    response = DeleteRecordsResponse()
+    asked: dict[str, dict[int, int]] = {}
     for topic in request.topics:
-        known = broker.view.topics.get(topic.name)
-        answers = []
-        for asked in topic.partitions:
-            answer = DeleteRecordsResponsePartition(partition_index=asked.partition_index, low_watermark=-1)
-            answers.append(answer)
-            try:
-                if known is None or not 0 <= asked.partition_index < len(known.partitions):
-                    raise UnknownTopicOrPartitionError
-                if not known.log_config.delete:
-                    raise PolicyViolationError
-                partition = known.partitions[asked.partition_index]
-                log = partition.leader_log()
-                offset = partition.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
-                if not 0 <= offset <= partition.high_watermark:
-                    raise OffsetOutOfRangeError
-                log.delete_records(offset)
-                answer.low_watermark = log.log_start_offset
-            except KafkaError as error:
-                answer.error_code = error.code
-        response.topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=answers))
-    return response
+        if topic.partitions:
+            asked.setdefault(topic.name, {}).update((item.partition_index, item.offset) for item in topic.partitions)
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsResponseTopic(name=name, partitions=[_delete(broker, name, number, offset) for number, offset in partitions.items()])
+            for name, partitions in asked.items()
+        ]
+    )
+
+
+def _delete(broker: Broker, name: str, number: int, offset: int) -> DeleteRecordsResponsePartition:
+    answer = DeleteRecordsResponsePartition(partition_index=number, low_watermark=-1)
+    known = broker.view.topics.get(name)
+    try:
+        if known is None or not 0 <= number < len(known.partitions):
+            raise UnknownTopicOrPartitionError
+        if not known.log_config.delete:
+            raise PolicyViolationError
+        partition = known.partitions[number]
+        log = partition.leader_log()
+        before = partition.high_watermark if offset == _HIGH_WATERMARK else offset
+        if not 0 <= before <= partition.high_watermark:
+            raise OffsetOutOfRangeError
+        log.delete_records(before)
+        answer.low_watermark = log.log_start_offset
+    except KafkaError as error:
+        answer.error_code = error.code
+    return answer

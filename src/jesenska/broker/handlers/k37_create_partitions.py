@@ -1,10 +1,11 @@
-"""CreatePartitions (key 37), versions 0-3: raises topics to more partitions. Version 3 may be throttled, which is the client's matter."""
+"""CreatePartitions (key 37), versions 0-3: raises topics to more partitions. Version 3 may be throttled, which is the client's matter. A
+time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT, and nothing is done."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import InvalidRequestError
+from jesenska.base.errors import ErrorCode, InvalidRequestError
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
@@ -26,6 +27,9 @@ def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -
 
 async def _create(broker: Broker, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     twice = duplicates(item.name for item in request.topics)
+    if request.timeout_ms <= 0 and any(item.name not in twice for item in request.topics):
+        late = [CreatePartitionsResponseResult(name=item.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None) for item in request.topics]
+        return CreatePartitionsResponse(results=late)
     response = CreatePartitionsResponse()
     answered: set[str] = set()
     between = Slices(broker.clock)
@@ -43,5 +47,6 @@ async def _create(broker: Broker, request: CreatePartitionsRequest) -> CreatePar
             await broker.topics.expand(item.name, item.count, assignments, validate_only=request.validate_only)
         except Exception as error:
             refused = as_kafka_error(error)
-            answer.error_code, answer.error_message = refused.code, refused.message or None
+            answer.error_code = refused.code
+            answer.error_message = None if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else refused.message or None
     return response

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45), versions 0-1: moves of partitions to other replicas (KIP-455). A lone broker has nowhere to move them.
 
     0      replicas as they are: NONE; null (cancel): NO_REASSIGNMENT_IN_PROGRESS; empty, doubled or unregistered brokers: INVALID_REPLICA_ASSIGNMENT
-    1      `allow_replication_factor_change` is answered as it was asked
+    1      `allow_replication_factor_change` is answered as it was asked, true where no topic was named or the time-out has passed
 
 A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT. Left out: the move itself. A partition that names brokers which are gone keeps
 them: another list for it is INVALID_REPLICA_ASSIGNMENT.
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 def handle(broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context) -> Outcome:
     response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=request.allow_replication_factor_change)
     if not request.topics:
-        response.error_message = ""
+        response.error_message, response.allow_replication_factor_change = "", True
         return response
     response.error_message = None
     timed_out = request.timeout_ms <= 0
     if timed_out:
-        response.error_code = ErrorCode.REQUEST_TIMED_OUT
+        response.error_code, response.allow_replication_factor_change = ErrorCode.REQUEST_TIMED_OUT, True
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:

@@ -24,4 +24,4 @@ _STATES = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit
 def handle(broker: Broker, request: ListTransactionsRequest, context: Context) -> Outcome:
     if request.transactional_id_pattern and not is_re2(request.transactional_id_pattern):
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    return ListTransactionsResponse(unknown_state_filters=[state for state in request.state_filters if state not in _STATES])
+    return ListTransactionsResponse(unknown_state_filters=[state for state in dict.fromkeys(request.state_filters) if state not in _STATES])

@@ -1,7 +1,8 @@
 """DescribeTopicPartitions (key 75), version 0: partitions of topics in order of their names, page by page.
 
-An empty list asks for all topics. At most `response_partition_limit` partitions are answered, and never more than
-max.request.partition.size.limit; `next_cursor` says where the next page begins. Eligible leader replicas (KIP-966) are not kept here: null.
+An empty list asks for all topics. At most `response_partition_limit` partitions are answered, and never more than max.request.partition.size.limit;
+`next_cursor` says where the next page begins. A cursor that names a topic which was not asked for, or a negative partition, is INVALID_REQUEST for each topic.
+Eligible leader replicas (KIP-966) are not kept here: null.
 """
 
 from __future__ import annotations
@@ -28,24 +29,27 @@ _PAGE_MAX = 2000
 
 @handles(DescribeTopicPartitionsRequest, 0, 0)
 def handle(broker: Broker, request: DescribeTopicPartitionsRequest, context: Context) -> Outcome:
-    names = sorted({item.name for item in request.topics}) if request.topics else sorted(broker.view.topics)
+    asked = {item.name for item in request.topics}
+    names = sorted(asked or broker.view.topics)
     first_partition = 0
     if request.cursor is not None:
+        if request.cursor.partition_index < 0 or (asked and request.cursor.topic_name not in asked):
+            return DescribeTopicPartitionsResponse(topics=[_refused(item.name) for item in request.topics], next_cursor=None)
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
-            first_partition = max(request.cursor.partition_index, 0)
+            first_partition = request.cursor.partition_index
     left = max(1, min(request.response_partition_limit, _PAGE_MAX))
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
-        topic = broker.view.topics.get(name)
-        if topic is None:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name))
-            first_partition = 0
-            continue
         if left == 0:
             response.next_cursor = DescribeTopicPartitionsResponseNextCursor(topic_name=name, partition_index=first_partition)
             break
+        topic = broker.view.topics.get(name)
+        if topic is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS))
+            first_partition = 0
+            continue
         page = topic.partitions[first_partition : first_partition + left]
         response.topics.append(
             DescribeTopicPartitionsResponseTopic(
@@ -75,3 +79,7 @@ def handle(broker: Broker, request: DescribeTopicPartitionsRequest, context: Con
             break
         first_partition = 0
     return response
+
+
+def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
