@@ -205,8 +205,12 @@ class Connection:
             api = served.api
             if api.flexible is not None and version >= api.flexible:
                 position = skip_header_tags(view, position, limit)
-            room = CREATION_ELEMENTS_MAX if key in _CREATION else REQUEST_ELEMENTS_MAX
-            request, position = decoder(api.request, version)(view, position, limit, room + dispatcher.broker.view.partition_count)
+            if limit > REQUEST_ELEMENTS_MAX:
+                # Only now it can name so much: an element takes a byte and more.
+                room = CREATION_ELEMENTS_MAX if key in _CREATION else REQUEST_ELEMENTS_MAX
+                request, position = decoder(api.request, version)(view, position, limit, room + dispatcher.broker.view.partition_count)
+            else:
+                request, position = decoder(api.request, version)(view, position, limit)
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
             self.framed.close(f"a request that cannot be read: {error}")
             return True

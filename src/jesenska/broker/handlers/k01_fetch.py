@@ -376,7 +376,7 @@ class _FullFetch(_Fetch):
         make = WantedPartition if begins is None else SessionPartition
         view, by_id = broker.view, context.version >= _FIRST_WITH_IDS
         follows = _is_follower(request)
-        named: dict[tuple[str | uuid.UUID, int], WantedPartition] = {}
+        named: dict[tuple[str | uuid.UUID, int], WantedPartition] | None = {} if _names_twice(request, by_id) else None
         self._plan: list[tuple[FetchRequestTopic, list[WantedPartition]]] = []
         self._responses: list[FetchResponseTopic] = []
         for asked in request.topics:
@@ -385,8 +385,7 @@ class _FullFetch(_Fetch):
             key = asked.topic_id if by_id else asked.topic
             for part in asked.partitions:
                 wanted = make(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes)
-                first = named.setdefault((key, part.partition), wanted)
-                if first is not wanted:
+                if named is not None and (first := named.setdefault((key, part.partition), wanted)) is not wanted:
                     first.fetch_offset, first.current_leader_epoch, first.max_bytes = part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes
                     continue
                 if topic is None:
@@ -564,6 +563,16 @@ def _resolve(view: ClusterView, wanted: SessionPartition, by_id: bool) -> None:
 
 def _now_ms(broker: Broker) -> int:
     return int(broker.clock.monotonic() * 1000)
+
+
+def _names_twice(request: FetchRequest, by_id: bool) -> bool:
+    """True if a partition may stand in the request more than once."""
+    topics: set[str | uuid.UUID] = set()
+    for asked in request.topics:
+        topics.add(asked.topic_id if by_id else asked.topic)
+        if len({part.partition for part in asked.partitions}) != len(asked.partitions):
+            return True
+    return len(topics) != len(request.topics)
 
 
 def _is_follower(request: FetchRequest) -> bool:
