@@ -185,5 +185,7 @@ def offsets_done(query: StreamingQuery) -> int:
 def _sum_of(tree: Any) -> int:
     import json
 
+    from jesenska.pipeline.options import TOPIC_ID
+
     tree = json.loads(tree) if isinstance(tree, str) else tree
-    return sum(offset for partitions in (tree or {}).values() for offset in partitions.values())
+    return sum(offset for partitions in (tree or {}).values() for name, offset in partitions.items() if name != TOPIC_ID)
