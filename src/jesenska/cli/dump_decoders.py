@@ -86,17 +86,18 @@ def offsets(record: Record) -> Shown:
     if found is None:
         return Shown(f"Unknown record type {kind} at offset {record.offset}, skipping.", None)
     version = 0 if record.value is None else int.from_bytes(record.value[:2], "big", signed=True)
-    return Shown(_json({"type": str(kind), "data": _key_fields(found)}), "<DELETE>" if found.value is None else _json(_versioned(found.value, version)))
+    return Shown(_json({"type": str(kind), "data": key_fields(found)}), "<DELETE>" if found.value is None else _json(_versioned(found.value, version)))
 
 
-def _key_fields(found: OffsetRecord | GroupRecord) -> dict[str, Any]:
+def key_fields(found: OffsetRecord | GroupRecord) -> dict[str, Any]:
+    """The fields of a record's key."""
     if isinstance(found, OffsetRecord):
         return {"group": found.group, "topic": found.topic, "partition": found.partition}
     return {"group": found.group}
 
 
 def _versioned(value: OffsetCommitValue | GroupMetadataValue, version: int) -> dict[str, Any]:
-    fields = _fields(value, version)
+    fields = fields_of(value, version)
     if isinstance(value, GroupMetadataValue) and value.protocol_type == _CONSUMERS:
         for member, shown in zip(value.members, fields["members"], strict=True):
             shown["subscription"] = _inside(decode_subscription, bytes(member.subscription))
@@ -107,12 +108,12 @@ def _versioned(value: OffsetCommitValue | GroupMetadataValue, version: int) -> d
 def _inside(decode: Callable[[bytes], Struct], data: bytes) -> Any:
     """What a consumer wrote, in its own version; the bytes where it cannot be read."""
     try:
-        return _fields(decode(data), int.from_bytes(data[:2], "big"))
+        return fields_of(decode(data), int.from_bytes(data[:2], "big"))
     except MalformedMessageError:
         return base64.b64encode(data).decode("ascii")
 
 
-def _fields(message: Struct, version: int) -> dict[str, Any]:
+def fields_of(message: Struct, version: int) -> dict[str, Any]:
     """A message's fields by the protocol's names, those that the version has; a tagged one that has its default is left out, as it is on the disk."""
     found = {}
     for item in message.fields:
@@ -124,7 +125,7 @@ def _fields(message: Struct, version: int) -> dict[str, Any]:
 
 def _value(value: Any, kind: object, version: int) -> Any:
     if isinstance(kind, Array) and value is not None:
-        return [_fields(item, version) if isinstance(item, Struct) else item for item in value]
+        return [fields_of(item, version) if isinstance(item, Struct) else item for item in value]
     if isinstance(value, bytes | memoryview):
         return base64.b64encode(value).decode("ascii")
     return value if value is None or isinstance(value, int | str) else uuid_to_text(value)

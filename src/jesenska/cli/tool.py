@@ -15,7 +15,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,6 +65,13 @@ def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
     wrong = given.split()[0].partition("=")[0] if found and given else ""
     options = {word for action in _actions(parser) if action.help != argparse.SUPPRESS for word in action.option_strings}
     near = difflib.get_close_matches(wrong, options, 1, 0.75) if wrong.startswith("-") else []
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What was probably meant by a name that there is not, to stand behind it; nothing where no known name is near it."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1, 0.75) or [item for item in names if item.startswith(name + ".")]
     return f" (did you mean {near[0]}?)" if near else ""
 
 
