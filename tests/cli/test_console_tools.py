@@ -10,10 +10,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jesenska.base.identifiers import TopicPartition
 from jesenska.cli import kafka_console_consumer, kafka_console_producer, kafka_topics
+from jesenska.cli.console_records import RecordFormatter
+from jesenska.records.decode import decode_batch
+from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
 from tests.cli.conftest import Result, Tool, tool_process
 
@@ -259,3 +264,53 @@ def test_a_flood_of_lines_is_delivered_whole(broker: BrokerProcess, at: Tool, re
         _, said = producer.communicate(text, 60)
         assert (producer.returncode, said) == (0, b"")
     assert sorted(map(int, read("console-flood", 300_000).lines)) == list(range(300_000))
+
+
+def test_kafkas_formatters_are_known_by_their_classes(send: Send, read: Send) -> None:
+    send("console-formatters", b"k\tv\n", "--reader-property", "parse.key=true")
+    for package in ("kafka.tools.", "org.apache.kafka.tools.consumer."):
+        assert read("console-formatters", 1, "--formatter", package + "DefaultMessageFormatter").out == "v\n"
+        logged = read("console-formatters", 1, "--formatter", package + "LoggingMessageFormatter")
+        assert logged.out == "v\n"
+        assert re.fullmatch(r"CreateTime:\d+, key:k, value:v", logged.err.splitlines()[0])
+        assert read("console-formatters", 1, "--formatter", package + "NoOpMessageFormatter").out == ""
+
+
+def test_the_records_of_groups_are_read_as_json(at: Tool, send: Send, read: Send) -> None:
+    send("console-committed", b"one\ntwo\n")
+    read("console-committed", 2, "--group", "console-formatted")
+
+    def documents(formatter: str) -> list[dict[str, Any]]:
+        arguments = ("--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "1000", "--formatter", f"org.apache.kafka.tools.consumer.{formatter}")
+        found = [json.loads(line) for line in at(kafka_console_consumer.main, *arguments).lines]
+        return [item for item in found if item["key"]["data"]["group"] == "console-formatted"]
+
+    offsets = documents("OffsetsMessageFormatter")
+    assert offsets[-1]["key"] == {"type": 1, "data": {"group": "console-formatted", "topic": "console-committed", "partition": 0}}
+    assert (offsets[-1]["value"]["version"], offsets[-1]["value"]["data"]["offset"]) == (3, 2)
+    groups = documents("GroupMetadataMessageFormatter")
+    assert {item["key"]["type"] for item in groups} == {2}
+    assert any(item["value"]["data"]["members"] for item in groups)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "shown"),
+    [("Float", b"\x3d\xcc\xcc\xcd", "0.1"), ("Float", b"\x7f\x7f\xff\xff", "3.4028235E38"), ("Float", b"\x7f\x80\x00\x00", "Infinity"),
+     ("Boolean", b"\x01", "true"), ("Integer", b"\xff\xff\xff\xfe", "-2"), ("Short", b"\x01\x00", "256"), ("ByteArray", b"raw", "raw")],
+)  # fmt: skip
+def test_a_deserializer_writes_what_javas_would(name: str, data: bytes, shown: str) -> None:
+    formatter = RecordFormatter({"value.deserializer": f"org.apache.kafka.common.serialization.{name}Deserializer", "value.deserializer.more": "x"})
+    (record,) = decode_batch(encode_batch([(1, None, data, ())]), 0, True)
+    assert (formatter.lines(TopicPartition("t", 0), [record]), list(formatter.unknown)) == (shown.encode() + b"\n", [])
+
+
+def test_a_property_that_there_is_not_is_told_with_the_one_that_was_meant(send: Send, read: Send) -> None:
+    sent = send("console-properties", b"v\n", "--property", "parse.keys=true")
+    assert sent.err == "kafka-console-producer: parse.keys says nothing about how lines are read; it is ignored (did you mean parse.key?).\n"
+    printed = read("console-properties", 1, "--property", "print.keys=true")
+    assert printed.err.splitlines()[0].endswith("it is ignored (did you mean print.key?).")
+
+
+def test_a_topic_that_is_not_there_is_told_without_a_total(at: Tool) -> None:
+    result = at(kafka_console_consumer.main, "--topic", "console-never-was")
+    assert (result.code, result.err.count("\n"), "Processed" in result.err) == (1, 1, False)

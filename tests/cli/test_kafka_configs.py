@@ -93,9 +93,19 @@ def test_a_broker_and_the_default_of_all_brokers_are_told_apart(at: Tool) -> Non
         (["--describe", "--topic", "not-there"], "doesn't exist"),
         (["--describe", "--broker", "9"], "doesn't exist"),
         (["--describe", "--broker", "x"], "integer broker id"),
-        (["--describe", "--entity-type", "users"], "not built yet"),
-        (["--describe", "--client", "x"], "not built yet"),
-        (["--describe", "--ip-defaults"], "not built yet"),
+        (["--alter", "--user", "anna", "--add-config", "producer_byte_rate=1"], "quotas are not built yet"),
+        (["--alter", "--entity-type", "users", "--add-config", "producer_byte_rate=1"], "An entity-name or default entity must be specified"),
+        (["--alter", "--group", "g", "--add-config", "consumer.session.timeout.ms=50000"], "cannot be changed here"),
+        (["--alter", "--client-metrics", "m", "--add-config", "interval.ms=1"], "cannot be changed here"),
+        (["--alter", "--broker-logger", "1", "--add-config", "no.such=INFO"], "no.such does not exist"),
+        (["--describe", "--entity-type", "broker-loggers"], "An entity name must be specified with --describe of broker-loggers"),
+        (["--describe", "--broker-logger", "one"], "must be a valid integer broker id"),
+        (["--describe", "--ip", "nowhere.invalid"], "must be a valid IP or resolvable host"),
+        (["--describe", "--topic", "t", "--user", "a"], "Only 'users' and 'clients' entity types may be specified together"),
+        (["--describe", "--entity-type", "topics", "--entity-type", "topics"], "Duplicate entity type(s) specified: topics"),
+        (["--describe", "--topic", "t", "--topic", "u"], "more than once"),
+        (["--describe", "--entity-type", "topics", "--entity-name", "t", "--entity-name", "u"], "more names"),
+        (["--describe", "--entity-type", "groups", "--entity-default"], "--entity-default must not be specified"),
         (["--describe", "--entity-type", "nonsense"], "Invalid entity type"),
         (["--describe", "--topic", "configured", "--entity-name", "configured"], "can't be used"),
         (["--describe"], "entity type"),
@@ -123,3 +133,36 @@ def test_what_stands_in_brackets_is_read_back_with_its_commas(settings: dict[str
 def test_what_is_not_a_setting_is_refused(text: str) -> None:
     with pytest.raises(JesenskaError, match="key=val"):
         parse_settings(text)
+
+
+@pytest.mark.parametrize("entity", ["--entity-type users", "--user anna", "--client-defaults", "--ip 127.0.0.1", "--user anna --client shop",
+                                    "--entity-type groups", "--entity-type client-metrics"])  # fmt: skip
+def test_where_nothing_was_set_nothing_is_shown(at: Tool, entity: str) -> None:
+    shown = at(main, "--describe", *entity.split())
+    assert (shown.code, shown.out, shown.err) == (0, "", "")
+
+
+@pytest.mark.parametrize("kind", ["group", "client-metric"])
+def test_a_name_without_settings_is_told_as_kafka_does(at: Tool, kind: str) -> None:
+    shown = at(main, "--describe", "--group" if kind == "group" else "--client-metrics", "no-such")
+    assert (shown.code, shown.out) == (0, f"The {kind} 'no-such' doesn't exist and doesn't have dynamic config.\n")
+
+
+def test_a_brokers_loggers_are_shown_and_changed(at: Tool) -> None:
+    def level() -> str:
+        head, *lines = at(main, "--describe", "--broker-logger", "1").lines
+        assert head == "Dynamic configs for broker-logger 1 are:"
+        (line,) = (line for line in lines if line.startswith("  jesenska="))
+        return line.split()[0].partition("=")[2]
+
+    before = level()
+    assert at(main, "--alter", "--broker-logger", "1", "--add-config", "jesenska=DEBUG").out == "Completed updating config for broker-logger 1.\n"
+    assert level() == "DEBUG"
+    assert at(main, "--alter", "--entity-type", "broker-loggers", "--entity-name", "1", "--add-config", f"jesenska={before}").code == 0
+    assert level() == before
+
+
+def test_a_setting_that_there_is_not_is_told_with_the_one_that_was_meant(at: Tool, topic: str) -> None:
+    wanted = "Unknown topic config name: retention (did you mean retention.ms?).\n"
+    assert at(main, "--alter", "--topic", topic, "--add-config", "retention=5").err == f"kafka-configs: {wanted}"
+    assert at(kafka_topics.main, "--create", "--topic", "never-made", "--config", "retention=5").err == f"kafka-topics: {wanted}"

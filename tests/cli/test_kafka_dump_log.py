@@ -53,7 +53,7 @@ def test_records_with_and_without_their_contents(tool: Tool, segment: Path) -> N
         "| offset: 2 CreateTime: 1002 keySize: 2 valueSize: -1 sequence: -1 headerKeys: [] key: k2",
         "| offset: 3 CreateTime: 900 keySize: -1 valueSize: -1 sequence: -1 headerKeys: []",
     ]
-    assert records("--print-data-log", "--skip-record-metadata") == ["| key: k payload: v", " payload: w", "| key: k2", ""]
+    assert records("--print-data-log", "--skip-record-metadata") == ["| key: k payload: v", "| payload: w", "| key: k2", ""]
     assert records("--deep-iteration")[0] == "| offset: 0 CreateTime: 1000 keySize: 1 valueSize: 1 sequence: 5 headerKeys: [h]"
 
 
@@ -124,6 +124,11 @@ def test_max_bytes_bounds_what_is_read(tool: Tool, segment: Path) -> None:
     assert len(tool(main, "--files", str(segment), "--max-bytes", "82").lines) == 3
 
 
+def test_a_key_that_its_decoder_cannot_read_is_one_sentence(tool: Tool, segment: Path) -> None:
+    dumped = tool(main, "--files", str(segment), "--key-decoder-class", "kafka.serializer.LongDecoder")
+    assert (dumped.code, dumped.err) == (1, "kafka-dump-log: 1 bytes are no number of 8 bytes, which the decoder expects: name another decoder.\n")
+
+
 def test_json_has_a_line_for_each_batch(tool: Tool, segment: Path) -> None:
     batches = [json.loads(line) for line in tool(main, "--files", str(segment), "--output", "json").lines]
     assert [(item["base_offset"], item["lastOffset"], item["codec"], item["valid"]) for item in batches] == [
@@ -138,7 +143,9 @@ def test_json_has_a_line_for_each_batch(tool: Tool, segment: Path) -> None:
     [
         (["--files", "/there/is/none/00000000000000000000.log"], "cannot be read"),
         (["--print-data-log"], "--files"),
-        (["--files", "x.log", "--offsets-decoder"], "not built yet"),
+        (["--files", "x.log", "--transaction-log-decoder"], "not built yet"),
+        (["--files", "x.log", "--value-decoder-class", "my.own.Decoder"], "my.own.Decoder is a Java class"),
+        (["--files", "x.log", "--key-decoder-class", "org.apache.kafka.tools.api.DefaultDecoder"], "StringDecoder, IntegerDecoder, LongDecoder"),
         (["--files", "leader-epoch-checkpoint"], "left out"),
     ],
 )

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from jesenska import __version__
 from jesenska.cli import zookeeper_server_start, zookeeper_shell
+from jesenska.testing import BrokerProcess
 from tests.cli.conftest import Tool
 
 
@@ -125,3 +127,65 @@ def test_a_second_server_does_not_take_the_directory(tool: Tool, properties: Pat
 def test_the_shell_says_when_nobody_answers(tool: Tool) -> None:
     result = tool(zookeeper_shell.main, "--timeout-ms", "300", "127.0.0.1:1", "ls", "/")
     assert (result.code, result.err) == (1, "zookeeper-shell: No ZooKeeper answers at 127.0.0.1:1: start it, or name another.\n")
+
+
+def test_a_brokers_port_is_told_from_a_trees(tool: Tool, broker: BrokerProcess) -> None:
+    result = tool(zookeeper_shell.main, broker.bootstrap, "ls", "/")
+    assert result.code == 1
+    assert result.err == (f"zookeeper-shell: A Kafka broker answers at {broker.bootstrap}, and no ZooKeeper: name the port of the tree, as 2181 mostly is.\n")
+
+
+def test_the_shell_shows_and_changes_who_may_do_what(properties: Path) -> None:
+    commands = """
+        create /a x
+        getAcl /a
+        create /b y world:anyone:r
+        set /b z
+        setAcl -v 0 /a ip:127.0.0.1:cdrwa,world:anyone:r
+        getAcl /a
+        setAcl -v 0 /a world:anyone:r
+        setAcl /a nonsense
+        setAcl /a world:anyone:x
+        addauth digest user:pw
+        whoami
+        create /c z auth::cdrwa
+        getAcl /c
+        create -e /e mine
+        getEphemerals
+        set /a y 0
+        set /a y 0
+        create -s / first
+        version
+    """
+    with server(properties) as address:
+        command = [sys.executable, "-m", "jesenska.cli.zookeeper_shell", address]
+        done = subprocess.run(command, input=commands, text=True, capture_output=True, timeout=60)
+        inside = subprocess.run([*command[:-1], f"{address}/a", "getAcl", "/"], text=True, capture_output=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        "Created /a",
+        "'world,'anyone", ": cdrwa",
+        "Created /b",
+        "'ip,'127.0.0.1", ": cdrwa", "'world,'anyone", ": r",
+        "Auth scheme: User", "digest: user", "ip: 127.0.0.1",
+        "Created /c",
+        "'digest,'user:2Om+GBbT2q/tS6pdvACZbbm7/1A=", ": cdrwa",
+        "Created /e",
+        "[/e]",
+        "Created /0000000004",
+        f"ZooKeeper CLI version: jesenska {__version__}",
+    ]  # fmt: skip
+    assert [line for line in done.stderr.splitlines() if not line.startswith((" ", "ls "))] == [
+        "Insufficient permission : /b",
+        "version No is not valid : /a",
+        "nonsense does not have the form scheme:id:perm",
+        "Unknown perm type: x",
+        "version No is not valid : /a",
+    ]
+    assert inside.stdout.splitlines() == ["'ip,'127.0.0.1", ": cdrwa", "'world,'anyone", ": r"]
+
+
+def test_a_watch_tells_of_the_next_change_only(properties: Path) -> None:
+    with server(properties) as address:
+        command = [sys.executable, "-m", "jesenska.cli.zookeeper_shell", address]
+        done = subprocess.run(command, input="create /a x\nget -w /a\nset /a y\nset /a z\n", text=True, capture_output=True, timeout=60)
+    assert done.stdout == "Created /a\nx\n\nWATCHER::\n\nWatchedEvent state:SyncConnected type:NodeDataChanged path:/a\n"

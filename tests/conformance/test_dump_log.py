@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.cli.kafka_dump_log import main as dump
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.producer import Producer
+from jesenska.groups.records import GroupMetadataValue, GroupMetadataValueMember, OffsetCommitValue, group_record, offset_record
+from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
+from jesenska.wire.consumer_protocol import encode_assignment, encode_subscription
 from tests.peers.tools import Tools
 
 pytestmark = pytest.mark.conformance
@@ -162,3 +166,55 @@ def test_after_crashes_and_orderly_stops_everything_is_sound(tools_3: Tools, bro
         assert broker.stop() == 0
         _check(tools_3, broker.data)
         broker.start()
+
+
+def _group_records() -> list[tuple[bytes, bytes | None]]:
+    """Committed offsets in two versions, a tombstone, groups with and without members, consumers and others."""
+    member = GroupMetadataValueMember(
+        member_id="c-1",
+        group_instance_id="i",
+        client_id="c",
+        client_host="/127.0.0.1",
+        rebalance_timeout=1000,
+        session_timeout=900,
+        subscription=encode_subscription(["t"], [TopicPartition("t", 0)], 3, b"more"),
+        assignment=encode_assignment([TopicPartition("t", 0), TopicPartition("t", 1)]),
+    )
+    return [
+        offset_record("g", "t", 0, OffsetCommitValue(offset=5, leader_epoch=2, metadata='m "quoted"', commit_timestamp=1000)),
+        offset_record("g", "t", 1, OffsetCommitValue(offset=6, metadata="", commit_timestamp=1001, expire_timestamp=2000)),
+        offset_record("g", "t", 0, None),
+        group_record("g", GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", leader="c-1", members=[member])),
+        group_record("h", GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=7, members=[])),
+        group_record("i", GroupMetadataValue(protocol_type="connect", generation=1, protocol="x", leader="l", members=[member])),
+        group_record("g", None),
+        (b"\0\x63\0\1g", b"unknown"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--offsets-decoder"],
+        ["--offsets-decoder", "--skip-record-metadata"],
+        ["--print-data-log", "--skip-record-metadata"],
+        ["--deep-iteration", "--skip-record-metadata"],
+        ["--value-decoder-class"],
+        ["--key-decoder-class", "org.apache.kafka.tools.api.IntegerDecoder", "--value-decoder-class", "org.apache.kafka.tools.api.LongDecoder"],
+        ["--key-decoder-class", "org.apache.kafka.tools.api.StringDecoder"],
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_a_decoder_writes_what_kafkas_writes(tools_4: Tools, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    file = tmp_path / f"{0:020d}.log"
+    of_groups = [(1000, key, value, ()) for key, value in _group_records()]
+    of_numbers = [
+        (1, (7).to_bytes(4, "big"), (-9).to_bytes(8, "big", signed=True), (("h", b"1"),)),
+        (2, None, b"a long value", ()),
+        (3, b"keys", None, ()),
+        (4, None, None, ()),
+    ]
+    file.write_bytes(encode_batch(of_groups if "--offsets-decoder" in arguments else of_numbers))
+    theirs = tools_4.run("kafka-dump-log", "--files", file, *arguments)
+    assert theirs.code == dump(["--files", str(file), *arguments]) == 0
+    assert capsys.readouterr().out == theirs.output

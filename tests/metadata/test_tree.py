@@ -269,6 +269,15 @@ TestTreeAgainstModel = TreeAgainstModel.TestCase
 TestTreeAgainstModel.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
 
 
+def test_a_sequential_node_may_have_a_number_alone_for_its_name_below_the_root_too() -> None:
+    """As ZooKeeper: `create -s /`."""
+    tree = tree_with_session()
+    assert result(tree, Create("/", sequential=True)).path == "/0000000000"
+    assert result(tree, Create("/", sequential=True)).path == "/0000000001"
+    with pytest.raises(NodeExistsError):
+        result(tree, Create("/"))
+
+
 def test_sequential_names_count_creations_and_not_what_is_left() -> None:
     tree = tree_with_session()
     do(tree, Create("/q"))

@@ -45,7 +45,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "kafka-acls": ("kafka.admin.AclCommand", "org.apache.kafka.tools.AclCommand"),
     "kafka-reassign-partitions": ("kafka.admin.ReassignPartitionsCommand", "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"),
     "kafka-leader-election": ("kafka.admin.LeaderElectionCommand", "org.apache.kafka.tools.LeaderElectionCommand"),
-    "kafka-dump-log": ("kafka.tools.DumpLogSegments",),
+    "kafka-dump-log": ("kafka.tools.DumpLogSegments", "org.apache.kafka.tools.DumpLogSegments"),
     "kafka-log-dirs": ("kafka.admin.LogDirsCommand", "org.apache.kafka.tools.LogDirsCommand"),
     "kafka-get-offsets": ("kafka.tools.GetOffsetShell", "org.apache.kafka.tools.GetOffsetShell"),
     "kafka-delete-records": ("kafka.admin.DeleteRecordsCommand", "org.apache.kafka.tools.DeleteRecordsCommand"),

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.errors import ErrorCode, InvalidConfigError, KafkaError, UnsupportedVersionError
+from jesenska.cli.tool import meant
 from jesenska.client.admin import BROKER, TOPIC
 from jesenska.client.cluster import Cluster
+from jesenska.config.table import Table
 from jesenska.wire.messages.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
     DescribeConfigsResponse,
     DescribeConfigsResponseConfig,
 )
+from jesenska.wire.messages.k74_list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 _RESOURCES_PER_REQUEST = 500
 
@@ -113,3 +116,26 @@ async def settings_of_broker(cluster: Cluster, broker_id: int | None) -> list[Se
     """All settings of a broker, or (None) those that are set for all brokers."""
     name = "" if broker_id is None else str(broker_id)
     return (await _ask(cluster, BROKER, [name], broker_id))[name]
+
+
+async def settings_of_resource(cluster: Cluster, kind: int, name: str, broker_id: int | None = None) -> list[Setting]:
+    """All settings of a resource of any type; `broker_id` says which broker is to be asked, where only one knows."""
+    return (await _ask(cluster, kind, [name], broker_id)).get(name, [])
+
+
+async def resources_with_settings(cluster: Cluster, kind: int) -> list[str]:
+    """The names of this type for which something was set. Brokers of version 0 know client metrics alone; no other type has settings there."""
+    try:
+        answer = await cluster.ask_any(ListConfigResourcesRequest(resource_types=[kind]), ListConfigResourcesResponse)
+    except UnsupportedVersionError:
+        return []
+    if answer.error_code != ErrorCode.NONE:
+        raise KafkaError.of(answer.error_code, "What has settings cannot be listed.")
+    return sorted(item.resource_name for item in answer.config_resources if item.resource_type == kind)
+
+
+def with_near_miss(error: InvalidConfigError, names: Iterable[str], table: Table) -> InvalidConfigError:
+    """The broker's error, with the setting that was probably meant where it speaks of one that there is not."""
+    told = str(error)
+    wrong = next((name for name in names if name not in table and name in told), None)
+    return error if wrong is None else InvalidConfigError(f"{told.rstrip('.')}{meant(wrong, (item.name for item in table))}.")

@@ -28,6 +28,8 @@ _DEFAULTS = {
     "headers.key.separator": ":",
     "null.marker": "",
 }
+#: The names of all properties that say how a line is read.
+PROPERTIES = tuple(_DEFAULTS)
 #: Pairs of properties that must differ; key.separator may be the same as headers.delimiter.
 _DIFFERENT = (
     ("headers.delimiter", "headers.separator"),

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from struct import pack, unpack
 from typing import Any
 
 from jesenska.base.errors import JesenskaError
@@ -38,6 +40,10 @@ _DEFAULTS = {
     "value.deserializer": "",
     "headers.deserializer": "",
 }
+#: The names of all properties that say what is printed.
+PROPERTIES = tuple(_DEFAULTS)
+#: What begins so is for a deserializer; those that are built in take nothing.
+_OF_DESERIALIZERS = ("key.deserializer.", "value.deserializer.", "headers.deserializer.")
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: b"CreateTime", TimestampType.LOG_APPEND_TIME: b"LogAppendTime"}
 _PACKAGE = "org.apache.kafka.common.serialization."
 
@@ -54,11 +60,36 @@ def _number(size: int) -> Deserializer:
 
 
 def _double(data: bytes) -> bytes:
-    from struct import unpack
-
     if len(data) != 8:
         raise JesenskaError(f"{len(data)} bytes are not a number of 8 bytes, which the deserializer expects.")
     return (value_text(unpack(">d", data)[0]) or "").encode()
+
+
+def _float(data: bytes) -> bytes:
+    """As Java writes it: as few digits as tell this number from its neighbours."""
+    if len(data) != 4:
+        raise JesenskaError(f"{len(data)} bytes are not a number of 4 bytes, which the deserializer expects.")
+    number = unpack(">f", data)[0]
+    for digits in range(1, 10):
+        short = float(f"{number:.{digits}g}")
+        try:
+            same = pack(">f", short) == data
+        except OverflowError:  # rounded to beyond the largest number
+            continue
+        if same:
+            number = short
+            break
+    return (value_text(number) or "").encode()
+
+
+def _boolean(data: bytes) -> bytes:
+    if data not in (b"\x00", b"\x01"):
+        raise JesenskaError("The bytes are no truth value (one byte, 0 or 1), which the deserializer expects.")
+    return b"true" if data == b"\x01" else b"false"
+
+
+def _void(data: bytes) -> bytes:
+    raise JesenskaError("Data should be null for a VoidDeserializer.")
 
 
 def _uuid(data: bytes) -> bytes:
@@ -75,7 +106,10 @@ _DESERIALIZERS: dict[str, Deserializer] = {
     "ShortDeserializer": _number(2),
     "IntegerDeserializer": _number(4),
     "LongDeserializer": _number(8),
+    "FloatDeserializer": _float,
     "DoubleDeserializer": _double,
+    "BooleanDeserializer": _boolean,
+    "VoidDeserializer": _void,
     "UUIDDeserializer": _uuid,
 }
 
@@ -94,7 +128,7 @@ class RecordFormatter:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         settings = _DEFAULTS | dict(properties)
-        self.unknown = sorted(set(properties) - set(_DEFAULTS))
+        self.unknown = sorted(name for name in properties if name not in _DEFAULTS and not name.startswith(_OF_DESERIALIZERS))
         wanted = {name: settings[name].strip().lower() == "true" for name in _DEFAULTS if name.startswith("print.")}
         self._fields = [name.removeprefix("print.") for name, wants in wanted.items() if wants]
         self._separator = settings["key.separator"].encode()
@@ -142,6 +176,22 @@ class RecordFormatter:
         if data is None:
             return self._null
         return data if deserializer is None else deserializer(data)
+
+
+class LoggingFormatter(RecordFormatter):
+    """As RecordFormatter, and every record with time, key and value as a line on stderr (Kafka's LoggingMessageFormatter, which writes it to its log)."""
+
+    def lines(self, partition: TopicPartition, records: Iterable[Record]) -> bytes:
+        kept = list(records)
+        text = super().lines(partition, kept)
+        for record in kept:
+            time = f"{_TIMESTAMP_TYPES[record.timestamp_type].decode()}:{record.timestamp_ms}, " if record.timestamp_ms >= 0 else ""
+            print(f"{time}key:{_logged(record.key)}, value:{_logged(record.value)}", file=sys.stderr, flush=True)
+        return text
+
+
+def _logged(data: bytes | None) -> str:
+    return "null" if data is None else data.decode(errors="replace")
 
 
 class NothingFormatter:

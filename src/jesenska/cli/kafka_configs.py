@@ -1,9 +1,11 @@
-"""kafka-configs: shows and changes settings of topics, of single brokers, and of all brokers (the default). Flags and output of Apache Kafka 4.3.1's tool.
+"""kafka-configs: shows and changes settings of topics, of single brokers, of all brokers (the default), of a broker's loggers, of groups and of
+client metrics; shows the quotas of users, clients and addresses. Flags and output of Apache Kafka 4.3.1's tool.
 
-    --describe   --topic T | --broker ID | --broker-defaults | --entity-type topics|brokers [--entity-name N | --entity-default]   [--all]
+    --describe   --topic T | --broker ID | --broker-defaults | --entity-type TYPE [--entity-name N | --entity-default] | ... (`config_entities`)   [--all]
     --alter      the same, and   --add-config a=b,c=[d,e] | --add-config-file FILE | --delete-config a,b
 
-A value with commas stands in brackets. Left out until they are built: users, clients, ips, groups, client-metrics, broker-loggers.
+A value with commas stands in brackets. Differs from Kafka's tool: a topic or a broker that does not exist is an error. Left out: changing quotas and SCRAM
+credentials (--alter of users, clients and ips).
 """
 
 from __future__ import annotations
@@ -12,51 +14,36 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from jesenska.base.errors import JesenskaError
-from jesenska.cli.config_listing import Setting, Source, settings_of_broker, settings_of_topics
-from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, read_properties, run_async, telling
+from jesenska.base.errors import InvalidConfigError, JesenskaError
+from jesenska.cli.config_entities import QUOTAS, Entity, add_entities, entities_of
+from jesenska.cli.config_listing import Setting, Source, resources_with_settings, settings_of_broker, settings_of_resource, settings_of_topics, with_near_miss
+from jesenska.cli.quota_listing import quotas_of
+from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, meant, print_json, read_properties, run_async, telling
 from jesenska.cli.tree import add_zookeeper
-from jesenska.client.admin import BROKER, DELETE, SET, TOPIC, Admin, ConfigChange
+from jesenska.client.admin import BROKER, BROKER_LOGGER, CLIENT_METRICS, DELETE, GROUP, SET, TOPIC, Admin, ConfigChange
 from jesenska.client.cluster import Cluster
+from jesenska.client.group_admin import GroupAdmin
+from jesenska.config.broker_settings import BROKER_SETTINGS
+from jesenska.config.topic_settings import TOPIC_SETTINGS
 
-_LATER = ("users", "clients", "ips", "groups", "client-metrics", "broker-loggers")
-_SHORT_LATER = {
-    "--user": "users", "--client": "clients", "--ip": "ips", "--group": "groups", "--client-metrics": "client-metrics", "--broker-logger": "broker-loggers",
-}  # fmt: skip
-_SHORT_LATER_DEFAULTS = {"--user-defaults": "users", "--client-defaults": "clients", "--ip-defaults": "ips"}
+_RESOURCES = {"topics": TOPIC, "brokers": BROKER, "broker-loggers": BROKER_LOGGER, "groups": GROUP, "client-metrics": CLIENT_METRICS}
+#: Types whose names a broker lists, and where what was set for them comes from.
+_LISTED = {"groups": Source.DYNAMIC_GROUP_CONFIG, "client-metrics": Source.DYNAMIC_CLIENT_METRICS_CONFIG}
 #: A comma that separates settings: not one inside of brackets.
 _BETWEEN = re.compile(r",(?![^\[\]]*\])")
 
 
-@dataclass(frozen=True, slots=True)
-class _Entity:
-    """What is shown or changed: `name` None means all of that kind, "" the default of all brokers."""
-
-    kind: str
-    name: str | None
-
-
 def _parser() -> Parser:
-    parser = Parser("kafka-configs", "Shows and changes settings of topics and brokers while they run.")
+    parser = Parser("kafka-configs", "Shows and changes settings of topics, brokers and others while they run.")
     actions = parser.add_argument_group("actions (exactly one)")
     actions.add_argument("--describe", action="store_true", help="Show the settings.")
     actions.add_argument("--alter", action="store_true", help="Change the settings.")
     add_bootstrap(parser)
     parser.add_argument("--bootstrap-controller", metavar="HOST:PORT", help=argparse.SUPPRESS)
     add_zookeeper(parser)
-    parser.add_argument("--entity-type", action="append", metavar="TYPE", help="topics or brokers.")
-    parser.add_argument("--entity-name", action="append", metavar="NAME", help="A topic's name or a broker's id; without it all of the type.")
-    parser.add_argument("--entity-default", action="store_true", help="The default of all brokers.")
-    parser.add_argument("--topic", metavar="TOPIC", help="Short for --entity-type topics --entity-name TOPIC.")
-    parser.add_argument("--broker", metavar="ID", help="Short for --entity-type brokers --entity-name ID.")
-    parser.add_argument("--broker-defaults", action="store_true", help="Short for --entity-type brokers --entity-default.")
-    for flag in _SHORT_LATER:
-        parser.add_argument(flag, dest=_later(flag), metavar="NAME", help=argparse.SUPPRESS)
-    for flag in _SHORT_LATER_DEFAULTS:
-        parser.add_argument(flag, dest=_later(flag), action="store_true", help=argparse.SUPPRESS)
+    add_entities(parser)
     parser.add_argument("--all", action="store_true", help="Show all settings, not only those that were changed while running.")
     parser.add_argument("--add-config", metavar="A=B,C=[D,E]", help="Settings to set; a value with commas in brackets.")
     parser.add_argument("--add-config-file", metavar="FILE", help="A property file of settings to set.")
@@ -74,68 +61,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _work(parser: Parser, options: argparse.Namespace) -> int:
     if options.describe == options.alter:
         parser.error("Command must include exactly one action: --describe, --alter")
-    entity = _entity(parser, options)
+    entities = entities_of(parser, options)
     if options.bootstrap_controller:
         raise JesenskaError("Only brokers are asked: name one with --bootstrap-server host:port.")
     if options.describe:
         if options.add_config or options.add_config_file or options.delete_config:
             parser.error("--add-config, --add-config-file and --delete-config can't be used with --describe")
         async with cluster_of(options) as cluster, telling("Waiting for the broker"):
-            return await _describe(cluster, entity, options)
+            if entities[0].kind in QUOTAS:
+                return await _describe_quotas(cluster, entities, options)
+            return await _describe(cluster, entities[0], options)
     changes = _changes(parser, options)
-    if entity.name is None:
-        parser.error(f"An entity name must be specified with --alter of {entity.kind}")
+    if entities[0].kind in QUOTAS:
+        kinds = " and ".join(item.kind for item in entities)
+        raise JesenskaError(
+            f"Quotas and credentials of {kinds} cannot be changed: quotas are not built yet; --describe shows those of a cluster that has them."
+        )
     async with cluster_of(options) as cluster, telling("Waiting for the broker"):
-        return await _alter(cluster, entity, changes, options)
-
-
-def _later(flag: str) -> str:
-    return "later" + flag.replace("-", "_")
-
-
-def _entity(parser: Parser, options: argparse.Namespace) -> _Entity:
-    for flag, kind in (_SHORT_LATER | _SHORT_LATER_DEFAULTS).items():
-        if getattr(options, _later(flag)):
-            raise _not_built(kind)
-    short = [name for name in (options.topic, options.broker) if name is not None]
-    if len(short) + options.broker_defaults > 1:
-        parser.error("only one of --topic, --broker and --broker-defaults can be used at a time")
-    if (short or options.broker_defaults) and (options.entity_type or options.entity_name or options.entity_default):
-        parser.error("--entity-type, --entity-name and --entity-default can't be used with --topic, --broker or --broker-defaults")
-    if options.topic is not None:
-        return _Entity("topics", options.topic)
-    if options.broker is not None:
-        return _Entity("brokers", _broker_id(options.broker))
-    if options.broker_defaults:
-        return _Entity("brokers", "")
-    if not options.entity_type:
-        parser.error("At least one entity type must be specified: --topic, --broker, --broker-defaults or --entity-type")
-    for kind in options.entity_type:
-        if kind in _LATER:
-            raise _not_built(kind)
-        if kind not in ("topics", "brokers"):
-            parser.error(f"Invalid entity type {kind}: it must be topics or brokers")
-    if len(options.entity_type) > 1 or len(options.entity_name or ()) > 1:
-        parser.error("Only one entity of the types topics and brokers can be given")
-    kind = options.entity_type[0]
-    name = options.entity_name[0] if options.entity_name else None
-    if options.entity_default:
-        if kind == "topics":
-            parser.error("Topics have no default: --broker-defaults sets what new and unchanged topics follow")
-        if name is not None:
-            parser.error("--entity-default can't be used with --entity-name")
-        return _Entity(kind, "")
-    return _Entity(kind, _broker_id(name) if kind == "brokers" and name is not None else name)
-
-
-def _not_built(kind: str) -> JesenskaError:
-    return JesenskaError(f"Settings of {kind} are not built yet: kafka-configs shows and changes those of topics and brokers.")
-
-
-def _broker_id(text: str) -> str:
-    if not re.fullmatch(r"\d{1,10}", text):
-        raise JesenskaError(f"The entity name for brokers must be a valid integer broker id, but it is: {text}.")
-    return str(int(text))
+        return await _alter(cluster, entities[0], changes, options)
 
 
 def _changes(parser: Parser, options: argparse.Namespace) -> list[ConfigChange]:
@@ -165,18 +108,32 @@ def parse_settings(text: str) -> dict[str, str]:
 # --- alter and describe ---------------------------------------------------------------------------------------------------------------------
 
 
-async def _alter(cluster: Cluster, entity: _Entity, changes: list[ConfigChange], options: argparse.Namespace) -> int:
+async def _alter(cluster: Cluster, entity: Entity, changes: list[ConfigChange], options: argparse.Namespace) -> int:
     assert entity.name is not None
-    if entity.kind == "brokers" and entity.name:
+    if entity.kind in ("brokers", "broker-loggers") and entity.name:
         await _known_broker(cluster, int(entity.name))
-    await Admin(cluster).alter_configs(TOPIC if entity.kind == "topics" else BROKER, entity.name, changes)
+    table = TOPIC_SETTINGS if entity.kind == "topics" else BROKER_SETTINGS if entity.kind == "brokers" else None
+    try:
+        await Admin(cluster).alter_configs(_RESOURCES[entity.kind], entity.name, changes)
+    except InvalidConfigError as error:
+        raise (error if table is None else with_near_miss(error, [item.name for item in changes], table)) from error
+    if entity.kind == "brokers":
+        # A broker keeps settings that it does not know: they may be a plugin's.
+        for item in changes:
+            if item.name not in BROKER_SETTINGS and (near := meant(item.name, (setting.name for setting in BROKER_SETTINGS))):
+                print(f"kafka-configs: {item.name} is no setting of a broker that is known here{near}; it was changed all the same.", file=sys.stderr)
     if options.output == "json":
         print_json({"entityType": entity.kind, "entityName": entity.name or None, "changed": {item.name: item.value for item in changes}})
     elif entity.name == "":
         print("Completed updating default config for brokers in the cluster.")
     else:
-        print(f"Completed updating config for {entity.kind[:-1]} {entity.name}.")
+        print(f"Completed updating config for {_one(entity.kind)} {entity.name}.")
     return 0
+
+
+def _one(kind: str) -> str:
+    """One of a type, as Kafka's tool names it."""
+    return kind[:-1]
 
 
 async def _known_broker(cluster: Cluster, broker_id: int) -> None:
@@ -186,7 +143,7 @@ async def _known_broker(cluster: Cluster, broker_id: int) -> None:
         raise JesenskaError(f"The broker '{broker_id}' doesn't exist: those that run are {there}.")
 
 
-async def _describe(cluster: Cluster, entity: _Entity, options: argparse.Namespace) -> int:
+async def _describe(cluster: Cluster, entity: Entity, options: argparse.Namespace) -> int:
     documents: list[dict[str, Any]] = []
     if entity.kind == "topics":
         topics = await cluster.topics()
@@ -197,6 +154,13 @@ async def _describe(cluster: Cluster, entity: _Entity, options: argparse.Namespa
         for name in names:
             if name in settings:
                 _show("topics", name, settings[name], Source.DYNAMIC_TOPIC_CONFIG, options, documents)
+    elif entity.kind == "broker-loggers":
+        assert entity.name is not None
+        await _known_broker(cluster, int(entity.name))
+        loggers = await settings_of_resource(cluster, BROKER_LOGGER, entity.name, int(entity.name))
+        _show(entity.kind, entity.name, loggers, Source.DYNAMIC_BROKER_LOGGER_CONFIG, options, documents)
+    elif entity.kind in _LISTED:
+        await _describe_listed(cluster, entity, options, documents)
     else:
         if entity.name:
             await _known_broker(cluster, int(entity.name))
@@ -211,13 +175,43 @@ async def _describe(cluster: Cluster, entity: _Entity, options: argparse.Namespa
     return 0
 
 
+async def _describe_listed(cluster: Cluster, entity: Entity, options: argparse.Namespace, documents: list[dict[str, Any]]) -> None:
+    """Groups and client metrics: those that have settings, or the one that is named, where there is such a one."""
+    resource, source = _RESOURCES[entity.kind], _LISTED[entity.kind]
+    known = await resources_with_settings(cluster, resource)
+    names = known
+    if entity.name is not None:
+        there = options.all or entity.name in known or (entity.kind == "groups" and entity.name in await _groups(cluster))
+        if not there and options.output == "text":
+            print(f"The {_one(entity.kind)} '{entity.name}' doesn't exist and doesn't have dynamic config.")
+        names = [entity.name] if there else []
+    for name in names:
+        # A group for which nothing was set has nothing to show: a broker may not know settings of groups at all.
+        settings = await settings_of_resource(cluster, resource, name) if options.all or name in known else []
+        _show(entity.kind, name, settings, source, options, documents)
+
+
+async def _groups(cluster: Cluster) -> set[str]:
+    return {item.group_id for item in await GroupAdmin(cluster).list_groups()}
+
+
+async def _describe_quotas(cluster: Cluster, entities: Sequence[Entity], options: argparse.Namespace) -> int:
+    found = await quotas_of(cluster, entities)
+    if options.output == "json":
+        print_json([document for _, document in found])
+        return 0
+    for line, _ in found:
+        print(line)
+    return 0
+
+
 def _show(kind: str, name: str, settings: list[Setting], changed: Source, options: argparse.Namespace, documents: list[dict[str, Any]]) -> None:
     shown = sorted((item for item in settings if options.all or item.source == changed), key=lambda item: item.name)
     if options.output == "json":
         documents.append({"entityType": kind, "entityName": name or None, "configs": [item.document() for item in shown]})
         return
     if name:
-        print(f"{'All' if options.all else 'Dynamic'} configs for {kind[:-1]} {name} are:")
+        print(f"{'All' if options.all else 'Dynamic'} configs for {_one(kind)} {name} are:")
     else:
         print("Default configs for brokers in the cluster are:")
     for item in shown:

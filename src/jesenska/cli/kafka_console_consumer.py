@@ -5,7 +5,8 @@ by assignment, all partitions of its topics, those that appear later too. `--zoo
 brokers' all the same (0.8's own were in the tree). It ends after --max-messages, after --timeout-ms without a record (exit
 code 0, as Kafka's tool), or on a signal; then it says on stderr how many records it printed.
 
-Differs from Kafka's tool: a topic or a partition that does not exist is an error (there it waits). Left out: formatters of one's own.
+Differs from Kafka's tool: a topic or a partition that does not exist is an error (there it waits). Left out: formatters of one's own and
+those of the internal topics that are not served.
 """
 
 from __future__ import annotations
@@ -20,9 +21,22 @@ from typing import Any, Protocol
 
 from jesenska.base.errors import GroupIdNotFoundError, JesenskaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.cli.console_group_records import GroupRecordFormatter
 from jesenska.cli.console_reading import Assigned, Member, Reader, Topics, fetch_options, group_of, group_options
-from jesenska.cli.console_records import JsonFormatter, NothingFormatter, RecordFormatter
-from jesenska.cli.tool import Parser, add_bootstrap, add_output, client_settings, cluster_of, properties_of, read_properties, run_async, sentence, telling
+from jesenska.cli.console_records import PROPERTIES, JsonFormatter, LoggingFormatter, NothingFormatter, RecordFormatter
+from jesenska.cli.tool import (
+    Parser,
+    add_bootstrap,
+    add_output,
+    client_settings,
+    cluster_of,
+    meant,
+    properties_of,
+    read_properties,
+    run_async,
+    sentence,
+    telling,
+)
 from jesenska.cli.tree import add_zookeeper
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer, Fetched
@@ -30,6 +44,7 @@ from jesenska.client.group import GroupConsumer
 from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST
 from jesenska.config.client_settings import CONSUMER_SETTINGS
+from jesenska.groups.records import GroupRecord, OffsetRecord
 from jesenska.pipeline.patterns import topic_pattern
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
@@ -38,8 +53,9 @@ from jesenska.records.record import Record
 _POLL_SECONDS = 0.5
 #: How often topics are looked for while none matches the pattern.
 _LOOK_SECONDS = 1.0
-_DEFAULT_FORMATTERS = ("kafka.tools.DefaultMessageFormatter", "org.apache.kafka.tools.consumer.DefaultMessageFormatter")
-_NO_FORMATTERS = ("kafka.tools.NoOpMessageFormatter", "org.apache.kafka.tools.consumer.NoOpMessageFormatter")
+#: Where Kafka's formatters stand, in the releases from 3.5 on and before.
+_FORMATTER_PACKAGES = ("org.apache.kafka.tools.consumer.", "kafka.tools.", "kafka.coordinator.group.GroupMetadataManager$")
+_FORMATTERS = ("DefaultMessageFormatter", "LoggingMessageFormatter", "NoOpMessageFormatter", "OffsetsMessageFormatter", "GroupMetadataMessageFormatter")
 _TERMINATED = 128 + signal.SIGTERM
 
 
@@ -67,7 +83,7 @@ def _parser() -> Parser:
         help="Read as a member of this group: on from what it has committed, or from the end (--from-beginning: the beginning) if it has nothing.",
     )  # fmt: skip
     parser.add_argument("--isolation-level", metavar="LEVEL", help="read_committed or read_uncommitted (the default).")
-    parser.add_argument("--formatter", metavar="CLASS", help=argparse.SUPPRESS)
+    parser.add_argument("--formatter", metavar="CLASS", help=f"What prints the records: {', '.join(_FORMATTERS)} (default: the first).")
     parser.add_argument(
         "--formatter-property", "--property", action="append", dest="formatter_properties", metavar="NAME=VALUE",
         help="What to print and how: print.key, print.timestamp, print.offset, print.partition, print.headers, print.value, key.separator, "
@@ -99,7 +115,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     _check(parser, options)
     formatter = _formatter(options)
     for name in formatter.unknown:
-        print(f"kafka-console-consumer: {name} says nothing about how records are printed; it is ignored.", file=sys.stderr)
+        print(f"kafka-console-consumer: {name} says nothing about how records are printed; it is ignored{meant(name, PROPERTIES)}.", file=sys.stderr)
     from_file, from_flags = read_properties(options.consumer_config or options.command_config), properties_of(options.property_list)
     group = group_of(options, [from_file, from_flags])
     if group is not None and options.partition is not None:
@@ -160,16 +176,32 @@ async def _forget(cluster: Cluster, group: str) -> None:
 def _formatter(options: argparse.Namespace) -> Formatter:
     if options.output == "json":
         return JsonFormatter()
-    if options.formatter in _NO_FORMATTERS:
-        return NothingFormatter()
-    if options.formatter is not None and options.formatter not in _DEFAULT_FORMATTERS:
-        raise JesenskaError(f"The formatter {options.formatter} is a Java class, which cannot be loaded here: --formatter-property says what is printed.")
+    name = _formatter_name(options.formatter)
+    match name:
+        case "NoOpMessageFormatter":
+            return NothingFormatter()
+        case "OffsetsMessageFormatter":
+            return GroupRecordFormatter(OffsetRecord)
+        case "GroupMetadataMessageFormatter":
+            return GroupRecordFormatter(GroupRecord)
     properties = read_properties(options.formatter_config) | properties_of(options.formatter_properties)
     if options.key_deserializer:
         properties["key.deserializer"] = options.key_deserializer
     if options.value_deserializer:
         properties["value.deserializer"] = options.value_deserializer
-    return RecordFormatter(properties)
+    return LoggingFormatter(properties) if name == "LoggingMessageFormatter" else RecordFormatter(properties)
+
+
+def _formatter_name(name: str | None) -> str:
+    """A formatter's name without its package; JesenskaError for one that is not built in."""
+    if name is None:
+        return _FORMATTERS[0]
+    short = name
+    for package in _FORMATTER_PACKAGES:
+        short = short.removeprefix(package)
+    if short not in _FORMATTERS:
+        raise JesenskaError(f"The formatter {name} is a Java class, which cannot be loaded here: {', '.join(_FORMATTERS)} are built in.")
+    return short
 
 
 def _start(options: argparse.Namespace, reset: str) -> int:
@@ -192,6 +224,7 @@ class _Printer:
         self._unprinted: dict[TopicPartition, int] = {}
         self._count = 0
         self._terminated = False
+        self._began = False
 
     async def run(self) -> int:
         task = asyncio.current_task()
@@ -201,6 +234,7 @@ class _Printer:
         try:
             async with telling("Waiting for the broker"):
                 await self._reader.look()
+            self._began = True
             await self._print_all()
             return 0
         except asyncio.CancelledError:
@@ -212,7 +246,8 @@ class _Printer:
                 self._reader.go_back(partition, offset)
             await self._reader.close()
             loop.remove_signal_handler(signal.SIGTERM)
-            print(f"Processed a total of {self._count} messages", file=sys.stderr, flush=True)
+            if self._began or self._terminated:
+                print(f"Processed a total of {self._count} messages", file=sys.stderr, flush=True)
 
     def _terminate(self, task: asyncio.Task[Any]) -> None:
         self._terminated = True

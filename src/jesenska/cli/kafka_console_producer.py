@@ -18,8 +18,8 @@ from typing import Any
 
 from jesenska.base.clock import system_random
 from jesenska.base.errors import JesenskaError, KafkaError
-from jesenska.cli.console_lines import LineParser, LineSplitter
-from jesenska.cli.tool import Parser, add_bootstrap, client_settings, cluster_of, properties_of, read_properties, run_async, sentence, telling
+from jesenska.cli.console_lines import PROPERTIES, LineParser, LineSplitter
+from jesenska.cli.tool import Parser, add_bootstrap, client_settings, cluster_of, meant, properties_of, read_properties, run_async, sentence, telling
 from jesenska.client.partitioner import partition_of_key
 from jesenska.client.producer import Producer
 from jesenska.config.client_settings import PRODUCER_SETTINGS
@@ -100,7 +100,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         raise JesenskaError(f"--line-reader {options.line_reader} names a Java class, which cannot be loaded here: --reader-property says how lines are read.")
     lines = LineParser(read_properties(options.reader_config) | properties_of(options.reader_properties))
     for name in lines.unknown:
-        print(f"kafka-console-producer: {name} says nothing about how lines are read; it is ignored.", file=sys.stderr)
+        print(f"kafka-console-producer: {name} says nothing about how lines are read; it is ignored{meant(name, PROPERTIES)}.", file=sys.stderr)
     flags = {setting: value for flag, setting in _FLAGS.items() if (value := getattr(options, flag)) is not None}
     texts = read_properties(options.producer_config or options.command_config) | flags | properties_of(options.property_list)
     settings = client_settings(parser, PRODUCER_SETTINGS, texts)

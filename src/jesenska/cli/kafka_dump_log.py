@@ -1,11 +1,11 @@
 """kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex and .snapshot. Flags and output of Apache
-Kafka 3.9.1's tool (bin/kafka-dump-log.sh); indexes are checked against the .log file beside them.
+Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked against the .log file beside them.
 
     baseOffset: 0 lastOffset: 2 count: 3 ... compresscodec: none crc: 460103469 isvalid: true
     | offset: 0 CreateTime: 1795232481174 keySize: -1 valueSize: 5 sequence: 0 headerKeys: [] payload: hello
 
 Differs from Kafka's tool: the exit code is 1 where something is wrong (a CRC, an index, bytes at the end that are no batch). Left out: message sets
-(magic 0 and 1), .txnindex, and the decoders of internal topics.
+(magic 0 and 1), .txnindex, and decoders beyond those of `dump_decoders`: they are refused.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import CorruptMessageError, JesenskaError, KafkaError
+from jesenska.cli import dump_decoders
 from jesenska.cli.tool import QUIET_SECONDS, Parser, add_output, print_json, run, sentence
 from jesenska.log.producer_state import decode_snapshot
 from jesenska.records.batch import iter_headers, verify_crc
@@ -31,7 +32,14 @@ from jesenska.records.record import Record
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
-_DECODERS = ("offsets_decoder", "transaction_log_decoder", "cluster_metadata_decoder", "share_group_state_decoder", "remote_log_metadata_decoder")
+#: Kafka's decoders of internal topics that are not here, and the topics.
+_REFUSED_DECODERS = {
+    "transaction_log_decoder": "__transaction_state",
+    "cluster_metadata_decoder": "__cluster_metadata",
+    "share_group_state_decoder": "__share_group_state",
+    "remote_log_metadata_decoder": "__remote_log_metadata",
+}
+_STRING_DECODER = "StringDecoder"
 
 Data = memoryview
 
@@ -45,9 +53,13 @@ def _parser() -> Parser:
     parser.add_argument("--max-bytes", type=int, default=None, metavar="N", help="Read only so many bytes of each .log file.")
     parser.add_argument("--index-sanity-check", action="store_true", help="Only check that indexes are well formed.")
     parser.add_argument("--verify-index-only", action="store_true", help="Check indexes against the log without printing their entries.")
-    for accepted in ("--max-message-size", "--value-decoder-class", "--key-decoder-class"):
-        parser.add_argument(accepted, help=argparse.SUPPRESS)
-    for decoder in _DECODERS:
+    for flag, what in (("--key-decoder-class", "keys"), ("--value-decoder-class", "values")):
+        parser.add_argument(
+            flag, nargs="?", const=_STRING_DECODER, metavar="CLASS", help=f"How {what} are written: StringDecoder (the default), IntegerDecoder or LongDecoder."
+        )
+    parser.add_argument("--offsets-decoder", action="store_true", help="Write the records of __consumer_offsets as JSON.")
+    parser.add_argument("--max-message-size", help=argparse.SUPPRESS)
+    for decoder in _REFUSED_DECODERS:
         parser.add_argument("--" + decoder.replace("_", "-"), action="store_true", help=argparse.SUPPRESS)
     add_output(parser)
     return parser
@@ -61,23 +73,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _work(parser: Parser, options: argparse.Namespace) -> int:
     if not options.files:
         parser.error("Missing required argument --files")
-    for decoder in _DECODERS:
-        if getattr(options, decoder):
-            raise JesenskaError(f"--{decoder.replace('_', '-')} is not built yet: without it keys and values are printed as text.")
+    for refused, topic in _REFUSED_DECODERS.items():
+        if getattr(options, refused):
+            raise JesenskaError(f"--{refused.replace('_', '-')} is not built yet: records of {topic} can only be printed as text, with --print-data-log.")
     if options.max_bytes is not None and options.max_bytes < 0:
         parser.error("--max-bytes must not be negative")
     good = True
+    decoder = _decoder(options)
     for name in options.files.split(","):
-        good &= _Dump(Path(name.strip()), options).run()
+        good &= _Dump(Path(name.strip()), options, decoder).run()
     return 0 if good else 1
+
+
+def _decoder(options: argparse.Namespace) -> dump_decoders.Decoder | None:
+    """What writes keys and values; None where they are not asked for. Naming a decoder asks for them."""
+    if options.offsets_decoder:
+        return dump_decoders.offsets
+    classes = (options.key_decoder_class, options.value_decoder_class)
+    if classes == (None, None) and not options.print_data_log:
+        return None
+    return dump_decoders.by_class(*(name or _STRING_DECODER for name in classes))
 
 
 class _Dump:
     """One file. `run` is False where something in it is wrong."""
 
-    def __init__(self, path: Path, options: argparse.Namespace) -> None:
+    def __init__(self, path: Path, options: argparse.Namespace, decoder: dump_decoders.Decoder | None) -> None:
         self._path = path
         self._options = options
+        self._decoder = decoder
         self._json = options.output == "json"
         self._clock = SystemClock()
         self._told_at = self._clock.monotonic()
@@ -112,7 +136,7 @@ class _Dump:
     def _log(self, data: Data) -> bool:
         self._say(f"Log starting offset: {_base_offset(self._path)}")
         options = self._options
-        each_record = options.deep_iteration or options.print_data_log
+        each_record = options.deep_iteration or self._decoder is not None
         limit = len(data) if options.max_bytes is None else options.max_bytes
         good = True
         end = 0
@@ -165,28 +189,26 @@ class _Dump:
 
     def _record(self, header: BatchHeader, record: Record) -> None:
         sequence = (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF if header.base_sequence >= 0 else -1
+        shown = self._decoder(record) if self._decoder is not None and not header.is_control else None
         if self._json:
             document = {"offset": record.offset, "timestamp": record.timestamp_ms, "sequence": sequence, "headerKeys": [name for name, _ in record.headers]}
-            if self._options.print_data_log:
-                document |= {"key": _shown(record.key), "value": _shown(record.value)}
-            print_json(document)
+            print_json(document | (shown._asdict() if shown is not None else {}))
             return
-        line, prefix = "", "| "
+        parts = []
         if not self._options.skip_record_metadata:
-            line = (
-                f"| offset: {record.offset} {_TIMESTAMP_TYPES[header.timestamp_type]}: {record.timestamp_ms} keySize: {_size(record.key)} "
+            parts.append(
+                f"offset: {record.offset} {_TIMESTAMP_TYPES[header.timestamp_type]}: {record.timestamp_ms} keySize: {_size(record.key)} "
                 f"valueSize: {_size(record.value)} sequence: {sequence} headerKeys: [{','.join(name for name, _ in record.headers)}]"
             )
-            prefix = " "
             if header.is_control:
                 marker = control_marker(record)
-                line += f" endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}"
-        if self._options.print_data_log and not header.is_control:
-            if record.key is not None:
-                line += f"{prefix}key: {_shown(record.key)}"
-            if record.value is not None:
-                line += f" payload: {_shown(record.value)}"
-        print(line)
+                parts.append(f"endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}")
+        if shown is not None and shown.key is not None:
+            parts.append(f"key: {shown.key}")
+        if shown is not None and shown.value is not None:
+            parts.append(f"payload: {shown.value}")
+        # A record that has nothing to show is an empty line, as in Kafka's tool.
+        print(" ".join(["|", *parts]) if parts else "")
 
     # --- indexes --------------------------------------------------------------------------------------------------------------------------
 
@@ -354,10 +376,6 @@ def _word(value: bool) -> str:
 
 def _size(data: bytes | None) -> int:
     return -1 if data is None else len(data)
-
-
-def _shown(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="replace")
 
 
 if __name__ == "__main__":

@@ -21,13 +21,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jesenska.base.errors import JesenskaError, KafkaError, TopicAlreadyExistsError, UnsupportedVersionError
+from jesenska.base.errors import InvalidConfigError, JesenskaError, KafkaError, TopicAlreadyExistsError, UnsupportedVersionError
 from jesenska.base.identifiers import NO_UUID, uuid_from_text, uuid_to_text
 from jesenska.cli import topics_in_tree
-from jesenska.cli.config_listing import Setting, settings_of_topics
+from jesenska.cli.config_listing import Setting, settings_of_topics, with_near_miss
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, properties_of, run_async, telling
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster, PartitionInfo, TopicInfo
+from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.pipeline.patterns import topic_pattern
 from jesenska.wire.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -158,7 +159,7 @@ async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
     error = (await Admin(cluster).create_topics([topic]))[name]
     exists = isinstance(error, TopicAlreadyExistsError)
     if error is not None and not (exists and options.if_not_exists):
-        raise error
+        raise with_near_miss(error, topic.configs, TOPIC_SETTINGS) if isinstance(error, InvalidConfigError) else error
     if options.output == "json":
         print_json({"topic": name, "created": not exists})
     elif not exists:

@@ -76,6 +76,8 @@ class _Load:
         self._clock, self._producer, self._stop, self._options = cluster.clock, producer, stop, options
         self._events = Events(cluster.clock)
         self._sent = self._acked = 0
+        #: Whoever read our output has gone, which a callback found out.
+        self._unheard: BrokenPipeError | None = None
 
     async def run(self) -> int:
         began = self._clock.monotonic()
@@ -84,6 +86,8 @@ class _Load:
             await self._send_all(began)
             await self._producer.flush()
         await asyncio.sleep(0)  # the callbacks of the last records
+        if self._unheard is not None:
+            raise self._unheard
         self._events.say("shutdown_complete")
         seconds = self._clock.monotonic() - began
         throughput = {"target_throughput": self._options.throughput, "avg_throughput": self._acked / seconds if seconds > 0 else 0.0}
@@ -92,7 +96,7 @@ class _Load:
 
     async def _send_all(self, began: float) -> None:
         options, rate = self._options, self._options.throughput
-        while not self._stop.is_set and not 0 <= options.max_messages <= self._sent:
+        while self._unheard is None and not self._stop.is_set and not 0 <= options.max_messages <= self._sent:
             wait = began + self._sent / rate - self._clock.monotonic() if rate > 0 else 0.0
             if wait > 0 and await self._stop.wait(wait):
                 return
@@ -114,12 +118,15 @@ class _Load:
     def _done(self, key: str | None, value: str) -> Callable[[asyncio.Future[RecordMetadata]], None]:
         def done(future: asyncio.Future[RecordMetadata]) -> None:
             error = KafkaError("the tool was interrupted") if future.cancelled() else future.exception()
-            if error is not None:
-                self._failed(key, value, error)
-                return
-            self._acked += 1
-            found = future.result()
-            self._events.say("producer_send_success", key=key, value=value, offset=found.offset, topic=found.topic, partition=found.partition)
+            try:
+                if error is not None:
+                    self._failed(key, value, error)
+                    return
+                self._acked += 1
+                found = future.result()
+                self._events.say("producer_send_success", key=key, value=value, offset=found.offset, topic=found.topic, partition=found.partition)
+            except BrokenPipeError as broken:
+                self._unheard = broken
 
         return done
 

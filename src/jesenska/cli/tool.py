@@ -15,7 +15,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,6 +68,13 @@ def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """What was probably meant by a name that there is not, to stand behind it; nothing where no known name is near it."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1, 0.75) or [item for item in names if item.startswith(name + ".")]
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """The actions of a parser and of its commands."""
     for action in parser._actions:
@@ -84,6 +91,7 @@ class _Wide(argparse.HelpFormatter):
 
 def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], int | None]) -> int:
     """Parses and works; a tool without arguments prints its options and fails, as Kafka's do."""
+    _open_what_is_closed()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given and not parser.runs_without_arguments:
         parser.print_help(sys.stderr)
@@ -111,6 +119,16 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
             told = f"{error.filename or 'A system call'}: {error.strerror or error}."
         print(f"{parser.prog}: {told}", file=sys.stderr)
         return FAILED
+
+
+def _open_what_is_closed() -> None:
+    """A standard stream that the shell has closed (`<&-`, `>&-`) is empty, or takes everything and keeps nothing."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def run_async(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], Awaitable[int | None]]) -> int:

@@ -42,7 +42,7 @@ from jesenska.wire.messages.k44_incremental_alter_configs import (
 )
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _NO_PARTITIONS_BELOW = 6
 
@@ -183,7 +183,7 @@ class Admin:
         ]
 
     async def _describe_configs(self, kind: int, name: str, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        if kind == BROKER and name:
+        if kind in (BROKER, BROKER_LOGGER) and name:
             return await self.cluster.ask_broker(int(name), request, DescribeConfigsResponse)
         return await self.cluster.ask_any(request, DescribeConfigsResponse)
 
@@ -199,7 +199,7 @@ class Admin:
             ],
             validate_only=validate_only,
         )
-        if kind == BROKER and name:
+        if kind in (BROKER, BROKER_LOGGER) and name:
             answer = await self.cluster.ask_broker(int(name), request, IncrementalAlterConfigsResponse)
         else:
             answer = await self.cluster.ask_controller(request, IncrementalAlterConfigsResponse)

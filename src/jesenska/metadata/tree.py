@@ -350,7 +350,7 @@ class Tree:
         check_path(path + "1" if operation.sequential else path)
         _require_acl(path, operation.acl)
         require_size(path, operation.data)
-        if path == "/":
+        if path == "/" and not operation.sequential:
             raise NodeExistsError(path)
         parent_path = path[: path.rindex("/")] or "/"
         parent = self._nodes.get(parent_path)

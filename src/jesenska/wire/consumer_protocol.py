@@ -76,9 +76,14 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
     """The partitions; none for no bytes at all, which is what a member without a share gets. MalformedMessageError for others."""
     if not data:
         return []
+    return [TopicPartition(item.topic, number) for item in decode_assignment_message(data).assigned_partitions for number in item.partitions]
+
+
+def decode_assignment_message(data: bytes) -> ConsumerProtocolAssignment:
+    """An assignment with its user data. MalformedMessageError for bytes that are none."""
     found = _decode(ConsumerProtocolAssignment, data)
     assert isinstance(found, ConsumerProtocolAssignment)
-    return [TopicPartition(item.topic, number) for item in found.assigned_partitions for number in item.partitions]
+    return found
 
 
 def owned_of(subscription: ConsumerProtocolSubscription) -> list[TopicPartition]:

@@ -298,6 +298,48 @@ class ZooKeeperStore:
         check_path(path)
         await self._ask(OpCode.SYNC, path, PathRequest(path), lambda code, _: _require_ok(code, path))
 
+    # What ZooKeeper's own shell asks for, beyond a `Store`
+
+    async def get_acl(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
+        """Who may do what with the node, and its stat; NoNodeError."""
+
+        def decode(code: TreeCode | int, reader: Reader) -> tuple[tuple[Acl, ...], Stat]:
+            _require_ok(code, path)
+            answer = messages.read(messages.GetAclResponse, reader)
+            return answer.acl, answer.stat
+
+        check_path(path)
+        return await self._ask(OpCode.GET_ACL, path, PathRequest(path), decode)
+
+    async def ephemerals(self, prefix: str = "/") -> list[str]:
+        """The paths of this session's ephemeral nodes that begin with this, in order."""
+
+        def decode(code: TreeCode | int, reader: Reader) -> list[str]:
+            _require_ok(code, prefix)
+            return sorted(messages.read(messages.NamesResponse, reader).names)
+
+        check_path(prefix)
+        return await self._ask(OpCode.GET_EPHEMERALS, prefix, PathRequest(prefix), decode)
+
+    async def who_am_i(self) -> list[tuple[str, str]]:
+        """Scheme and name of each identity that the server knows this connection by. UnimplementedError: a server before 3.7."""
+
+        def decode(code: TreeCode | int, reader: Reader) -> list[tuple[str, str]]:
+            _require_ok(code, "/")
+            return [(scheme, name) for scheme, name in messages.read(messages.WhoAmIResponse, reader).identities]
+
+        return await self._ask(OpCode.WHO_AM_I, "/", bytearray(), decode)
+
+    async def add_auth(self, scheme: str, auth: bytes) -> None:
+        """Shows one more identity, on later connections too; NoAuthError where it is not taken: the session is closed then."""
+        link = self._require_connected()
+        self._send(link, RequestHeader(Xid.AUTH, OpCode.AUTH), AuthPacket(0, scheme, auth))
+        try:
+            await self.sync()  # answers come in order
+        except SessionExpiredError as error:
+            raise NoAuthError("/", f"an identity of the scheme {scheme} was not taken") from error
+        self._auth = (*self._auth, (scheme, auth))
+
     async def close(self) -> None:
         if self._state in (SessionState.CLOSED, SessionState.EXPIRED):
             return

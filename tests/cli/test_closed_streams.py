@@ -1,0 +1,44 @@
+"""Tools whose standard input or output is closed, or whose reader goes: they end without a word of Python's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from jesenska.testing import BrokerProcess
+
+#: A tool of each kind: those that read, those that print as they go, those that print from a callback. @ stands for the broker.
+TOOLS = (
+    "kafka_topics --bootstrap-server @ --list",
+    "kafka_console_producer --bootstrap-server @ --topic closed-streams",
+    "kafka_console_consumer --bootstrap-server @ --topic closed-streams --from-beginning --timeout-ms 200",
+    "kafka_verifiable_producer --bootstrap-server @ --topic closed-streams --max-messages 300",
+)
+
+
+@pytest.fixture(scope="module")
+def bootstrap(broker: BrokerProcess) -> str:
+    command = [sys.executable, "-m", "jesenska.cli.kafka_verifiable_producer", "--bootstrap-server", broker.bootstrap, "--topic", "closed-streams"]
+    subprocess.run([*command, "--max-messages", "3"], check=True, stdout=subprocess.DEVNULL, timeout=60)
+    return broker.bootstrap
+
+
+def said(shell: str, words: str) -> tuple[int, str]:
+    done = subprocess.run(["bash", "-c", shell.replace("TOOL", f"{sys.executable} -m jesenska.cli.{words}")], stderr=subprocess.PIPE, text=True, timeout=60)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", TOOLS, ids=lambda words: words.split()[0])
+@pytest.mark.parametrize("shell", ["TOOL <&- >&-", "set -o pipefail; TOOL </dev/null | head -c 1 >/dev/null"], ids=["closed", "no reader"])
+def test_a_closed_stream_is_no_error(bootstrap: str, words: str, shell: str) -> None:
+    code, errors = said(shell, words.replace("@", bootstrap))
+    assert "Traceback" not in errors
+    assert "Exception" not in errors
+    assert code == 0
+
+
+def test_the_trees_shell_ends_at_once_without_an_input() -> None:
+    code, errors = said("TOOL <&- >&-", "zookeeper_shell --timeout-ms 300 127.0.0.1:1")
+    assert (code, errors) == (1, "zookeeper-shell: No ZooKeeper answers at 127.0.0.1:1: start it, or name another.\n")
