@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from jesenska.base.errors import InvalidRequestError, MessageTooLargeError
+from jesenska.base.errors import InvalidRequestError, MessageTooLargeError, NotEnoughReplicasError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
@@ -78,3 +78,17 @@ def test_a_send_that_waits_for_room_ends_when_the_producer_closes(broker: Broker
                 await waiting
 
     with_topic(broker, "no-room", work)
+
+
+def test_a_batch_is_sent_again_as_often_as_retries_says(broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        async with Producer(cluster, retries=2, delivery_timeout_seconds=1000) as producer:
+            pauses: list[int] = []
+            cluster.retry_pause_seconds = lambda failures: pauses.append(failures) or 0.0  # type: ignore[method-assign,func-returns-value]
+            refused = await producer.send("few-retries", b"value")
+            async with asyncio.timeout(20):
+                with pytest.raises(NotEnoughReplicasError):
+                    await refused
+            assert pauses == [1, 2]
+
+    with_topic(broker, "few-retries", work, min_insync_replicas="2")
