@@ -131,6 +131,7 @@ def _producer(cluster: Any, settings: dict[str, Any], texts: dict[str, str]) -> 
         buffer_memory=settings["buffer.memory"],
         delivery_timeout_seconds=settings["delivery.timeout.ms"] / 1000,
         retries=settings["retries"],
+        ignore_keys=settings["partitioner.ignore.keys"],
     )
 
 
@@ -197,7 +198,7 @@ class _Sender:
                 key, value, headers = parse(line, self._line_number)
                 size = len(line) + _RECORD_OVERHEAD_BYTES
                 record = (now_ms, key, value, headers)
-            if key is not None:
+            if key is not None and not self._producer.ignore_keys:
                 partition = partition_of_key(key, partitions)
             else:
                 if not 0 <= self._sticky < partitions:

@@ -128,6 +128,7 @@ class Producer:
         buffer_memory: int = 32 * 1024 * 1024,
         delivery_timeout_seconds: float = 120.0,
         retries: int = _INT32_MAX,
+        ignore_keys: bool = False,
         create_topics: bool = True,
         random_source: random.Random | None = None,
     ) -> None:
@@ -146,6 +147,8 @@ class Producer:
         self.buffer_memory = buffer_memory
         self.delivery_timeout_seconds = delivery_timeout_seconds
         self.retries = retries
+        #: Keys have no part in choosing a record's partition.
+        self.ignore_keys = ignore_keys
         self._create_topics = create_topics
         self._random = random_source or system_random()
         self._queues: dict[TopicPartition, _PartitionQueue] = {}
@@ -183,7 +186,7 @@ class Producer:
         """Hands over a record; waits only for metadata or for room in the buffer. The future holds where it went, or why not."""
         count = len((await self.cluster.topic(topic, create=self._create_topics)).partitions)
         if partition is None:
-            partition = partition_of_key(key, count) if key is not None else self._stick(topic, count)
+            partition = partition_of_key(key, count) if key is not None and not self.ignore_keys else self._stick(topic, count)
         elif not 0 <= partition < count:
             raise InvalidRequestError(f"Topic {topic} has {count} partitions, none with the number {partition}.")
         size = len(value or b"") + len(key or b"") + sum(len(name) + len(data or b"") + 10 for name, data in headers) + 70
