@@ -35,3 +35,21 @@ def test_small_polls_lose_nothing_while_the_next_fetch_is_under_way(broker: Brok
         await cluster.close()
 
     asyncio.run(work())
+
+
+def test_a_poll_gives_as_many_records_as_max_poll_records_says_unless_it_is_told_otherwise(broker: BrokerProcess) -> None:
+    key = TopicPartition("poll-limit", 0)
+
+    async def work() -> None:
+        cluster = Cluster(broker.bootstrap)
+        async with Producer(cluster) as producer:
+            for number in range(30):
+                await producer.send(key.topic, b"%d" % number, partition=0)
+        async with Consumer(cluster, max_poll_records=7) as consumer:
+            await consumer.assign({key: EARLIEST})
+            assert [record.offset for record in (await consumer.poll(20))[key]] == list(range(7))
+            assert [record.offset for record in (await consumer.poll(20))[key]] == list(range(7, 14))
+            assert [record.offset for record in (await consumer.poll(20, 10))[key]] == list(range(14, 24))
+        await cluster.close()
+
+    asyncio.run(work())

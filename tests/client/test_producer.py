@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from jesenska.base.errors import InvalidRequestError, MessageTooLargeError
+from jesenska.base.errors import InvalidRequestError, MessageTooLargeError, NotEnoughReplicasError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
+from jesenska.client.partitioner import partition_of_key
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
 
@@ -78,3 +80,35 @@ def test_a_send_that_waits_for_room_ends_when_the_producer_closes(broker: Broker
                 await waiting
 
     with_topic(broker, "no-room", work)
+
+
+def test_a_batch_is_sent_again_as_often_as_retries_says(broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        async with Producer(cluster, retries=2, delivery_timeout_seconds=1000) as producer:
+            pauses: list[int] = []
+            cluster.retry_pause_seconds = lambda failures: pauses.append(failures) or 0.0  # type: ignore[method-assign,func-returns-value]
+            refused = await producer.send("few-retries", b"value")
+            async with asyncio.timeout(20):
+                with pytest.raises(NotEnoughReplicasError):
+                    await refused
+            assert pauses == [1, 2]
+
+    with_topic(broker, "few-retries", work, min_insync_replicas="2")
+
+
+class _Drawn(random.Random):
+    """Draws the partition behind the one that the key would have."""
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return (partition_of_key(b"k", 3) + 1) % 3
+
+
+def test_keys_choose_the_partition_unless_they_are_to_be_ignored(broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        await Admin(cluster).create_topics([NewTopic("keys-ignored", 3, 1)])
+        for ignored in (False, True):
+            async with Producer(cluster, ignore_keys=ignored, random_source=_Drawn(1)) as producer:
+                sent = await producer.send("keys-ignored", b"value", b"k")
+                assert (await sent).partition == (partition_of_key(b"k", 3) + ignored) % 3
+
+    with_topic(broker, "keys-are-there", work)

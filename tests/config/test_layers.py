@@ -169,3 +169,9 @@ def test_a_wrong_kind_of_read_is_an_error_of_the_caller() -> None:
         BrokerConfig({"log.dirs": "a"}).integer("log.dirs")
     with pytest.raises(KeyError):
         BrokerConfig({}).value("no.such.setting")
+
+
+def test_a_setting_without_effect_is_told_only_where_its_value_asks_for_something() -> None:
+    assert BrokerConfig({"log.cleanup.policy": "delete", "compression.type": "producer"}).unused() == []
+    asked = BrokerConfig({"log.cleanup.policy": "compact,delete", "compression.type": "zstd"}).unused()
+    assert [setting.name for setting in asked] == ["log.cleanup.policy", "compression.type"]

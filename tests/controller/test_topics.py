@@ -319,3 +319,9 @@ def test_a_view_through_a_store_is_the_view_of_the_tree() -> None:
     assert asyncio.run(through_a_store()) == cluster.view == view_of(cluster.tree)
     assert cluster.view.topic_by_id(TOPIC_ID) is not None
     assert cluster.view.topic_by_id(uuid.UUID(int=1)) is None
+
+
+def test_a_topic_created_without_a_count_has_the_brokers_partitions_and_replicas() -> None:
+    cluster = Cluster([0, 1, 2])
+    plan = cluster.plan(NewTopic("t"), config=BrokerConfig({"num.partitions": "4", "default.replication.factor": "2"}))
+    assert [len(set(replicas)) for replicas in plan.topic.node.replicas.values()] == [2, 2, 2, 2]

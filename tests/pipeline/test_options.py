@@ -221,3 +221,34 @@ def test_no_text_of_an_option_causes_anything_but_a_sentence(text: str, name: st
         source_options(given_options, streaming=False)
     except JesenskaError as error:
         assert str(error)
+
+
+def test_the_connection_takes_the_clients_settings() -> None:
+    given = {
+        "kafka.socket.connection.setup.timeout.ms": "1",
+        "kafka.socket.connection.setup.timeout.max.ms": "2",
+        "kafka.retry.backoff.ms": "3",
+        "kafka.retry.backoff.max.ms": "4",
+        "kafka.reconnect.backoff.ms": "5",
+        "kafka.reconnect.backoff.max.ms": "6",
+        "kafka.send.buffer.bytes": "7",
+        "kafka.receive.buffer.bytes": "8",
+    }
+    for client in (source_options({**READ, **given}, streaming=True).client, sink_options({**BROKER, **given}).client):
+        assert (client.connect_timeout_ms, client.connect_timeout_max_ms) == (1, 2)
+        assert (client.retry_backoff_ms, client.retry_backoff_max_ms) == (3, 4)
+        assert (client.reconnect_backoff_ms, client.reconnect_backoff_max_ms) == (5, 6)
+        assert (client.send_buffer_bytes, client.receive_buffer_bytes) == (7, 8)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_a_codec_takes_its_own_level(codec: str) -> None:
+    levels = {"kafka.compression.gzip.level": "2", "kafka.compression.lz4.level": "3", "kafka.compression.zstd.level": "4"}
+    options = sink_options({**BROKER, "kafka.compression.type": codec, **levels})
+    assert (options.compression, options.compression_level) == (codec, {"gzip": 2, "lz4": 3, "zstd": 4}[codec])
+    assert sink_options({**BROKER, "kafka.compression.type": codec}).compression_level is None
+
+
+def test_keys_have_no_part_in_choosing_the_partition_where_that_is_asked_for() -> None:
+    assert sink_options({**BROKER, "kafka.partitioner.ignore.keys": "true"}).ignore_keys
+    assert not sink_options(BROKER).ignore_keys

@@ -50,14 +50,14 @@ class Reader(Protocol):
 class Topics:
     """The topics of `--topic` or `--include`, asked for anew each time."""
 
-    def __init__(self, cluster: Cluster, topic: str | None, pattern: re.Pattern[str] | None, *, internal: bool) -> None:
-        self._cluster, self._topic, self._pattern, self._internal = cluster, topic, pattern, internal
+    def __init__(self, cluster: Cluster, topic: str | None, pattern: re.Pattern[str] | None, *, internal: bool, create: bool = False) -> None:
+        self._cluster, self._topic, self._pattern, self._internal, self._create = cluster, topic, pattern, internal, create
 
     async def now(self) -> list[TopicInfo]:
-        """A topic that is named must be there: UnknownTopicOrPartitionError."""
+        """A topic that is named must be there (UnknownTopicOrPartitionError), unless it is to be created."""
         if self._pattern is None:
             assert self._topic is not None
-            return [await self._cluster.topic(self._topic)]
+            return [await self._cluster.topic(self._topic, create=self._create)]
         topics = (await self._cluster.topics()).values()
         return [topic for topic in topics if self._pattern.fullmatch(topic.name) and (self._internal or not topic.is_internal)]
 
@@ -128,7 +128,13 @@ def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
         "auto_offset_reset": {"largest": "latest", "smallest": "earliest"}.get(reset, reset),
         "isolation_level": 1 if settings["isolation.level"] == "read_committed" else 0,
         "check_crcs": settings["check.crcs"],
+        "max_poll_records": settings["max.poll.records"],
     }
+
+
+def may_create(settings: Mapping[str, Any], texts: Mapping[str, str]) -> bool:
+    """Whether a topic that is read may be created: only where `allow.auto.create.topics` is given, so that a name that is mistyped is said to be one."""
+    return "allow.auto.create.topics" in texts and bool(settings["allow.auto.create.topics"])
 
 
 def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from jesenska.base.errors import GroupIdNotFoundError, JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.console_group_records import GroupRecordFormatter
-from jesenska.cli.console_reading import Assigned, Member, Reader, Topics, fetch_options, group_of, group_options
+from jesenska.cli.console_reading import Assigned, Member, Reader, Topics, fetch_options, group_of, group_options, may_create
 from jesenska.cli.console_records import PROPERTIES, JsonFormatter, LoggingFormatter, NothingFormatter, RecordFormatter
 from jesenska.cli.tool import (
     Parser,
@@ -129,9 +129,9 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         parser.error(f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={fetching['auto_offset_reset']}', please remove one option")
     if options.from_beginning:
         fetching["auto_offset_reset"] = "earliest"
-    async with cluster_of(options, texts) as cluster:
+    async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         pattern = _pattern(options)
-        topics = Topics(cluster, options.topic, pattern, internal=not settings["exclude.internal.topics"])
+        topics = Topics(cluster, options.topic, pattern, internal=not settings["exclude.internal.topics"], create=may_create(settings, texts))
         reader: Reader
         if group is not None:
             if options.delete_consumer_offsets:

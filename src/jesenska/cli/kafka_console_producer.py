@@ -73,7 +73,7 @@ def _parser() -> Parser:
     parser.add_argument("--timeout", metavar="MS", help="Most milliseconds a line may wait for others; none waits while nothing is under way.")
     parser.add_argument("--max-memory-bytes", metavar="BYTES", help="Bytes of records that may wait for the broker (33554432).")
     parser.add_argument("--max-partition-memory-bytes", metavar="BYTES", help="Older name of --batch-size.")
-    parser.add_argument("--message-send-max-retries", metavar="N", help="Accepted; how long is tried is said by the setting delivery.timeout.ms.")
+    parser.add_argument("--message-send-max-retries", metavar="N", help="Attempts after the first one; delivery.timeout.ms bounds them, too.")
     parser.add_argument("--retry-backoff-ms", metavar="MS", help="Pause before another attempt (100).")
     parser.add_argument("--request-timeout-ms", metavar="MS", help="How long an answer is waited for (30000).")
     parser.add_argument(
@@ -104,7 +104,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     flags = {setting: value for flag, setting in _FLAGS.items() if (value := getattr(options, flag)) is not None}
     texts = read_properties(options.producer_config or options.command_config) | flags | properties_of(options.property_list)
     settings = client_settings(parser, PRODUCER_SETTINGS, texts)
-    async with cluster_of(options, texts) as cluster:
+    async with cluster_of(options, texts, PRODUCER_SETTINGS) as cluster:
         async with telling("Waiting for the broker"), asyncio.timeout(settings["max.block.ms"] / 1000) as limit:
             try:
                 await cluster.topic(options.topic, create=True)
@@ -130,6 +130,8 @@ def _producer(cluster: Any, settings: dict[str, Any], texts: dict[str, str]) -> 
         max_request_size=settings["max.request.size"],
         buffer_memory=settings["buffer.memory"],
         delivery_timeout_seconds=settings["delivery.timeout.ms"] / 1000,
+        retries=settings["retries"],
+        ignore_keys=settings["partitioner.ignore.keys"],
     )
 
 
@@ -196,7 +198,7 @@ class _Sender:
                 key, value, headers = parse(line, self._line_number)
                 size = len(line) + _RECORD_OVERHEAD_BYTES
                 record = (now_ms, key, value, headers)
-            if key is not None:
+            if key is not None and not self._producer.ignore_keys:
                 partition = partition_of_key(key, partitions)
             else:
                 if not 0 <= self._sticky < partitions:

@@ -73,7 +73,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     options.bootstrap_server = options.bootstrap_server or texts.get("bootstrap.servers")
     settings = client_settings(parser, CONSUMER_SETTINGS, texts)
     group = group_of(options, [from_file, from_flags]) or f"perf-consumer-{system_random().randrange(100_000)}"
-    async with cluster_of(options, texts) as cluster:
+    async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         pattern = topic_pattern(options.include) if options.include is not None else None
         topics = [topic.name for topic in await Topics(cluster, options.topic, pattern, internal=False).now()]
         if not topics:

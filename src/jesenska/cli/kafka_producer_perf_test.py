@@ -78,7 +78,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         raise JesenskaError(f"A record of {values.largest} bytes is more than max.request.size allows ({settings['max.request.size']} bytes).")
     compression = settings["compression.type"]
     level_name = f"compression.{compression}.level"
-    async with cluster_of(options, texts) as cluster:
+    async with cluster_of(options, texts, PRODUCER_SETTINGS) as cluster:
         await cluster.topic(options.topic, create=True)
         producer = Producer(
             cluster,
@@ -91,6 +91,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
             max_request_size=settings["max.request.size"],
             buffer_memory=settings["buffer.memory"],
             delivery_timeout_seconds=settings["delivery.timeout.ms"] / 1000,
+            retries=settings["retries"],
         )
         async with producer:
             return await _Load(cluster, producer, values, options).run()

@@ -28,7 +28,6 @@ from jesenska.config.client_settings import CONSUMER_SETTINGS
 from jesenska.records.record import Record
 
 _POLL_SECONDS = 0.25
-_RECORDS_MAX = 500
 
 
 def _parser() -> Parser:
@@ -65,11 +64,11 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     settings |= {"group.instance.id": options.group_instance_id, "partition.assignment.strategy": (assignor_of(options.assignment_strategy),)}
     if options.session_timeout is not None:
         settings["session.timeout.ms"] = options.session_timeout
-    async with cluster_of(options, texts) as cluster:
+    async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         async with telling("Waiting for the broker"):
             await cluster.any_channel()  # a group's member tries again for ever: where nobody answers at the start, that is said
         with stopping() as stop:
-            reading = _Reading(Events(cluster.clock), stop, options)
+            reading = _Reading(Events(cluster.clock), stop, options, settings["max.poll.records"])
             consumer = GroupConsumer(
                 cluster,
                 options.group_id,
@@ -85,9 +84,10 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 class _Reading:
     """One run."""
 
-    def __init__(self, events: Events, stop: Stop, options: argparse.Namespace) -> None:
+    def __init__(self, events: Events, stop: Stop, options: argparse.Namespace, records_max: int) -> None:
         self._events, self._stop, self._options = events, stop, options
         self._left = options.max_messages
+        self._records_max = records_max
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self._events.say("partitions_assigned", partitions=[_named(key) for key in partitions])
@@ -99,8 +99,7 @@ class _Reading:
         self._events.say("startup_complete")
         async with consumer:
             while self._left and not self._stop.is_set:
-                limit = _RECORDS_MAX if self._left < 0 else min(self._left, _RECORDS_MAX)
-                records = await consumer.poll(_POLL_SECONDS, limit)
+                records = await consumer.poll(_POLL_SECONDS, self._records_max if self._left < 0 else min(self._left, self._records_max))
                 if records:
                     self._consumed(records)
                     if not self._options.enable_autocommit:

@@ -54,7 +54,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         parser.error("--repeating-keys should be greater than zero")
     texts = read_properties(options.producer_config or options.command_config)
     settings = client_settings(parser, PRODUCER_SETTINGS, texts)
-    async with cluster_of(options, texts) as cluster:
+    async with cluster_of(options, texts, PRODUCER_SETTINGS) as cluster:
         with stopping() as stop:
             producer = Producer(
                 cluster,
@@ -65,6 +65,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
                 max_request_size=settings["max.request.size"],
                 buffer_memory=settings["buffer.memory"],
                 delivery_timeout_seconds=settings["delivery.timeout.ms"] / 1000,
+                retries=settings["retries"],
             )
             return await _Load(cluster, producer, stop, options).run()
 

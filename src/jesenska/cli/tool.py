@@ -23,6 +23,7 @@ from jesenska import __version__
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.tree import brokers_in
 from jesenska.client.cluster import Cluster
+from jesenska.config.client_settings import ADMIN_SETTINGS
 from jesenska.config.properties import PropertiesError, parse_properties
 from jesenska.config.table import Table
 
@@ -188,37 +189,48 @@ def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mappin
 
 
 @contextlib.asynccontextmanager
-async def cluster_of(options: argparse.Namespace, settings: dict[str, str] | None = None) -> AsyncIterator[Cluster]:
-    """The cluster that the flags name; closed at the end."""
+async def cluster_of(options: argparse.Namespace, settings: dict[str, str] | None = None, table: Table = ADMIN_SETTINGS) -> AsyncIterator[Cluster]:
+    """The cluster that the flags name, else `bootstrap.servers` of the settings; closed at the end. The table is that of the settings."""
+    settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
     bootstrap, zookeeper = options.bootstrap_server, getattr(options, "zookeeper", None)
     if bootstrap and zookeeper:
         raise JesenskaError("--bootstrap-server and --zookeeper were both given: one of them says where the cluster is.")
     if not bootstrap:
-        if not zookeeper:
-            raise JesenskaError("No broker is named: give --bootstrap-server host:port, for example 127.0.0.1:9092.")
-        bootstrap = await brokers_in(zookeeper)
-    settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
+        bootstrap = await brokers_in(zookeeper) if zookeeper else settings.get("bootstrap.servers")
+    if not bootstrap:
+        raise JesenskaError("No broker is named: give --bootstrap-server host:port, for example 127.0.0.1:9092.")
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if protocol != "PLAINTEXT":
         raise JesenskaError(f"security.protocol={protocol} is not built yet: only PLAINTEXT connections are, and none is made in its place.")
-    cluster = Cluster(
-        bootstrap,
-        client_id=settings.get("client.id", "jesenska"),
-        request_timeout_seconds=_milliseconds(settings, "request.timeout.ms", 30_000) / 1000,
-        retry_backoff_seconds=_milliseconds(settings, "retry.backoff.ms", 100) / 1000,
-        metadata_max_age_seconds=_milliseconds(settings, "metadata.max.age.ms", 300_000) / 1000,
-    )
+    cluster = Cluster(bootstrap, **connection_options(table, settings))
     try:
         yield cluster
     finally:
         await cluster.close()
 
 
-def _milliseconds(settings: dict[str, str], name: str, default: int) -> int:
-    try:
-        return int(settings.get(name, default))
-    except ValueError as error:
-        raise JesenskaError(f"{name} is {settings[name]!r}: write a number of milliseconds.") from error
+def connection_options(table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
+    """What a `Cluster` takes of a client's settings, defaults included; InvalidConfigError for a value that is not valid. Sizes of buffers that
+    are not given are the system's."""
+    given = table.parse({name: text for name, text in texts.items() if name in table})
+    values: dict[str, Any] = {setting.name: setting.default for setting in table} | given
+    options = {
+        "client_id": values["client.id"] if "client.id" in given else "jesenska",
+        "request_timeout_seconds": values["request.timeout.ms"] / 1000,
+        "connect_timeout_seconds": values["socket.connection.setup.timeout.ms"] / 1000,
+        "connect_timeout_max_seconds": values["socket.connection.setup.timeout.max.ms"] / 1000,
+        "retry_backoff_seconds": values["retry.backoff.ms"] / 1000,
+        "retry_backoff_max_seconds": values["retry.backoff.max.ms"] / 1000,
+        "reconnect_backoff_seconds": values["reconnect.backoff.ms"] / 1000,
+        "reconnect_backoff_max_seconds": values["reconnect.backoff.max.ms"] / 1000,
+        "connections_max_idle_seconds": values["connections.max.idle.ms"] / 1000,
+        "metadata_max_age_seconds": values["metadata.max.age.ms"] / 1000,
+        "send_buffer_bytes": given.get("send.buffer.bytes", -1),
+        "receive_buffer_bytes": given.get("receive.buffer.bytes", -1),
+    }
+    if "metadata.max.idle.ms" in values:
+        options["metadata_max_idle_seconds"] = values["metadata.max.idle.ms"] / 1000
+    return options
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,8 @@
 """The cluster as a client sees it: connections to its brokers, and which broker leads which partition.
 
 Connections are opened when they are needed and kept. Metadata is asked for when a topic is unknown, after an error that says it is stale, and
-when it is older than `metadata.max.age.ms`. A request to a broker that cannot be reached is tried at another one where any broker will do.
+when it is older than `metadata.max.age.ms`. A request to a broker that cannot be reached is tried at another one where any broker will do; after an attempt to
+connect that failed there is a pause before the next one to the same address, which grows. A connection that is not used is closed after some time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from jesenska import __version__
-from jesenska.base.clock import Clock, SystemClock
+from jesenska.base.clock import Clock, SystemClock, system_random
 from jesenska.base.errors import (
     ErrorCode,
     JesenskaError,
@@ -24,6 +25,7 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.backoff import Backoff
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
 from jesenska.wire.language import Message
@@ -78,7 +80,11 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
 
 
 class Cluster:
-    """Shared by producer, consumer and admin client. Use it on one event loop."""
+    """Shared by producer, consumer and admin client. Use it on one event loop.
+
+    Times that grow with each failure in a row are those of KIP-580 (retries), KIP-144 (connecting again) and KIP-601 (how long connecting may take).
+    Buffers of the sockets are the system's with -1; a negative `connections_max_idle_seconds` keeps connections open; without
+    `metadata_max_idle_seconds` no topic is forgotten. `chance` gives numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -87,17 +93,36 @@ class Cluster:
         client_id: str = "jesenska",
         request_timeout_seconds: float = 30.0,
         connect_timeout_seconds: float = 10.0,
+        connect_timeout_max_seconds: float = 30.0,
         retry_backoff_seconds: float = 0.1,
+        retry_backoff_max_seconds: float = 1.0,
+        reconnect_backoff_seconds: float = 0.05,
+        reconnect_backoff_max_seconds: float = 1.0,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        connections_max_idle_seconds: float = -1.0,
         metadata_max_age_seconds: float = 300.0,
+        metadata_max_idle_seconds: float | None = None,
         clock: Clock | None = None,
+        chance: Callable[[], float] | None = None,
     ) -> None:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.request_timeout_seconds = request_timeout_seconds
         self.retry_backoff_seconds = retry_backoff_seconds
         self.clock: Clock = clock or SystemClock()
-        self._connect_timeout_seconds = connect_timeout_seconds
+        self._chance = chance or system_random().random
+        self._retry = Backoff(retry_backoff_seconds, retry_backoff_max_seconds)
+        self._reconnect = Backoff(reconnect_backoff_seconds, reconnect_backoff_max_seconds)
+        self._connect_timeout = Backoff(connect_timeout_seconds, connect_timeout_max_seconds)
+        #: Attempts to connect that failed in a row, and when the next one may be made, by address.
+        self._failed: dict[tuple[str, int], tuple[int, float]] = {}
+        self._send_buffer_bytes, self._receive_buffer_bytes = send_buffer_bytes, receive_buffer_bytes
+        self._idle_seconds = connections_max_idle_seconds
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._used_at: dict[tuple[str, int, str], float] = {}
         self.metadata_max_age_seconds = metadata_max_age_seconds
+        self._metadata_idle_seconds = metadata_max_idle_seconds
         self._buffer = ReadBuffer()
         self._channels: dict[tuple[str, int, str], Channel] = {}
         self._opening: dict[tuple[str, int, str], asyncio.Task[Channel]] = {}
@@ -106,12 +131,14 @@ class Cluster:
         self.cluster_id: str | None = None
         self._topics: dict[str, TopicInfo] = {}
         self._topics_at: dict[str, float] = {}
+        self._topics_used_at: dict[str, float] = {}
         self._closed = False
 
     # --- connections --------------------------------------------------------------------------------------------------------------------
 
     async def _channel_to(self, host: str, port: int, purpose: str = "") -> Channel:
         address = (host, port, purpose)
+        self._used_at[address] = self.clock.monotonic()
         channel = self._channels.get(address)
         if channel is not None and not channel.closed:
             return channel
@@ -119,12 +146,32 @@ class Cluster:
             raise NetworkException("The client is closed.")
         opening = self._opening.get(address)
         if opening is None:
-            opening = asyncio.get_running_loop().create_task(
-                open_channel(host, port, self.client_id, self._buffer, software_version=__version__, timeout_seconds=self._connect_timeout_seconds)
-            )
+            opening = asyncio.get_running_loop().create_task(self._open(host, port))
             self._opening[address] = opening
             opening.add_done_callback(lambda opened: self._opened(address, opened))
         return await asyncio.shield(opening)
+
+    async def _open(self, host: str, port: int) -> Channel:
+        failures, not_before = self._failed.get((host, port), (0, 0.0))
+        pause = not_before - self.clock.monotonic()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        try:
+            channel = await open_channel(
+                host,
+                port,
+                self.client_id,
+                self._buffer,
+                software_version=__version__,
+                timeout_seconds=self._connect_timeout.seconds(failures + 1, self._chance()),
+                send_buffer_bytes=self._send_buffer_bytes,
+                receive_buffer_bytes=self._receive_buffer_bytes,
+            )
+        except KafkaError:
+            self._failed[host, port] = failures + 1, self.clock.monotonic() + self._reconnect.seconds(failures + 1, self._chance())
+            raise
+        self._failed.pop((host, port), None)
+        return channel
 
     def _opened(self, address: tuple[str, int, str], opening: asyncio.Task[Channel]) -> None:
         """Keeps the connection even if whoever asked for it has given up meanwhile."""
@@ -135,13 +182,38 @@ class Cluster:
             opening.result().close()
         else:
             self._channels[address] = opening.result()
+            self._used_at[address] = self.clock.monotonic()
+            self._watch_idle()
+
+    def _watch_idle(self) -> None:
+        """Looks again when the connection that has been unused for longest would have been so for long enough."""
+        if self._idle_timer is None and self._idle_seconds >= 0 and self._channels:
+            first = min(self._used_at[address] for address in self._channels) + self._idle_seconds
+            self._idle_timer = asyncio.get_running_loop().call_later(max(0.0, first - self.clock.monotonic()), self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._idle_timer = None
+        now = self.clock.monotonic()
+        for address, channel in list(self._channels.items()):
+            if channel.is_waiting:
+                self._used_at[address] = now
+            elif now >= self._used_at[address] + self._idle_seconds:
+                self._channels.pop(address).close("it was not used for connections.max.idle.ms")
+                del self._used_at[address]
+        self._watch_idle()
+
+    def retry_pause_seconds(self, failures: int) -> float:
+        """How long to wait before a request is sent again that failed so many times in a row."""
+        return self._retry.seconds(failures, self._chance())
 
     async def any_channel(self) -> Channel:
         """A connection to whichever broker answers first in the order: those known, then the bootstrap list."""
-        for (_, _, purpose), channel in self._channels.items():
-            if not purpose and not channel.closed:
+        for address, channel in self._channels.items():
+            if not address[2] and not channel.closed:
+                self._used_at[address] = self.clock.monotonic()
                 return channel
         addresses = list(dict.fromkeys([*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]))
+        addresses.sort(key=lambda address: self._failed.get(address, (0, 0.0))[1])  # those that may be asked at once come first
         failure: KafkaError | None = None
         for host, port in addresses:
             try:
@@ -218,6 +290,10 @@ class Cluster:
             )
             self._topics[name] = TopicInfo(name, topic.topic_id, topic.is_internal, partitions)
             self._topics_at[name] = now
+            self._topics_used_at.setdefault(name, now)
+        if self._metadata_idle_seconds is not None:
+            for name in [name for name in self._topics if now - self._topics_used_at[name] >= self._metadata_idle_seconds]:
+                self.forget_topic(name)
         return errors
 
     async def topics(self) -> dict[str, TopicInfo]:
@@ -228,10 +304,13 @@ class Cluster:
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
         """A topic that exists, from memory if it is fresh enough. UnknownTopicOrPartitionError and its like otherwise."""
         info = self._topics.get(name)
+        self._topics_used_at[name] = self.clock.monotonic()
         if info is not None and self.clock.monotonic() - self._topics_at[name] < self.metadata_max_age_seconds:
             return info
         deadline = self.clock.monotonic() + self.request_timeout_seconds
+        attempts = 0
         while True:
+            attempts += 1
             errors = await self.refresh([name], create=create)
             info = self._topics.get(name)
             if info is not None:
@@ -240,7 +319,7 @@ class Cluster:
             waiting = isinstance(error, LeaderNotAvailableError) or (create and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if not waiting or self.clock.monotonic() > deadline:
                 raise error
-            await asyncio.sleep(self.retry_backoff_seconds)
+            await asyncio.sleep(self.retry_pause_seconds(attempts))
 
     def known(self, name: str) -> TopicInfo | None:
         """The topic as it was when it was last asked for."""
@@ -253,7 +332,9 @@ class Cluster:
     async def leader_of(self, topic_partition: TopicPartition, *, create: bool = False) -> PartitionInfo:
         """The partition with its leader; waits for one to be elected as long as a request may take."""
         deadline = self.clock.monotonic() + self.request_timeout_seconds
+        attempts = 0
         while True:
+            attempts += 1
             info = await self.topic(topic_partition.topic, create=create)
             if not 0 <= topic_partition.partition < len(info.partitions):
                 raise UnknownTopicOrPartitionError(
@@ -265,15 +346,18 @@ class Cluster:
             if self.clock.monotonic() > deadline:
                 raise RequestTimedOutError(f"{topic_partition} has had no leader for {self.request_timeout_seconds:g} s.")
             self.forget_topic(topic_partition.topic)
-            await asyncio.sleep(self.retry_backoff_seconds)
+            await asyncio.sleep(self.retry_pause_seconds(attempts))
 
     def close_purpose(self, purpose: str) -> None:
         """Closes the connections that were opened for a purpose."""
         for address in [address for address in self._channels if address[2] == purpose]:
             self._channels.pop(address).close()
+            self._used_at.pop(address, None)
 
     async def close(self) -> None:
         self._closed = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         openings = list(self._opening.values())
         for opening in openings:
             opening.cancel()

@@ -64,6 +64,7 @@ class Consumer:
         auto_offset_reset: str = "earliest",
         isolation_level: int = 0,
         check_crcs: bool = True,
+        max_poll_records: int = 500,
     ) -> None:
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise InvalidRequestError(f"auto.offset.reset is {auto_offset_reset!r}: use earliest, latest or none.")
@@ -75,6 +76,7 @@ class Consumer:
         self.auto_offset_reset = auto_offset_reset
         self.isolation_level = isolation_level
         self.check_crcs = check_crcs
+        self.max_poll_records = max_poll_records
         self._purpose = f"fetch-{id(self):x}"
         self._positions: dict[TopicPartition, int] = {}
         #: What has arrived and was not taken yet, in order; a partition with something here is not fetched further.
@@ -82,6 +84,8 @@ class Consumer:
         self._paused: set[TopicPartition] = set()
         self._fetching: dict[int, asyncio.Task[None]] = {}
         self._in_flight: set[TopicPartition] = set()
+        #: Fetches that failed in a row, by leader.
+        self._failures: dict[int, int] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._failure: BaseException | None = None
         self._arrived = asyncio.Event()
@@ -129,10 +133,10 @@ class Consumer:
 
     # --- records ------------------------------------------------------------------------------------------------------------------------
 
-    async def poll(self, timeout_seconds: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
-        """Up to `max_records` records, by partition; empty if none came in time. Control records are left out."""
+    async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
+        """Up to `max_records` records (`max_poll_records` where that is not given), by partition; empty if none came in time. Control records are left out."""
         result: dict[TopicPartition, list[Record]] = {}
-        left = max_records
+        left = self.max_poll_records if max_records is None else max_records
         for fetched in await self._take(timeout_seconds):
             if left <= 0:
                 self._put_back(fetched)
@@ -204,6 +208,7 @@ class Consumer:
     async def _fetch(self, leader: int, positions: dict[TopicPartition, int]) -> None:
         try:
             await self._fetch_once(leader, positions)
+            self._failures.pop(leader, None)
         except asyncio.CancelledError:
             raise
         except KafkaError as error:
@@ -212,7 +217,8 @@ class Consumer:
             else:
                 for key in positions:
                     self.cluster.forget_topic(key.topic)
-                await asyncio.sleep(self.cluster.retry_backoff_seconds)
+                failures = self._failures[leader] = self._failures.get(leader, 0) + 1
+                await asyncio.sleep(self.cluster.retry_pause_seconds(failures))
         except Exception as error:
             self._failure = error
         finally:

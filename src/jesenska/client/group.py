@@ -99,6 +99,7 @@ class GroupConsumer:
         max_partition_bytes: int = 1024 * 1024,
         isolation_level: int = 0,
         check_crcs: bool = True,
+        max_poll_records: int = 500,
     ) -> None:
         unknown = [name for name in assignors if name not in ASSIGNORS]
         if unknown or not assignors:
@@ -129,6 +130,8 @@ class GroupConsumer:
         self._shared: dict[str, int] = {}
         self._looked_at = 0.0
         self._fatal: KafkaError | None = None
+        #: Attempts to join that failed in a row.
+        self._failures = 0
         self._committed_at = cluster.clock.monotonic()
         self._purpose = f"group-{id(self):x}"
         self._consumer = Consumer(
@@ -140,6 +143,7 @@ class GroupConsumer:
             max_partition_bytes=max_partition_bytes,
             isolation_level=isolation_level,
             check_crcs=check_crcs,
+            max_poll_records=max_poll_records,
         )
 
     async def __aenter__(self) -> GroupConsumer:
@@ -166,7 +170,7 @@ class GroupConsumer:
 
     # --- reading ------------------------------------------------------------------------------------------------------------------------
 
-    async def poll(self, timeout_seconds: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
+    async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
         """Records of this member's partitions; empty if none came in time. Joins first where that is due, which may take the group's time."""
         self._polled_at = None
         try:
@@ -251,7 +255,8 @@ class GroupConsumer:
             self._join_due = True
             if not error.retriable and error.code not in _JOIN_AGAIN:
                 raise
-            await asyncio.sleep(self.cluster.retry_backoff_seconds)
+            self._failures += 1
+            await asyncio.sleep(self.cluster.retry_pause_seconds(self._failures))
 
     @property
     def _cooperative(self) -> bool:
@@ -297,6 +302,7 @@ class GroupConsumer:
         if error is not None:
             raise error
         self._join_due = False
+        self._failures = 0
         self._heart = asyncio.get_running_loop().create_task(self._beat())
         await self._take(set(decode_assignment(bytes(answer.assignment))), joined.protocol_name or "")
 
@@ -486,7 +492,9 @@ class GroupConsumer:
 async def find_coordinator(cluster: Cluster, group_id: str) -> int:
     """The broker that coordinates a group; waits as long as a request may take for one to be there."""
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
+    attempts = 0
     while True:
+        attempts += 1
         answer = await cluster.ask_any(FindCoordinatorRequest(key=group_id, key_type=0), FindCoordinatorResponse, at_most=_ONE_KEY_PER_REQUEST)
         if answer.error_code == ErrorCode.NONE:
             if answer.node_id not in cluster.nodes:
@@ -495,4 +503,4 @@ async def find_coordinator(cluster: Cluster, group_id: str) -> int:
         error = KafkaError.of(answer.error_code, answer.error_message or f"Group {group_id} has no coordinator.")
         if not error.retriable or cluster.clock.monotonic() > deadline:
             raise error if not isinstance(error, CoordinatorNotAvailableError) else CoordinatorNotAvailableError(f"Group {group_id} has no coordinator.")
-        await asyncio.sleep(cluster.retry_backoff_seconds)
+        await asyncio.sleep(cluster.retry_pause_seconds(attempts))

@@ -196,7 +196,9 @@ class GroupAdmin:
     ) -> tuple[Answer, Node]:
         """The coordinator's answer and the coordinator; its error is raised, after another look for a coordinator where that may help."""
         deadline = self.cluster.clock.monotonic() + self.cluster.request_timeout_seconds
+        attempts = 0
         while True:
+            attempts += 1
             try:
                 coordinator = await find_coordinator(self.cluster, group_id)
                 answer = await self.cluster.ask_broker(coordinator, request, response, at_most=at_most)
@@ -208,17 +210,19 @@ class GroupAdmin:
                 passing = error.code in _LOOK_AGAIN or isinstance(error, NetworkException)
                 if not passing or self.cluster.clock.monotonic() > deadline:
                     raise
-            await asyncio.sleep(self.cluster.retry_backoff_seconds)
+            await asyncio.sleep(self.cluster.retry_pause_seconds(attempts))
 
     async def _until_loaded(self, broker_id: int) -> ListGroupsResponse:
         deadline = self.cluster.clock.monotonic() + self.cluster.request_timeout_seconds
+        attempts = 0
         while True:
+            attempts += 1
             answer = await self.cluster.ask_broker(broker_id, ListGroupsRequest(), ListGroupsResponse)
             if answer.error_code == ErrorCode.NONE:
                 return answer
             if answer.error_code not in _LOOK_AGAIN or self.cluster.clock.monotonic() > deadline:
                 raise _error(answer.error_code, f"Broker {broker_id}")
-            await asyncio.sleep(self.cluster.retry_backoff_seconds)
+            await asyncio.sleep(self.cluster.retry_pause_seconds(attempts))
 
 
 def _member(item: DescribeGroupsResponseMember, consumers: bool) -> GroupMember:

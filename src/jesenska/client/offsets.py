@@ -32,7 +32,9 @@ async def list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int], is
     found: dict[TopicPartition, FoundOffset] = {}
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     failure: KafkaError | None = None
+    attempts = 0
     while len(found) < len(times):
+        attempts += 1
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         for key, time in times.items():
             if key not in found:
@@ -50,7 +52,7 @@ async def list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int], is
             break
         if cluster.clock.monotonic() > deadline:
             raise failure or RequestTimedOutError("The brokers did not answer ListOffsets in time.")
-        await asyncio.sleep(cluster.retry_backoff_seconds)
+        await asyncio.sleep(cluster.retry_pause_seconds(attempts))
     return found
 
 

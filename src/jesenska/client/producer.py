@@ -4,8 +4,9 @@
 
 With one batch of a partition in flight at a time its order holds through every retry. An idempotent producer (the default) numbers its batches
 when they first leave; a batch that is sent again keeps its numbers, so the broker knows it and answers the offsets it already has. What cannot
-be delivered within `delivery_timeout` fails. A batch that is too large for its topic is split until its records go one by one. After such a failure, or
-when the broker has lost the producer's state, a new producer id is taken, because the broker would refuse the numbers that follow.
+be delivered within `delivery_timeout`, or by `retries` further attempts, fails. A batch that is too large for its topic is split until its records go one
+by one. After such a failure, or when the broker has lost the producer's state, a new producer id is taken, because the broker would refuse the numbers
+that follow.
 
 `send_batch` takes a finished batch (from Arrow columns, for example): no Python object per record.
 
@@ -44,6 +45,7 @@ from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPar
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _NAMES_NOT_IDS = 12
+_INT32_MAX = 2**31 - 1
 _SEQUENCES = 1 << 31
 #: What the broker says of a batch that may go in two.
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -125,6 +127,8 @@ class Producer:
         max_request_size: int = 1024 * 1024,
         buffer_memory: int = 32 * 1024 * 1024,
         delivery_timeout_seconds: float = 120.0,
+        retries: int = _INT32_MAX,
+        ignore_keys: bool = False,
         create_topics: bool = True,
         random_source: random.Random | None = None,
     ) -> None:
@@ -142,6 +146,9 @@ class Producer:
         self.max_request_size = max_request_size
         self.buffer_memory = buffer_memory
         self.delivery_timeout_seconds = delivery_timeout_seconds
+        self.retries = retries
+        #: Keys have no part in choosing a record's partition.
+        self.ignore_keys = ignore_keys
         self._create_topics = create_topics
         self._random = random_source or system_random()
         self._queues: dict[TopicPartition, _PartitionQueue] = {}
@@ -179,7 +186,7 @@ class Producer:
         """Hands over a record; waits only for metadata or for room in the buffer. The future holds where it went, or why not."""
         count = len((await self.cluster.topic(topic, create=self._create_topics)).partitions)
         if partition is None:
-            partition = partition_of_key(key, count) if key is not None else self._stick(topic, count)
+            partition = partition_of_key(key, count) if key is not None and not self.ignore_keys else self._stick(topic, count)
         elif not 0 <= partition < count:
             raise InvalidRequestError(f"Topic {topic} has {count} partitions, none with the number {partition}.")
         size = len(value or b"") + len(key or b"") + sum(len(name) + len(data or b"") + 10 for name, data in headers) + 70
@@ -436,9 +443,10 @@ class Producer:
         lost_state = self.idempotent and code in _LOST_STATE
         if code in _STALE_METADATA:
             self.cluster.forget_topic(queue.topic_partition.topic)
-        if error.retriable and not lost_state and waited < self.delivery_timeout_seconds and not isinstance(error, UnsupportedVersionError) and self.acks != 0:
+        in_bounds = waited < self.delivery_timeout_seconds and batch.retries < self.retries
+        if error.retriable and not lost_state and in_bounds and not isinstance(error, UnsupportedVersionError) and self.acks != 0:
             batch.retries += 1
-            await asyncio.sleep(self.cluster.retry_backoff_seconds)
+            await asyncio.sleep(self.cluster.retry_pause_seconds(batch.retries))
             queue.busy = False
             self._mark_ready(queue)
             return

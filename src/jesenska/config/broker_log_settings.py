@@ -5,6 +5,7 @@ from __future__ import annotations
 from jesenska.config.effects import (
     BOOLEAN,
     CLEANER,
+    CLEANUP,
     CLUSTER_WIDE,
     DOUBLE,
     DOUBLE_MAX,
@@ -16,6 +17,7 @@ from jesenska.config.effects import (
     LONG_MAX,
     LOW,
     MEDIUM,
+    NO_FIRST_DELAY,
     RECOMPRESS,
     REPLICAS,
     STORED_DIRS,
@@ -28,7 +30,7 @@ from jesenska.config.table import Between, BetweenOr, NotEmpty, OneOf, ReleaseNa
 # fmt: off
 LOG_SETTINGS: tuple[Setting, ...] = (
     row("compression.type", STRING, "producer", HIGH, OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
-        dynamic=CLUSTER_WIDE,
+        dynamic=CLUSTER_WIDE, effect=RECOMPRESS,
         doc="Codec of a topic's batches on disk unless the topic says otherwise; `producer` keeps what the producer chose."),
     row("compression.gzip.level", INT, -1, MEDIUM, BetweenOr(1, 9, -1), dynamic=CLUSTER_WIDE, effect=RECOMPRESS, release="3.9",
         doc="Level used where the broker itself compresses with gzip."),
@@ -66,7 +68,7 @@ LOG_SETTINGS: tuple[Setting, ...] = (
         doc="How often partitions are looked through for segments to delete."),
     row("log.segment.delete.delay.ms", LONG, 60000, HIGH, Between(0), dynamic=CLUSTER_WIDE,
         doc="How long a deleted segment's files stay on disk under another name."),
-    row("log.cleanup.policy", LIST, ("delete",), MEDIUM, OneOf(("compact", "delete")), dynamic=CLUSTER_WIDE,
+    row("log.cleanup.policy", LIST, ("delete",), MEDIUM, OneOf(("compact", "delete")), dynamic=CLUSTER_WIDE, effect=CLEANUP,
         doc="What happens to old segments: `delete`, `compact` or both."),
     row("log.index.size.max.bytes", INT, 10485760, MEDIUM, Between(4), dynamic=CLUSTER_WIDE,
         doc="Largest size of an offset or time index file."),
@@ -84,7 +86,7 @@ LOG_SETTINGS: tuple[Setting, ...] = (
         doc="How often the file with the log start offsets is written."),
     row("log.preallocate", BOOLEAN, False, MEDIUM, dynamic=CLUSTER_WIDE,
         doc="Whether a new segment's file is given its full size at once."),
-    row("log.initial.task.delay.ms", LONG, 30000, LOW, Between(0), internal=True, release="3.9",
+    row("log.initial.task.delay.ms", LONG, 30000, LOW, Between(0), effect=NO_FIRST_DELAY, internal=True, release="3.9",
         doc="How long after the start the log's periodic tasks wait for their first run."),
     row("log.message.format.version", STRING, "1.0-IV0", MEDIUM, ReleaseName(),
         doc="Oldest release whose clients must be able to read what is written; decides the format of new batches."),

@@ -37,7 +37,7 @@ SERVER_SETTINGS: tuple[Setting, ...] = (
     row("broker.id.generation.enable", BOOLEAN, True, MEDIUM,
         doc="Whether a broker without a number may take one from the cluster."),
     row("reserved.broker.max.id", INT, 1000, MEDIUM, Between(0),
-        doc="Largest number that an operator may choose; numbers taken automatically begin above it."),
+        doc="Numbers that brokers without one take begin above it."),
     row("broker.rack", STRING, None, MEDIUM,
         doc="Where the broker stands; replicas of a partition are spread over racks."),
     row("process.roles", LIST, (), HIGH, OneOf(("broker", "controller")), release="3.9",

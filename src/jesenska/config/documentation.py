@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jesenska.config.broker_settings import BROKER_SETTINGS
+from jesenska.config.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from jesenska.config.table import Effect, Setting, value_text
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 
@@ -36,6 +37,8 @@ def page() -> str:
     """The page as Markdown."""
     head = ["| name | default | what it is | effect |", "|---|---|---|---|"]
     parts = [_HEAD, "## Topics", "", *head, *_rows(TOPIC_SETTINGS), "", "## Brokers", "", *head, *_rows(BROKER_SETTINGS), ""]
+    for title, table in (("Producers", PRODUCER_SETTINGS), ("Consumers", CONSUMER_SETTINGS), ("Administration", ADMIN_SETTINGS)):
+        parts += [f"## {title}", "", *head, *_rows(table), ""]
     return "\n".join(parts)
 
 

@@ -36,6 +36,11 @@ ZOOKEEPER = _stored("nodes are open to everyone, and connections to ZooKeeper ar
 STORED_DIRS = _stored("every directory in log.dirs gets new partitions")
 STORED_PLANE = _stored("the controller's requests have no listener of their own yet")
 SHARE = _stored("share groups are not built yet")
+NO_FIRST_DELAY = _stored("each periodic task runs for the first time when its own interval has passed")
+ONE_BROKER = _stored("replication between brokers is not built yet, so every read goes to the leader")
+EVERY_ADDRESS = _stored("every address of a host is tried, one after another")
+NO_RETRIES = _stored("what fails in a way that passes is tried again for as long as request.timeout.ms says")
+NO_API_TIMEOUT = _stored("a call waits as long as request.timeout.ms says")
 STREAMS = _stored("streams groups are not built yet")
 CLIENT_GROUPS = _stored("members speak the classic protocol only")
 
@@ -45,6 +50,7 @@ KRAFT = _meaningless("there is no KRaft quorum; metadata live in the embedded tr
 NO_FOLLOWERS = _meaningless("the tree is read through the session that writes it")
 VOTERS = _meaningless("there is no KRaft quorum; one node is taken, several stop the start")
 PLUGINS = _meaningless("a class of Java cannot be loaded")
+ONE_BATCH = _meaningless("one batch of a partition is under way at a time, which keeps its order through every retry")
 JAVA_CLASS = _meaningless("a class of Java cannot be loaded; values and keys are bytes")
 
 INT_MAX = 2**31 - 1

@@ -188,9 +188,11 @@ class BrokerConfig(_Typed):
         return None
 
     def unused(self) -> list[Setting]:
-        """Settings given a value in the file that nothing acts on yet: one warning each."""
+        """Settings given a value in the file that nothing acts on yet: one warning each. `log.cleanup.policy` and `compression.type` are among them only
+        with a value that asks for something."""
         found = (broker_setting(name) for name in self.static)
-        return [setting for setting in found if setting is not None and setting.effect is Effect.STORED]
+        harmless = {"log.cleanup.policy": self.value("log.cleanup.policy") == ("delete",), "compression.type": self.value("compression.type") == "producer"}
+        return [setting for setting in found if setting is not None and setting.effect is Effect.STORED and not harmless.get(setting.name, False)]
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
         """This broker's settings as DescribeConfigs tells them: all, or those named; a name that is neither known nor set is left out."""
@@ -327,6 +329,9 @@ def check_broker_values(typed: Mapping[str, Value]) -> None:
     both = typed.get("broker.id"), typed.get("node.id")
     if both[0] is not None and both[1] is not None and both[0] != both[1]:
         raise InvalidConfigError(f"broker.id is {both[0]} and node.id is {both[1]}; give one of them, or both the same number.")
+    number = typed.get("broker.id")
+    if typed.get("broker.id.generation.enable") is False and (not isinstance(number, int) or number < 0):
+        raise InvalidConfigError("broker.id.generation.enable is false and no number is given: set broker.id to 0 or a larger number.")
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         if typed.get(name) == 0:
             raise InvalidConfigError(f"requirement failed: {name} must be unlimited (-1) or, greater than or equal to 1")

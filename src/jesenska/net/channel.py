@@ -59,6 +59,11 @@ class Channel:
         return self._connection.closed
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether a request has no answer yet."""
+        return bool(self._waiting)
+
+    @property
     def versions(self) -> dict[int, tuple[int, int]]:
         """What the broker announced: minimum and maximum version by key."""
         return self._ranges
@@ -171,8 +176,18 @@ def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:
     return answer
 
 
-async def open_channel(host: str, port: int, client_id: str, buffer: ReadBuffer, *, software_version: str, timeout_seconds: float = 10.0) -> Channel:
-    """Connects and agrees on versions; NetworkException with one sentence if that fails."""
+async def open_channel(
+    host: str,
+    port: int,
+    client_id: str,
+    buffer: ReadBuffer,
+    *,
+    software_version: str,
+    timeout_seconds: float = 10.0,
+    send_buffer_bytes: int = -1,
+    receive_buffer_bytes: int = -1,
+) -> Channel:
+    """Connects and agrees on versions; NetworkException with one sentence if that fails. Buffers of the system: as it sees fit with -1."""
     loop = asyncio.get_running_loop()
     where = f"{host}:{port}"
     try:
@@ -183,6 +198,9 @@ async def open_channel(host: str, port: int, client_id: str, buffer: ReadBuffer,
                 sock = socket.socket(family, kind, protocol)
                 try:
                     sock.setblocking(False)
+                    for option, size in ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes)):
+                        if size > 0:
+                            sock.setsockopt(socket.SOL_SOCKET, option, size)
                     await loop.sock_connect(sock, address)
                 except OSError as error:
                     sock.close()

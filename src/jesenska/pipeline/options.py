@@ -75,7 +75,13 @@ _CLIENT_SETTINGS = (
     "security.protocol",
     "request.timeout.ms",
     "socket.connection.setup.timeout.ms",
+    "socket.connection.setup.timeout.max.ms",
     "retry.backoff.ms",
+    "retry.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms",
+    "send.buffer.bytes",
+    "receive.buffer.bytes",
     "metadata.max.age.ms",
     "default.api.timeout.ms",
 )
@@ -156,7 +162,13 @@ class ClientOptions:
     client_id: str = "jesenska-spark"
     request_timeout_ms: int = 30_000
     connect_timeout_ms: int = 10_000
+    connect_timeout_max_ms: int = 30_000
     retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1000
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
     metadata_max_age_ms: int = 300_000
     api_timeout_ms: int = 60_000
 
@@ -380,7 +392,13 @@ def _client(settings: Mapping[str, Value]) -> ClientOptions:
         client_id=str(settings.get("client.id") or "jesenska-spark"),
         request_timeout_ms=_number(settings, "request.timeout.ms", 30_000),
         connect_timeout_ms=_number(settings, "socket.connection.setup.timeout.ms", 10_000),
+        connect_timeout_max_ms=_number(settings, "socket.connection.setup.timeout.max.ms", 30_000),
         retry_backoff_ms=_number(settings, "retry.backoff.ms", 100),
+        retry_backoff_max_ms=_number(settings, "retry.backoff.max.ms", 1000),
+        reconnect_backoff_ms=_number(settings, "reconnect.backoff.ms", 50),
+        reconnect_backoff_max_ms=_number(settings, "reconnect.backoff.max.ms", 1000),
+        send_buffer_bytes=_number(settings, "send.buffer.bytes", -1),
+        receive_buffer_bytes=_number(settings, "receive.buffer.bytes", -1),
         metadata_max_age_ms=_number(settings, "metadata.max.age.ms", 300_000),
         api_timeout_ms=_number(settings, "default.api.timeout.ms", 60_000),
     )

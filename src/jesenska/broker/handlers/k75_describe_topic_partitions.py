@@ -24,8 +24,6 @@ from jesenska.wire.messages.k75_describe_topic_partitions import (
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
-_PAGE_MAX = 2000
-
 
 @handles(DescribeTopicPartitionsRequest, 0, 0)
 def handle(broker: Broker, request: DescribeTopicPartitionsRequest, context: Context) -> Outcome:
@@ -38,7 +36,7 @@ def handle(broker: Broker, request: DescribeTopicPartitionsRequest, context: Con
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first_partition = request.cursor.partition_index
-    left = max(1, min(request.response_partition_limit, _PAGE_MAX))
+    left = max(1, min(request.response_partition_limit, broker.config.integer("max.request.partition.size.limit")))
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
         if left == 0:
