@@ -152,7 +152,7 @@ class Trial:
 
 def _has_consequences(path: str) -> bool:
     """True where one side may have done what the other refused."""
-    return path == "" or path.endswith(("error_code", "[]"))
+    return path == "" or path.endswith(("error_code", "protocol_name", "base_offset", "[]"))
 
 
 def _is_announced_only(judge: Side, key: int, version: int) -> bool:
