@@ -196,6 +196,14 @@ _MEANT: Final = (
 
 _KAFKA_FAILS: Final = (
     Known(
+        (11,),
+        r"\.error_code",
+        "Kafka keeps a group that a refused join has made, and then looks at protocols first",
+        ours="25",
+        theirs="23",
+        when=lambda request: not request.protocols or not request.protocol_type,
+    ),
+    Known(
         (1,),
         r".*\.(error_code|aborted_transactions|current_leader\..*|high_watermark)",
         "the replica ids -2 and below are Kafka's own",
@@ -239,6 +247,14 @@ _KAFKA_FAILS: Final = (
 # --- to be mended ---------------------------------------------------------------------------------------------------------------------------
 
 _TO_BE_MENDED: Final[tuple[Known, ...]] = (
+    Known(
+        (1,),
+        r".*\.partitions\[\]\..*",
+        "Kafka compares the last fetched epoch with its log, and answers where the two part",
+        versions=range(12, 19),
+        when=lambda request: any(value >= 0 for value in _values(request, "last_fetched_epoch")),
+    ),
+    Known((0,), r".*\.log_start_offset", "the log start offset beside a batch whose records are not what its header says", ours="-1"),
     Known((0,), ".*", "a partition that stands twice: Kafka writes the good batch and answers the bad one; here the last counts", when=_with_doubles),
     Known(
         (0,),

@@ -104,6 +104,8 @@ class Trial:
             self._count(report, pair[0], version, differing)
             if key not in READ_ONLY and any(_has_consequences(path) for path, _, _ in differing):
                 used = limit
+            if getattr(pair[0], "rebalance_timeout_ms", 1) <= 0:
+                used = limit  # how long a member that is silent then stays is known to differ
             if key in _CONTROLLERS:
                 judge.settle()
 

@@ -67,7 +67,7 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
 
     def build(partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> OffsetCommitResponse:
         response = OffsetCommitResponse()
-        merges = bool(errors or unknown) or version == 0
+        merges = bool(errors or unknown) or version <= 1
         answered: dict[tuple[str, uuid.UUID], OffsetCommitResponseTopic] = {}
         for at, topic in enumerate(request.topics):
             if at not in unknown and not topic.partitions:
