@@ -164,6 +164,21 @@ def test_the_last_member_that_leaves_empties_the_group_and_its_offsets_stay() ->
     assert commit(driver, 8) is ErrorCode.NONE
 
 
+def test_a_member_that_is_alone_keeps_one_of_its_protocols() -> None:
+    driver = Driver()
+    (only,) = driver.stable_group(1)
+    refused = driver.join(member=only.member_id, protocols=(("other", b""),))
+    assert driver.answer(refused, JoinAnswer).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    taken = driver.join(member=only.member_id, protocols=(("range", b""), ("other", b"")))
+    assert driver.answer(taken, JoinAnswer).error is ErrorCode.NONE
+
+
+def test_who_names_itself_in_a_group_that_is_not_there_is_unknown_whatever_its_protocols() -> None:
+    driver = Driver()
+    assert driver.answer(driver.join(member="someone", protocols=()), JoinAnswer).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.answer(driver.join(protocols=()), JoinAnswer).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
 def test_requests_with_a_wrong_generation_member_or_protocol_are_refused() -> None:
     driver = Driver()
     (only,) = driver.stable_group(1)

@@ -95,14 +95,12 @@ class ConfigPlan:
 
 def plan_topic_config(view: ClusterView, topic: str, ops: Sequence[ConfigOp], broker_config: BrokerConfig) -> ConfigPlan:
     """The plan of an IncrementalAlterConfigs of a topic."""
-    _require_existing(view, topic)
     settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
     return _topic_plan(view, topic, settings, broker_config)
 
 
 def plan_topic_config_replaced(view: ClusterView, topic: str, configs: Mapping[str, str | None], broker_config: BrokerConfig) -> ConfigPlan:
     """The plan of an AlterConfigs of a topic: what is not named goes back to its default."""
-    _require_existing(view, topic)
     return _topic_plan(view, topic, _without_nulls(configs), broker_config)
 
 
@@ -132,14 +130,12 @@ def require_broker(resource: str, broker_id: int) -> int | None:
     return named
 
 
-def _require_existing(view: ClusterView, topic: str) -> None:
+def _require_legal(topic: str) -> None:
     if topic == "":
         raise InvalidRequestError("Default topic resources are not allowed.")
     problem = topic_name_problem(topic)
     if problem is not None:
         raise InvalidTopicException(problem)
-    if topic not in view.topics:
-        raise UnknownTopicOrPartitionError(f"The topic '{topic}' does not exist.")
 
 
 def _without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
@@ -185,12 +181,16 @@ def _list_changed(settings: Mapping[str, str], item: ConfigOp, table: Table | No
 
 
 def _topic_plan(view: ClusterView, topic: str, settings: dict[str, str], broker_config: BrokerConfig) -> ConfigPlan:
+    """Values are looked at before the topic is looked up, as in Kafka: who sends a wrong one learns of it first."""
+    _require_legal(topic)
     for name, value in settings.items():
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
             raise InvalidConfigError(f"Unknown topic config name: {name}")
         setting.parse(value)
     check_topic_values(TopicConfig(settings, broker_config))
+    if topic not in view.topics:
+        raise UnknownTopicOrPartitionError(f"The topic '{topic}' does not exist.")
     return _plan(view, f"topics/{topic}", settings)
 
 

@@ -60,6 +60,8 @@ class NewTopic:
     replication_factor: int = DEFAULT_COUNT
     assignment: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
+    #: The request assigns replicas to a partition more than once.
+    assigned_twice: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,8 @@ def _replicas_of(view: ClusterView, request: NewTopic, broker_config: BrokerConf
             raise InvalidRequestError("A manual partition assignment was specified, but numPartitions was not set to -1.")
         if request.replication_factor != DEFAULT_COUNT:
             raise InvalidRequestError("A manual partition assignment was specified, but replication factor was not set to -1.")
+        if request.assigned_twice:
+            raise InvalidRequestError("The manual partition assignment names a partition twice.")
         require_count((len(request.assignment),))
         replicas = {number: tuple(request.assignment[number]) for number in sorted(request.assignment)}
         if list(replicas) != list(range(len(replicas))):

@@ -166,9 +166,6 @@ class GroupCoordinator:
                 self._complete_join_if_ready(group, now)
             return
         if group is None:
-            if event.member_id:
-                self.answer(event.token, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
-                return
             group = self.groups[event.group_id] = Group(event.group_id, now)
         if not event.member_id:
             self._join_unknown(group, event, now)
@@ -182,10 +179,10 @@ class GroupCoordinator:
         if not self.settings.min_session_timeout_ms <= event.session_timeout_ms <= self.settings.max_session_timeout_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         group = self.groups.get(event.group_id)
-        if not event.protocol_type or not event.protocols:
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if group is None:
-            return None
+            if event.member_id:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            return None if event.protocol_type and event.protocols else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if group.is_in(GroupState.DEAD):
             # Its deletion waits for the disk; the member comes again and finds either the group or none.
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -193,8 +190,7 @@ class GroupCoordinator:
         if replaces is None and not self._has_room_for(group, event.member_id):
             self._remove_member(group, event.member_id)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        without = event.member_id or replaces
-        if not group.supports(event.protocol_type, {name for name, _ in event.protocols}, without):
+        if not group.supports(event.protocol_type, {name for name, _ in event.protocols}):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return None
 

@@ -108,6 +108,8 @@ class CommitOffsets:
     member_id: str
     group_instance_id: str | None
     offsets: tuple[tuple[TopicPartition, CommittedOffset], ...]
+    #: Clients of OffsetCommit 9 and later are told GROUP_ID_NOT_FOUND where a member commits for a group that is not there, others ILLEGAL_GENERATION.
+    knows_missing_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,16 +247,12 @@ class Group:
 
     # --- protocols ----------------------------------------------------------------------------------------------------------------------
 
-    def supports(self, protocol_type: str, names: set[str], without: str | None = None) -> bool:
-        """True if a member with these protocols fits in (`without`: in the place of that member)."""
-        replaced = self.members.get(without or "")
-        others = len(self.members) - (replaced is not None)
-        if not others:
+    def supports(self, protocol_type: str, names: set[str]) -> bool:
+        """True if a member with these protocols fits in. Its own protocols of before count too, as in Kafka: a member that is alone does not change all of
+        them without leaving first."""
+        if not self.members:
             return bool(protocol_type) and bool(names)
-        if protocol_type != self.protocol_type:
-            return False
-        own = {name for name, _ in replaced.protocols} if replaced is not None else set()
-        return any(self._protocol_counts[name] - (name in own) == others for name in names)
+        return protocol_type == self.protocol_type and any(self._protocol_counts[name] == len(self.members) for name in names)
 
     def select_protocol(self) -> str:
         """The protocol that every member has and most of them like best."""

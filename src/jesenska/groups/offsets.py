@@ -74,7 +74,7 @@ class GroupOffsets:
         elif event.member_id in group.members:
             self._touch(group, group.members[event.member_id], now)
         limit = self._settings.offset_metadata_max_bytes
-        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE if _utf16_length(value.metadata) > limit else ErrorCode.NONE for key, value in event.offsets}
+        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE if is_metadata_too_large(value.metadata, limit) else ErrorCode.NONE for key, value in event.offsets}
         good = [(key, value) for key, value in event.offsets if results[key] is ErrorCode.NONE]
         if not good:
             self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
@@ -101,7 +101,9 @@ class GroupOffsets:
     def _refuse_commit(self, event: CommitOffsets, now: Now) -> ErrorCode:
         group = self._groups.get(event.group_id)
         if group is None:
-            return ErrorCode.NONE if event.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+            if event.generation_id < 0:
+                return ErrorCode.NONE
+            return ErrorCode.GROUP_ID_NOT_FOUND if event.knows_missing_group else ErrorCode.ILLEGAL_GENERATION
         if group.is_in(GroupState.DEAD):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if event.generation_id < 0 and group.is_in(GroupState.EMPTY):
@@ -233,9 +235,9 @@ class GroupOffsets:
         return {key: group.offsets[key] for key in partitions if key in group.offsets}
 
 
-def _utf16_length(text: str) -> int:
-    """How Kafka counts the characters of a commit's metadata: those beyond U+FFFF twice."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+def is_metadata_too_large(text: str, limit: int) -> bool:
+    """True where a commit's metadata has more characters than `offset.metadata.max.bytes` allows. Those beyond U+FFFF count twice, as in Kafka."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
 
 def _offset_value(value: CommittedOffset) -> OffsetCommitValue:

@@ -87,13 +87,13 @@ class Partition:
         return self.high_watermark
 
     def leader_log(self, current_leader_epoch: int = -1) -> PartitionLog:
-        """The log, if this broker leads the partition and the client's epoch (-1: none sent) is the current one."""
+        """The log, if this broker leads the partition and the client's epoch (-1: none sent) is the current one; one below -1 is an old one."""
         log = self.log
         if log is None:
             if self.leader < 0:
                 raise NotLeaderOrFollowerError(f"{self.topic_partition} has no leader")
             raise KafkaStorageError(f"the log of {self.topic_partition} is not readable; see the broker's log")
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+        if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
             raise UnknownLeaderEpochError(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
@@ -143,5 +143,5 @@ class Partition:
 
     def read(self, offset: int, max_bytes: int, current_leader_epoch: int, minimum_one_batch: bool, wait: bool = True) -> ReadResult:
         """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log, ColdError where that could wait for the disk and
-        is not to."""
-        return self.leader_log(current_leader_epoch).read(offset, max_bytes, self.high_watermark, minimum_one_batch, wait)
+        is not to. Any epoch below 0 is none, as Kafka takes it in a fetch."""
+        return self.leader_log(current_leader_epoch if current_leader_epoch >= 0 else -1).read(offset, max_bytes, self.high_watermark, minimum_one_batch, wait)

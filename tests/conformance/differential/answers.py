@@ -2,7 +2,7 @@
 
 Left out: throttle times, the table of API versions, values of a broker's own settings and loggers. Replaced by a sign: addresses, ids that a broker
 gives (by the name of what they stand for), directories, sizes of volumes, times of appends, words of messages. Elements of arrays are put in order of what
-names them, and those that name nothing of this world nor of the request are left out of answers about everything.
+names them, and those that name nothing of this world nor of the request are left out of answers about everything. A fetch's topics are put together.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ _IF_POSITIVE: Final = frozenset(("total_bytes", "usable_bytes", "log_append_time
 _MEMBERS: Final = frozenset(("member_id", "leader"))
 #: What names an element of an array, the first that it has.
 _NAMES: Final = ("name", "topic", "topic_name", "group_id", "resource_name", "user", "key", "member_id", "topic_id")
-_NUMBERS: Final = ("partition_index", "partition", "partition_id", "index", "broker_id", "node_id", "resource_type", "producer_id")
+_NUMBERS: Final = ("partition_index", "partition", "partition_id", "index", "broker_id", "node_id", "resource_type", "producer_id", "error_code")
 #: Answers that may be about everything: listings.
 _ABOUT_EVERYTHING: Final = frozenset((3, 16, 35, 43, 46, 74, 75))
 _OWN_SETTINGS: Final = frozenset((4, 8))
+_FETCH = 1
 _INIT_PRODUCER_ID, _DESCRIBE_CONFIGS, _DESCRIBE_LOG_DIRS = 22, 32, 35
 _EVERYWHERE: Final = ("0", "__consumer_offsets")
 
@@ -69,6 +70,8 @@ class _Plain:
         if isinstance(value, list):
             elements = [self._field(name, item) for item in value]
             if elements and isinstance(elements[0], dict):
+                if self._key == _FETCH and name == "responses":
+                    elements = _merged(elements)
                 elements = sorted((item for item in elements if self._is_of_this_world(item)), key=_order)
             return elements
         if isinstance(value, Struct):
@@ -100,6 +103,16 @@ class _Plain:
         return name is None or name.startswith(("w-", "<")) or name in self._asked or name in self._everywhere
 
 
+def _merged(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A fetch's topics, each once: Kafka's order of partitions, errors first, splits a topic where another stands between."""
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for topic in topics:
+        first = found.setdefault((topic["topic"], topic["topic_id"]), topic)
+        if first is not topic:
+            first["partitions"] = sorted(first["partitions"] + topic["partitions"], key=_order)
+    return list(found.values())
+
+
 def _order(item: dict[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     names = tuple(str(item[field]) for field in _NAMES if field in item)
     return names, tuple(item[field] for field in _NUMBERS if isinstance(item.get(field), int))
@@ -121,7 +134,7 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[Difference]:
 
 def _elements(found: list[Any]) -> str:
     """How many there are, with what names them and their errors."""
-    named = [(*_order(item)[0], *_order(item)[1], item.get("error_code")) for item in found if isinstance(item, dict)]
+    named = [(*_order(item)[0], *_order(item)[1]) for item in found if isinstance(item, dict)]
     return f"{len(found)} elements: {_shown(named or found)}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jesenska.base.identifiers import TOPIC_NAME_MAX_CHARS
 from jesenska.wire.language import Message, Struct
 
 
@@ -60,12 +61,12 @@ def _values(request: Any, name: str) -> Iterator[Any]:
             yield getattr(struct, name)
 
 
-def _doubled_or_empty(request: Any) -> bool:
-    """True where a topic, partition, group or resource stands twice, or one has nothing in it."""
+def _with_doubles(request: Any) -> bool:
+    """True where a topic, partition, group, resource or protocol stands twice."""
     for struct in _structs(request):
         for field in struct.fields:
             found = getattr(struct, field.name)
-            if isinstance(found, list) and (len(_different(found)) < len(found) or (not found and struct is not request)):
+            if isinstance(found, list) and len(_different(found)) < len(found):
                 return True
     return False
 
@@ -82,37 +83,27 @@ def _is_transactional(records: Any) -> bool:
     return records is not None and len(records) > _ATTRIBUTES_AT and bool(records[_ATTRIBUTES_AT] & 0x10)
 
 
-def _is_one_good_batch(records: Any) -> bool:
-    return records is not None and len(records) > _ATTRIBUTES_AT and int.from_bytes(records[8:12], "big") == len(records) - 12 and records[16] == 2
-
-
-def _has_odd_records(request: Any) -> bool:
-    return not all(_is_one_good_batch(value) for value in _values(request, "records"))
+def _is_one_batch(records: Any) -> bool:
+    return len(records) > _ATTRIBUTES_AT and int.from_bytes(records[8:12], "big") + 12 == len(records)
 
 
 def _of_unknown_isolation(request: Any) -> bool:
     return request.isolation_level not in (0, 1)
 
 
-def _from_a_replica(request: Any) -> bool:
-    return any(value != -1 for value in _values(request, "replica_id"))
+def _from_an_inner_replica(request: Any) -> bool:
+    return any(value < -1 for value in _values(request, "replica_id"))
 
 
-def _with_negative_epoch(request: Any) -> bool:
-    return any(value < -1 for value in _values(request, "current_leader_epoch"))
+def _with_long_name(request: Any) -> bool:
+    return any(len(value) > TOPIC_NAME_MAX_CHARS for value in _values(request, "topic"))
 
 
-def _without_time(request: Any) -> bool:
-    return bool(request.timeout_ms <= 0)
-
-
-def _known_kinds(request: Any) -> bool:
-    return all(value in _KINDS for value in _values(request, "resource_type"))
+def _with_small_segments(request: Any) -> bool:
+    return any(value == "segment.bytes" for value in _values(request, "name"))
 
 
 _ATTRIBUTES_AT: Final = 22
-#: Of resources with settings: topics, brokers, loggers, clients' metrics, groups.
-_KINDS: Final = (2, 4, 8, 16, 32)
 _TRANSACTIONS_AND_SHARE_GROUPS: Final = (1, 2)
 _CLIENT_METRICS: Final = 16
 _HALF_OF_INT32: Final = 2**30
@@ -120,6 +111,56 @@ _HALF_OF_INT32: Final = 2**30
 # --- meant so -------------------------------------------------------------------------------------------------------------------------------
 
 _MEANT: Final = (
+    Known(
+        (44,),
+        r".*error_(code|message)",
+        "Kafka 4.3.1 does not take back min.insync.replicas of every broker, for its eligible leader replicas' sake; there are none here",
+        ours="0|None",
+        theirs="40|'<words>'",
+        when=lambda request: "min.insync.replicas" in _values(request, "name"),
+    ),
+    Known((0,), r".*\.error_message", "what is wrong with a batch is said in words", ours="'<words>'", theirs="None"),
+    Known(
+        (3,),
+        r"\.topics\[\]\.error_code",
+        "a topic that the request creates is LEADER_NOT_AVAILABLE, as in Kafka 3.9, so that a client can tell it from a deleted one",
+        ours="5",
+        theirs="3",
+    ),
+    Known((3,), r"\.topics\[\]\.error_code", "Kafka 4 creates such a topic some time after its answer", ours="0", theirs="3"),
+    Known(
+        (3,),
+        r"\.topics\[\](\.partitions\[\])?",
+        "Kafka 4 creates such a topic some time after its answer",
+        ours="[0-9]+ elements.*",
+        theirs="[0-9]+ elements.*",
+        when=lambda request: not request.topics or request.allow_auto_topic_creation,
+    ),
+    Known((1,), r"\.session_id", "no session remembers a name that no topic can have", ours="0", when=_with_long_name),
+    Known((11,), "", "a rebalance time-out of 0 stands for the session's", ours="'WAITS'", when=lambda request: request.rebalance_timeout_ms <= 0),
+    Known(
+        (19,), r"\.topics\[\]\.error_(code|message)", "3.9.1 in ZooKeeper mode tells another of several mistakes than 4.3.1, which is followed", versions=(0, 1)
+    ),
+    Known((19,), r"\.topics\[\]", "3.9.1 in ZooKeeper mode answers twice what stands twice, 4.3.1 once", versions=(0, 1), when=_with_doubles),
+    Known(
+        (20,), r"\.responses\[\]", "3.9.1 in ZooKeeper mode deletes and answers twice what stands twice; 4.3.1 refuses it", versions=(0,), when=_with_doubles
+    ),
+    Known(
+        (19, 33, 44),
+        r".*error_(code|message)",
+        "segment.bytes may be as small as in 1.0; since 4.0 it is 1 MB at least",
+        ours="0|None",
+        when=_with_small_segments,
+    ),
+    Known(
+        (32,),
+        r"\.results\[\]\.configs\[\]\.is_default",
+        "version 0 tells what is a default, as 1.0; since there are sources Kafka says it of nothing",
+        ours="True",
+        versions=(0,),
+    ),
+    Known((32,), r"\.results\[\]\.configs\[\]\.value", "the limit of times to come is that of 4.x", ours="'3600000'", versions=(0,)),
+    Known((32,), r"\.results\[\]\.error_message", "that a topic is not there is said in words; Kafka has none", ours="'<words>'", theirs="''"),
     Known((18,), r"\.(supported_features|finalized_features)\[\]|\.finalized_features_epoch", "no feature is kept here; Kafka 4.3.1 has those of KRaft"),
     Known((0,), ".*", "transactions are not served yet", when=_of_transactions),
     Known((22,), ".*", "transactions are not served yet", when=_of_transactions),
@@ -154,6 +195,36 @@ _MEANT: Final = (
 # --- Kafka fails ----------------------------------------------------------------------------------------------------------------------------
 
 _KAFKA_FAILS: Final = (
+    Known(
+        (11,),
+        r"\.error_code",
+        "Kafka keeps a group that a refused join has made, and then looks at protocols first",
+        ours="25",
+        theirs="23",
+        when=lambda request: not request.protocols or not request.protocol_type,
+    ),
+    Known(
+        (1,),
+        r".*\.(error_code|aborted_transactions|current_leader\..*|high_watermark)",
+        "the replica ids -2 and below are Kafka's own",
+        when=_from_an_inner_replica,
+    ),
+    Known(
+        (2,),
+        ".*",
+        "Kafka does not foresee a negative number of offsets",
+        versions=(0,),
+        when=lambda request: any(value < 0 for value in _values(request, "max_num_offsets")),
+    ),
+    Known(
+        (8, 9),
+        r"\.topics\[\]\.partitions\[\]\.error_code",
+        "Kafka does not foresee the group without a name in the tree",
+        ours="24",
+        theirs="-1",
+        versions=(0,),
+    ),
+    Known((11,), ".*", "Kafka counts a protocol that stands twice as two members' and chooses none, or fails", when=_with_doubles),
     Known((1, 2), ".*", "Kafka does not foresee an unknown isolation level; here it reads uncommitted", when=_of_unknown_isolation),
     Known((1,), ".*", "Kafka does not foresee a negative limit of bytes", when=lambda request: request.max_bytes < 0),
     Known(
@@ -175,54 +246,33 @@ _KAFKA_FAILS: Final = (
 
 # --- to be mended ---------------------------------------------------------------------------------------------------------------------------
 
-_TO_BE_MENDED: Final = (
+_TO_BE_MENDED: Final[tuple[Known, ...]] = (
     Known(
-        (0, 1, 2, 3, 8, 9, 15, 19, 20, 32, 33, 42, 44, 47),
-        ".*",
-        "what stands twice or is empty: Kafka answers from a map, or refuses",
-        when=_doubled_or_empty,
+        (1,),
+        r".*\.partitions\[\]\..*",
+        "Kafka compares the last fetched epoch with its log, and answers where the two part",
+        versions=range(12, 19),
+        when=lambda request: any(value >= 0 for value in _values(request, "last_fetched_epoch")),
     ),
-    # Produce, Fetch, offsets
-    Known((0,), ".*", "acks outside -1, 0 and 1: Kafka looks at topics and batches first", when=lambda request: request.acks not in (-1, 0, 1)),
-    Known((0,), ".*", "a batch that cannot be read: Kafka refuses the whole request, with the batch's code for each partition", when=_has_odd_records),
-    Known((0,), r".*\.error_message", "Kafka says nothing where a topic or an epoch is not known"),
-    Known((0,), r".*\.(error_code|base_offset)", "a zstd batch in an old request: Kafka takes it", ours="76|-1", versions=range(3)),
-    Known((2,), r".*", "version 0: a time in the future, and an offset that is asked of a partition that is not there", versions=(0,)),
-    Known((0,), r".*\.log_start_offset", "the log start offset of a partition whose batch was refused"),
-    Known((1,), r".*\.aborted_transactions", "Kafka answers an empty list to who reads uncommitted", ours="None", theirs=r"\[\]"),
-    Known((1, 2, 23), ".*", "requests with a replica's id are served as a consumer's", when=_from_a_replica),
-    Known((1,), r".*\.partitions\[\]\..*", "Kafka looks at the last fetched epoch before the offset", versions=range(12, 19)),
-    Known((1,), r"\.responses\[\]", "Fetch below 3: Kafka does not merge topics that stand apart", versions=range(3)),
-    Known((2,), r".*\.error_code", "a time below zero that a version lacks: Kafka says so before it looks at the topic", ours="0|3|74|75", theirs="35"),
-    Known((1, 2, 23), ".*", "an epoch below -1 is fenced in Kafka", when=_with_negative_epoch),
-    Known((2, 23), r".*\.(leader_epoch|end_offset|offset)", "the epoch of a log without records"),
-    # Metadata and topics
-    Known((3,), r"\.topics\[\](\.error_code|\.partitions\[\]|)", "a topic that the request creates is not told at once", ours="0|[0-9]+ elements.*"),
-    Known((3,), r"\.topics\[\].*", "topics by id and name in one request", versions=range(10, 14)),
-    Known((3,), r".*\.topic_authorized_operations", "authorized operations of a topic that is not there"),
-    Known((19, 20), ".*", "a time-out that has passed on arrival is REQUEST_TIMED_OUT in Kafka", when=_without_time),
-    Known((19,), r"\.topics\[\]\.configs", "a failed topic's settings are an empty list in Kafka", ours="None", theirs=r"\[\]"),
-    Known((19,), r"\.topics\[\]\.error_(code|message)", "which of several mistakes is told"),
-    Known((20,), r"\.responses\[\].*", "topics by id and name that contradict each other, and unknown ids", versions=(6,)),
-    Known((20,), r"\.responses\[\]\.error_(code|message)", "words of refused deletions; topics of a failed creation"),
-    # settings
-    Known((32,), r"\.results\[\]\.configs\[\]\.is_default", "version 0 tells no setting as default in Kafka 3.9.1", versions=(0,)),
-    Known((32,), ".*", "a resource of an unknown kind makes Kafka refuse others in the request", when=lambda request: not _known_kinds(request)),
-    Known((32,), r"\.results\[\]\.error_message", "settings of unknown names and topics"),
-    Known((33, 44), r".*error_(code|message)", "which of several mistakes is told; limits of a broker's settings"),
-    # groups
-    Known((8,), r".*\.error_code", "OffsetCommit: unknown group with a generation; offsets in the tree, group without a name"),
-    Known((9,), r"\.groups\[\].*", "OffsetFetch 9 and 10 of a classic group with a member's id and epoch", versions=(9, 10)),
-    Known((9,), r"\.topics\[\].*", "offsets in the tree", versions=(0,)),
-    Known((10,), r".*error_message", "Kafka says something, or the empty string, where nothing is wrong"),
-    Known((11,), ".*", "JoinGroup: protocol types that contradict each other are judged before the member; the leader of a static rejoin"),
-    Known((14,), ".*", "SyncGroup 5: a missing protocol is INCONSISTENT_GROUP_PROTOCOL before anything else", versions=(5,)),
-    Known((15,), r"\.groups\[\]\.authorized_operations", "Kafka tells no operations of a group that is not there", ours="3400"),
-    Known((15,), ".*", "the group without a name", when=lambda request: "" in request.groups),
-    Known((16,), r"\.groups\[\]", "the group without a name", ours=r".*\(''.*"),
-    Known((42,), r"\.results\[\]\.error_code", "the group without a name"),
-    Known((47,), ".*", "the group without a name", when=lambda request: request.group_id == ""),
-    Known((47,), r"\.topics\[\].*", "partitions of unknown topics in OffsetDelete"),
+    Known((0,), r".*\.log_start_offset", "the log start offset beside a batch whose records are not what its header says", ours="-1"),
+    Known((0,), ".*", "a partition that stands twice: Kafka writes the good batch and answers the bad one; here the last counts", when=_with_doubles),
+    Known(
+        (0,),
+        r".*\.(error_code|error_message|base_offset|log_start_offset)",
+        "batches of format v2, two or part of one, in a request from before them: Kafka writes what is whole",
+        ours="87|'<words>'|-1",
+        versions=range(3),
+        when=lambda request: any(value is not None and not _is_one_batch(value) for value in _values(request, "records")),
+    ),
+    Known((8,), r"\.topics\[\]\.partitions\[\]", "3.9.1 answers version 1 from a map, a partition that stands twice once", versions=(1,), when=_with_doubles),
+    Known(
+        (8,),
+        r"\.topics\[\]\.partitions\[\]\.error_code",
+        "a partition that stands twice: Kafka judges the metadata of each, here the last counts for both",
+        ours="0|12",
+        theirs="0|12",
+        when=_with_doubles,
+    ),
 )
 
 

@@ -58,7 +58,7 @@ _INTEGERS: dict[str, Sequence[int]] = {
     "acks": (-1, -1, -1, -1, -1, 1, 1, 1, 1, 0, 2, -2),
     "timeout_ms": _TIMEOUTS,
     "session_timeout_ms": (60_000, 60_000, 60_000, 60_000, 0, -1, 5_999, 1_800_001, _INT32_MAX),
-    "rebalance_timeout_ms": (100, 100, 100, 0),
+    "rebalance_timeout_ms": (*(100,) * 9, 0),
     "generation_id": _GENERATIONS,
     "generation_id_or_member_epoch": _GENERATIONS,
     "member_epoch": (-1, -1, 0, 1, -2),

@@ -104,6 +104,8 @@ class Trial:
             self._count(report, pair[0], version, differing)
             if key not in READ_ONLY and any(_has_consequences(path) for path, _, _ in differing):
                 used = limit
+            if getattr(pair[0], "rebalance_timeout_ms", 1) <= 0:
+                used = limit  # how long a member that is silent then stays is known to differ
             if key in _CONTROLLERS:
                 judge.settle()
 
@@ -152,7 +154,7 @@ class Trial:
 
 def _has_consequences(path: str) -> bool:
     """True where one side may have done what the other refused."""
-    return path == "" or path.endswith(("error_code", "[]"))
+    return path == "" or path.endswith(("error_code", "protocol_name", "base_offset", "[]"))
 
 
 def _is_announced_only(judge: Side, key: int, version: int) -> bool:

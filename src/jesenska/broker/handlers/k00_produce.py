@@ -3,7 +3,7 @@
     0-2    message sets of formats v0 and v1, made into one batch for each partition (`records.message_set`)
     3      record batches v2, transactional id
     5      answers the log start offset
-    7      zstd (below it UNSUPPORTED_COMPRESSION_TYPE)
+    7      zstd (in 3-6 UNSUPPORTED_COMPRESSION_TYPE)
     8      errors by record and error messages
     9      compact
     10     hints of a new leader
@@ -25,16 +25,22 @@ transaction. It is refused with INVALID_TXN_STATE, as Apache Kafka answers for a
 transactional batch and no transactional id is refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a transactional id without such
 batches nor such a batch without a producer id means anything; both are taken, as in Apache Kafka.
 
+As in Apache Kafka: a partition that stands twice is written once, from where it stands last, and a topic without partitions is not answered. A batch of an
+unknown magic refuses the whole request (CORRUPT_MESSAGE), for nothing can be read in it. Where acks is none of 0, 1 and -1, a partition that is not there and
+a batch that is none are told first. The log start offset is told with an error that was found in the log or in the records, not before.
+
 Left out: transactions, quotas.
 """
 
 from __future__ import annotations
 
 import logging
+import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
+    CorruptMessageError,
     ErrorCode,
     InvalidRecordError,
     InvalidRequiredAcksError,
@@ -52,7 +58,7 @@ from jesenska.base.limits import COST_OF_CONVERTING, COST_OF_RECOMPRESSING, INLI
 from jesenska.broker.cluster_view import Topic
 from jesenska.broker.dispatch import LATER, NO_ANSWER, Context, Outcome, handles
 from jesenska.log.partition_log import AppendResult
-from jesenska.records.check import CheckRules, check_batches, check_within
+from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
 from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
 from jesenska.records.message_set import TakesLongerError, to_batch
@@ -60,6 +66,7 @@ from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k00_produce import (
     ProduceRequest,
     ProduceRequestPartition,
+    ProduceRequestTopic,
     ProduceResponse,
     ProduceResponseCurrentLeader,
     ProduceResponseNodeEndpoint,
@@ -75,10 +82,17 @@ logger = logging.getLogger(__name__)
 
 _ACKS = (1, -1, 0)
 _FIRST_WITH_BATCHES = 3
+_FIRST_WITH_ZSTD = 7
 _FIRST_WITH_LEADERS = 10
 _FIRST_WITH_IDS = 13
 _ADMIN_CLIENT = "__admin_client"
 _TRANSACTIONAL = 0x10
+#: What stands in a request's first batches: nothing of note, a transaction's records, what no version of the format is.
+_PLAIN, _OF_TRANSACTION, _UNREADABLE = 0, 1, 2
+#: Errors that Kafka leaves to their codes.
+_WITHOUT_WORDS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUIRED_ACKS)
+#: Errors that are found before the log is looked at.
+_BEFORE_THE_LOG = (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_REQUIRED_ACKS)
 #: The byte of a batch's attributes that says so: they have two.
 _LOW_ATTRIBUTES = ATTRIBUTES_OFFSET + 1
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -187,7 +201,7 @@ class _Produce:
         answer = item.answer
         answer.error_code = error.code
         answer.base_offset = -1
-        answer.error_message = error.message or None
+        answer.error_message = None if error.code in _WITHOUT_WORDS else error.message or None
         if isinstance(error, RecordErrors):
             answer.record_errors = [
                 ProduceResponseRecordError(batch_index=rejected.batch_index, batch_index_error_message=rejected.message) for rejected in error.record_errors
@@ -195,7 +209,7 @@ class _Produce:
         if item.partition is not None:
             if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
                 answer.current_leader = ProduceResponseCurrentLeader(leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch)
-            if item.partition.log is not None:
+            if item.partition.log is not None and _was_in_the_log(error):
                 answer.log_start_offset = item.partition.log.log_start_offset
 
 
@@ -206,21 +220,25 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome
     items: list[_Item] = []
     response = ProduceResponse()
     refusal = _refuse_all(request)
-    is_transactional = False
+    is_transactional = is_unreadable = False
     budget = INLINE_DECOMPRESSED_MAX_BYTES
-    for wanted in request.topic_data:
+    for wanted in _once_each(request.topic_data):
         topic = broker.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(wanted.name)
         answers = []
         for data in wanted.partition_data:
             item = _Item(data.index)
             items.append(item)
             answers.append(item.answer)
-            if refusal is not None:
-                item.error = refusal
-                continue
             records = data.records
-            if isinstance(records, memoryview) and _is_transactional(records):
-                is_transactional = True
+            if isinstance(records, memoryview):
+                kind = _kind_of(records)
+                if kind == _OF_TRANSACTION:
+                    is_transactional = True
+                elif kind == _UNREADABLE:
+                    is_unreadable = True
+            if refusal is not None:
+                item.error = _without_acks(refusal, topic, data, version)
+                continue
             try:
                 budget -= _prepare(broker, item, topic, data, version, context.client_id, budget)
             except KafkaError as error:
@@ -229,10 +247,12 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome
             if item.checked is None:
                 pooled.append(item)
         response.responses.append(ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers))
-    if is_transactional and request.transactional_id is None and refusal is None:
+    if is_unreadable:
+        _refuse(items, CorruptMessageError("a batch of the request has an unknown magic number, so that nothing of the request is taken"))
         pooled = []
-        for item in items:
-            item.error = TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id")
+    elif is_transactional and request.transactional_id is None and refusal is None:
+        _refuse(items, TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id"))
+        pooled = []
     produce = _Produce(broker, context, request.acks, response, items)
     if not pooled:
         return produce.append()
@@ -281,14 +301,69 @@ def _prepare(broker: Broker, item: _Item, topic: Topic | None, data: ProduceRequ
         return 0
     if _is_message_set(records, version):
         return _convert_at_once(item, partition, records, budget_bytes)
-    item.checked, made_bytes = check_within(records, item.rules, version, budget_bytes)
+    item.checked, made_bytes = check_within(records, item.rules, _version_of_checks(version), budget_bytes)
     if item.checked is not None:
         _require_format(partition, item.checked[0])
     return made_bytes
 
 
-def _is_transactional(records: memoryview) -> bool:
-    return len(records) > _LOW_ATTRIBUTES and records[_LOW_ATTRIBUTES] & _TRANSACTIONAL != 0 and records[MAGIC_OFFSET] == MAGIC_V2
+def _once_each(topics: list[ProduceRequestTopic]) -> list[ProduceRequestTopic]:
+    """The topics that have partitions, each partition once: the last of those that stand twice."""
+    for topic in topics:
+        partitions = topic.partition_data
+        if not partitions or (len(partitions) > 1 and len({data.index for data in partitions}) < len(partitions)):
+            break
+    else:
+        if len(topics) < 2 or len({(topic.name, topic.topic_id) for topic in topics}) == len(topics):
+            return topics
+    found: dict[tuple[str, uuid.UUID], dict[int, ProduceRequestPartition]] = {}
+    for topic in topics:
+        if topic.partition_data:
+            found.setdefault((topic.name, topic.topic_id), {}).update({data.index: data for data in topic.partition_data})
+    return [ProduceRequestTopic(name=name, topic_id=topic_id, partition_data=list(partitions.values())) for (name, topic_id), partitions in found.items()]
+
+
+def _refuse(items: list[_Item], error: KafkaError) -> None:
+    for item in items:
+        item.error = error
+        item.partition = None
+
+
+def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequestPartition, version: int) -> KafkaError:
+    """What a partition is told in a request whose acks mean nothing."""
+    if topic is None:
+        return UnknownTopicIdError() if version >= _FIRST_WITH_IDS else UnknownTopicOrPartitionError()
+    if not 0 <= data.index < len(topic.partitions):
+        return UnknownTopicOrPartitionError()
+    records = data.records
+    if version >= _FIRST_WITH_BATCHES and not (isinstance(records, memoryview) and _is_one_batch(records)):
+        return InvalidRecordError("a partition without one whole batch")
+    if _FIRST_WITH_BATCHES <= version < _FIRST_WITH_ZSTD and isinstance(records, memoryview) and records[_LOW_ATTRIBUTES] & 7 == Codec.ZSTD:
+        return UnsupportedCompressionTypeError("zstd needs Produce 7 or later")
+    return refusal
+
+
+def _was_in_the_log(error: KafkaError) -> bool:
+    """False for what Kafka refuses before it looks at the partition's log."""
+    return isinstance(error, RecordErrors) or error.code not in _BEFORE_THE_LOG
+
+
+def _is_one_batch(records: memoryview) -> bool:
+    return len(records) > _LOW_ATTRIBUTES and int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD == len(records)
+
+
+def _kind_of(records: memoryview) -> int:
+    if len(records) <= MAGIC_OFFSET:
+        return _PLAIN
+    magic = records[MAGIC_OFFSET]
+    if magic != MAGIC_V2:
+        return _UNREADABLE if magic > MAGIC_V2 else _PLAIN
+    return _OF_TRANSACTION if len(records) > _LOW_ATTRIBUTES and records[_LOW_ATTRIBUTES] & _TRANSACTIONAL else _PLAIN
+
+
+def _version_of_checks(version: int) -> int:
+    """A batch in a request from before batches is judged as one of the newest: Kafka has no rule for it."""
+    return version if version >= _FIRST_WITH_BATCHES else NEWEST_PRODUCE_VERSION
 
 
 def _is_message_set(records: memoryview, version: int) -> bool:
@@ -330,7 +405,7 @@ def _check_all(items: list[_Item], version: int) -> None:
         assert item.rules is not None
         try:
             if not _is_message_set(item.records, version):
-                item.checked = check_batches(item.records, item.rules, version)
+                item.checked = check_batches(item.records, item.rules, _version_of_checks(version))
             elif (made := to_batch(item.records, item.rules)) is not None:
                 item.records, item.checked = memoryview(made.batch), [made.header]
             if item.checked is not None:

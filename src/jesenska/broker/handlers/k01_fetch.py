@@ -28,7 +28,7 @@ Nothing here waits for the disk: where finding an offset could (its index is not
 tried again; the pages of the records themselves are looked after when the answer is known.
 
 A partition that is named twice is read once, from where it is named last. A request with a replica id comes from a broker that follows nothing here:
-NOT_LEADER_OR_FOLLOWER.
+NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH where it tells the current epoch.
 
 Left out: followers, preferred read replicas.
 """
@@ -45,6 +45,7 @@ from jesenska.base.errors import (
     KafkaError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
+    UnknownLeaderEpochError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -393,7 +394,7 @@ class _FullFetch(_Fetch):
                 elif not 0 <= part.partition < len(topic.partitions):
                     wanted.error = UnknownTopicOrPartitionError
                 elif follows:
-                    wanted.error = NotLeaderOrFollowerError
+                    wanted.error = _refuse_follower(topic.partitions[part.partition], part.current_leader_epoch)
                 else:
                     wanted.partition = topic.partitions[part.partition]
                 items.append(wanted)
@@ -577,6 +578,15 @@ def _names_twice(request: FetchRequest, by_id: bool) -> bool:
 
 def _is_follower(request: FetchRequest) -> bool:
     return request.replica_id >= 0 or request.replica_state.replica_id >= 0
+
+
+def _refuse_follower(partition: Partition, current_leader_epoch: int) -> type[KafkaError]:
+    """What a broker that follows nothing here is told: its epoch is looked at first, and who knows the epoch is to come again."""
+    try:
+        partition.leader_log(max(current_leader_epoch, -1))
+    except KafkaError as error:
+        return type(error)
+    return NotLeaderOrFollowerError if current_leader_epoch < 0 else UnknownLeaderEpochError
 
 
 @handles(FetchRequest, 0, 18)

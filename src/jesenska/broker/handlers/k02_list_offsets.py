@@ -12,7 +12,8 @@
 
 -1 is the end of what the isolation level may read, -2 the log start. A time answers the first record at or after it, found through the time
 index and then in the batch, which may have to be decompressed: in the pool. A topic in format v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1
-on a partition that is named twice is INVALID_REQUEST, each time.
+on a partition that is named twice is INVALID_REQUEST, answered once; a topic is answered once, one without partitions not at all; and a special time that
+the version lacks is UNSUPPORTED_VERSION, whatever the partition.
 """
 
 from __future__ import annotations
@@ -48,24 +49,40 @@ logger = logging.getLogger(__name__)
 
 _FIRST_WITH_EPOCHS = 4
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+_NEVER = 2**15
 #: The first version that knows each special time.
-_FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_FIRST_VERSION = {EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
 @handles(ListOffsetsRequest, 0, 11)
 def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Outcome:
     in_pool = []
     response = ListOffsetsResponse()
-    twice = _named_twice(request) if context.version else set()
+    version = context.version
+    twice = _named_twice(request) if version else set()
+    told: set[tuple[str, int]] = set()
+    by_name: dict[str, list[ListOffsetsResponsePartition]] = {}
     for topic in request.topics:
         known = broker.view.topics.get(topic.name)
-        answers = []
+        answers = by_name.get(topic.name) if version else None
+        if answers is None:
+            answers = []
+            if topic.partitions or not version:
+                by_name[topic.name] = answers
+                response.topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=answers))
         for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            if key in twice:
+                if key in told:
+                    continue
+                told.add(key)
             answer = ListOffsetsResponsePartition(partition_index=asked.partition_index)
             answers.append(answer)
             try:
-                if twice and (topic.name, asked.partition_index) in twice:
+                if key in twice:
                     raise InvalidRequestError
+                if asked.timestamp < LATEST and version < _FIRST_VERSION.get(asked.timestamp, _NEVER):
+                    raise UnsupportedVersionError
                 if known is None or not 0 <= asked.partition_index < len(known.partitions):
                     raise UnknownTopicOrPartitionError
                 partition = known.partitions[asked.partition_index]
@@ -74,7 +91,6 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Out
                     in_pool.append((partition, partition.leader_log().time_lookup(), asked, answer))
             except KafkaError as error:
                 answer.error_code = error.code
-        response.topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=answers))
     if not in_pool:
         return response
 
@@ -119,8 +135,6 @@ def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, an
     """Fills the answer from what is in memory; False if the log's files must be read."""
     log = partition.leader_log()
     time = asked.timestamp
-    if time < LATEST and version < _FIRST_VERSION.get(time, 0):
-        raise UnsupportedVersionError
     readable_end = partition.last_stable_offset if isolation_level == 1 else partition.high_watermark
     if time == LATEST:
         offset = readable_end

@@ -9,7 +9,7 @@
     8      authorised operations
     9      compact
     10     topic ids in answers; a request that asks by id is refused until 12
-    12     look-up by id, with a null name
+    12     look-up by id, with a null name; one id in a request makes it a request by id, and names count for nothing
     13     an error code for the whole answer
 
 A topic that is asked for by name and does not exist is created if both the client and auto.create.topics.enable allow it. The answer says
@@ -86,7 +86,11 @@ async def _create_and_answer(broker: Broker, request: MetadataRequest, context: 
 def _topics(broker: Broker, request: MetadataRequest, codes: dict[str, int]) -> list[MetadataResponseTopic]:
     """What is known of the topics that are asked for, each once; `codes` for those that are answered with an error instead."""
     answers = []
-    for item in {(item.name, item.topic_id): item for item in request.topics or ()}.values():
+    asked = request.topics or ()
+    if any(item.topic_id != NO_UUID for item in asked):
+        # One id makes it a request by id: names beside ids, and topics without one, count for nothing.
+        asked = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
+    for item in {(item.name, item.topic_id): item for item in asked}.values():
         if item.topic_id != NO_UUID:
             topic = broker.view.by_id.get(item.topic_id)
             if topic is None:
@@ -100,7 +104,10 @@ def _topics(broker: Broker, request: MetadataRequest, codes: dict[str, int]) -> 
             answers.append(_known(topic, request))
             continue
         error = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-        answers.append(MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS))
+        answer = MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
+        if request.include_topic_authorized_operations:
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+        answers.append(answer)
     return answers
 
 

@@ -6,15 +6,17 @@
     6      leader epochs
     7      static members
     8      compact
-    9      STALE_MEMBER_EPOCH for the new group protocol
+    9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND where a member commits for a group that is not there
     10     topic ids
 
 The answer leaves when the offsets are committed in the group's log. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION for its partitions,
-the others go through.
+the others go through. A topic that is there and named without partitions is not answered; one that is named twice is answered once where anything of
+the request is unknown.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
 from jesenska.broker.old_offsets import commit_to_tree
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer, Response
+from jesenska.groups.offsets import is_metadata_too_large
 from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
 _INT64_MAX = 2**63 - 1
+_FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_IDS = 10
 
 
@@ -43,8 +47,11 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
     offsets: list[tuple[TopicPartition, CommittedOffset]] = []
     errors: dict[tuple[int, int], ErrorCode] = {}
     places: dict[tuple[int, int], TopicPartition] = {}
+    unknown: set[int] = set()
     for at, topic in enumerate(request.topics):
         known = broker.view.by_id.get(topic.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(topic.name)
+        if known is None:
+            unknown.add(at)
         for number, item in enumerate(topic.partitions):
             if known is None or not 0 <= item.partition_index < len(known.partitions):
                 missing_id = known is None and version >= _FIRST_WITH_IDS
@@ -59,22 +66,24 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
             offsets.append((key, value))
 
     def build(partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> OffsetCommitResponse:
-        return OffsetCommitResponse(
-            topics=[
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        OffsetCommitResponsePartition(
-                            partition_index=item.partition_index,
-                            error_code=errors.get((at, number)) or (partitions.get(places[at, number], otherwise) if (at, number) in places else otherwise),
-                        )
-                        for number, item in enumerate(topic.partitions)
-                    ],
+        response = OffsetCommitResponse()
+        merges = bool(errors or unknown) or version <= 1
+        answered: dict[tuple[str, uuid.UUID], OffsetCommitResponseTopic] = {}
+        for at, topic in enumerate(request.topics):
+            if at not in unknown and not topic.partitions:
+                continue
+            answer = answered.get((topic.name, topic.topic_id)) if merges else None
+            if answer is None:
+                answer = answered[topic.name, topic.topic_id] = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+                response.topics.append(answer)
+            answer.partitions += [
+                OffsetCommitResponsePartition(
+                    partition_index=item.partition_index,
+                    error_code=errors.get((at, number)) or (partitions.get(places[at, number], otherwise) if (at, number) in places else otherwise),
                 )
-                for at, topic in enumerate(request.topics)
+                for number, item in enumerate(topic.partitions)
             ]
-        )
+        return response
 
     if version == 0:
         return _to_tree(broker, request.group_id, offsets, build)
@@ -85,7 +94,15 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
 
     if not offsets:
         return build({}, ErrorCode.NONE)
-    event = CommitOffsets(reply, request.group_id, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id, tuple(offsets))
+    event = CommitOffsets(
+        reply,
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        tuple(offsets),
+        knows_missing_group=version >= _FIRST_WITH_NOT_FOUND,
+    )
     try:
         broker.groups.submit(request.group_id, event)
     except KafkaError as error:
@@ -100,6 +117,10 @@ async def _to_tree(
     build: Callable[[dict[TopicPartition, ErrorCode], ErrorCode], OffsetCommitResponse],
 ) -> OffsetCommitResponse:
     results = {}
+    limit = broker.config.integer("offset.metadata.max.bytes")
     for key, value in offsets:
+        if is_metadata_too_large(value.metadata, limit):
+            results[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
         results[key] = await commit_to_tree(broker.store, group_id, key, value.offset)
     return build(results, ErrorCode.NONE)

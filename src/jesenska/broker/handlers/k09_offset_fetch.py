@@ -52,12 +52,21 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Out
 
 async def _from_tree(broker: Broker, request: OffsetFetchRequest) -> OffsetFetchResponse:
     response = OffsetFetchResponse()
-    for topic in request.topics or ():
+    wanted: dict[str, dict[int, None]] = {}
+    for asked in request.topics or ():
+        if asked.partition_indexes:
+            wanted.setdefault(asked.name, {}).update(dict.fromkeys(asked.partition_indexes))
+    for name, numbers in wanted.items():
         partitions = []
-        for number in topic.partition_indexes:
-            offset, error = await fetch_from_tree(broker.store, request.group_id, TopicPartition(topic.name, number))
+        topic = broker.view.topics.get(name)
+        for number in numbers:
+            if topic is None or not 0 <= number < len(topic.partitions):
+                missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                partitions.append(OffsetFetchResponsePartition(partition_index=number, committed_offset=-1, metadata="", error_code=missing))
+                continue
+            offset, error = await fetch_from_tree(broker.store, request.group_id, TopicPartition(name, number))
             partitions.append(OffsetFetchResponsePartition(partition_index=number, committed_offset=offset, metadata="", error_code=error))
-        response.topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+        response.topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
     return response
 
 
@@ -68,25 +77,33 @@ def _one_group(broker: Broker, request: OffsetFetchRequest, version: int) -> Off
     except KafkaError as error:
         response = OffsetFetchResponse(error_code=error.code if version >= _FIRST_WITH_WHOLE_ERROR else ErrorCode.NONE)
         if version < _FIRST_WITH_WHOLE_ERROR:
-            response.topics = _topics(asked or [], {}, error.code)
+            response.topics = _as_asked(request, {}, error.code)
         return response
-    return OffsetFetchResponse(topics=_topics(list(found) if asked is None else asked, found, ErrorCode.NONE))
+    return OffsetFetchResponse(topics=_all_of(found) if asked is None else _as_asked(request, found, ErrorCode.NONE))
 
 
-def _topics(keys: list[TopicPartition], found: dict[TopicPartition, CommittedOffset], error: ErrorCode) -> list[OffsetFetchResponseTopic]:
-    topics: dict[str, OffsetFetchResponseTopic] = {}
-    for key in keys:
-        value = found.get(key, _NO_OFFSET)
-        topics.setdefault(key.topic, OffsetFetchResponseTopic(name=key.topic)).partitions.append(
-            OffsetFetchResponsePartition(
-                partition_index=key.partition,
-                committed_offset=value.offset,
-                committed_leader_epoch=value.leader_epoch,
-                metadata=value.metadata,
-                error_code=error,
-            )
+def _as_asked(request: OffsetFetchRequest, found: dict[TopicPartition, CommittedOffset], error: ErrorCode) -> list[OffsetFetchResponseTopic]:
+    """Topics and partitions as the request has them: what stands twice is answered twice."""
+    return [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[_old_partition(number, found.get(TopicPartition(topic.name, number), _NO_OFFSET), error) for number in topic.partition_indexes],
         )
+        for topic in request.topics or ()
+    ]
+
+
+def _all_of(found: dict[TopicPartition, CommittedOffset]) -> list[OffsetFetchResponseTopic]:
+    topics: dict[str, OffsetFetchResponseTopic] = {}
+    for key, value in found.items():
+        topics.setdefault(key.topic, OffsetFetchResponseTopic(name=key.topic)).partitions.append(_old_partition(key.partition, value, ErrorCode.NONE))
     return list(topics.values())
+
+
+def _old_partition(number: int, value: CommittedOffset, error: ErrorCode) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=number, committed_offset=value.offset, committed_leader_epoch=value.leader_epoch, metadata=value.metadata, error_code=error
+    )
 
 
 def _group(broker: Broker, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:

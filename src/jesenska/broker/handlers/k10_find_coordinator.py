@@ -50,11 +50,12 @@ async def _find(broker: Broker, request: FindCoordinatorRequest, context: Contex
 def _answer(request: FindCoordinatorRequest, context: Context, error: ErrorCode, message: str | None, node: tuple[int, str, int]) -> FindCoordinatorResponse:
     node_id, host, port = node
     if context.version < _FIRST_WITH_SEVERAL:
-        told = message if context.version else None
+        # Kafka's own words where nothing is wrong: the name of the code, and from version 4 on the empty text.
+        told = (message or error.name) if context.version else None
         return FindCoordinatorResponse(error_code=error, error_message=told, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[
-            FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message)
+            FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message or "")
             for key in request.coordinator_keys
         ]
     )

@@ -64,7 +64,7 @@ def _answer(response: JoinAnswer, version: int) -> JoinGroupResponse:
         error_code=response.error,
         generation_id=response.generation_id,
         protocol_type=response.protocol_type if version >= _FIRST_WITH_PROTOCOL_TYPE else None,
-        protocol_name=response.protocol_name if version >= _FIRST_WITH_PROTOCOL_TYPE else response.protocol_name or "",
+        protocol_name=response.protocol_name or None if version >= _FIRST_WITH_PROTOCOL_TYPE else response.protocol_name or "",
         leader=response.leader,
         skip_assignment=response.skip_assignment and version >= _FIRST_WITH_SKIPPING,
         member_id=response.member_id,

@@ -2,7 +2,7 @@
 
     3      static members
     4      compact
-    5      protocol type and name, checked against the group's
+    5      protocol type and name, checked against the group's; without one INCONSISTENT_GROUP_PROTOCOL before anything else
 
 The leader brings everybody's assignment; the answers leave when it is committed in the group's log.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import KafkaError
+from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
 from jesenska.groups.events import Response, Sync, SyncAnswer
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
@@ -19,9 +19,14 @@ from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRes
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
+_FIRST_WITH_PROTOCOL = 5
+
 
 @handles(SyncGroupRequest, 0, 5)
 def handle(broker: Broker, request: SyncGroupRequest, context: Context) -> Outcome:
+    if context.version >= _FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
     def reply(response: Response) -> None:
         assert isinstance(response, SyncAnswer)
         context.answer(

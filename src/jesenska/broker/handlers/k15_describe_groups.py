@@ -46,7 +46,7 @@ def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> 
                 answer.error_code, answer.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
         else:
             _describe(group, answer)
-        if request.include_authorized_operations:
+        if request.include_authorized_operations and answer.error_code == ErrorCode.NONE:
             answer.authorized_operations = GROUP_OPERATIONS
     return response
 

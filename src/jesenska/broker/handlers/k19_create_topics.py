@@ -7,6 +7,7 @@
     7      answers topic ids
 
 A topic that is answered as created can be written to and read from everywhere. A name that stands twice in a request is INVALID_REQUEST.
+A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is done; up to version 1 it is done and answered so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from jesenska.wire.messages.k19_create_topics import (
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
+#: Older requests come from clients of ZooKeeper's time: what they ask for is done, and the time-out is how long they wait for it.
+_FIRST_WITH_DEADLINE = 2
 _FIRST_WITH_DETAILS = 5
 
 
@@ -40,6 +43,12 @@ def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> Ou
 
 async def _create(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     twice = duplicates(item.name for item in request.topics)
+    if request.timeout_ms <= 0 and context.version >= _FIRST_WITH_DEADLINE and any(item.name not in twice for item in request.topics):
+        return CreateTopicsResponse(
+            topics=[
+                CreateTopicsResponseTopic(name=item.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None, configs=[]) for item in request.topics
+            ]
+        )
     response = CreateTopicsResponse()
     answered: set[str] = set()
     between = Slices(broker.clock)
@@ -48,7 +57,7 @@ async def _create(broker: Broker, request: CreateTopicsRequest, context: Context
         if item.name in answered:
             continue
         answered.add(item.name)
-        answer = CreateTopicsResponseTopic(name=item.name, error_message=None, configs=None)
+        answer = CreateTopicsResponseTopic(name=item.name, error_message=None, configs=[])
         response.topics.append(answer)
         try:
             if item.name in twice:
@@ -60,6 +69,8 @@ async def _create(broker: Broker, request: CreateTopicsRequest, context: Context
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None
             continue
+        if request.timeout_ms <= 0 and not request.validate_only:
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is there, but nobody waits for that
         if context.version >= _FIRST_WITH_DETAILS:
             _describe(plan, answer)
             answer.topic_id = NO_UUID if topic is None else topic.topic_id
@@ -68,14 +79,13 @@ async def _create(broker: Broker, request: CreateTopicsRequest, context: Context
 
 def _wanted(item: CreateTopicsRequestTopic) -> NewTopic:
     numbers = [assignment.partition_index for assignment in item.assignments]
-    if len(set(numbers)) != len(numbers):
-        raise InvalidRequestError("The manual partition assignment names a partition twice.")
     return NewTopic(
         item.name,
         item.num_partitions,
         item.replication_factor,
         {assignment.partition_index: assignment.broker_ids for assignment in item.assignments},
         {config.name: config.value for config in item.configs},
+        assigned_twice=len(set(numbers)) != len(numbers),
     )
 
 

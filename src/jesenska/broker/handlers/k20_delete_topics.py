@@ -5,6 +5,8 @@
 
 A topic that is named twice (by its name, by its id, by either) is INVALID_REQUEST, answered once and not deleted, as in Kafka 4.
 
+A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is deleted; in version 0 it is deleted and answered so.
+
 The topic is gone for every request before the answer leaves; its files are removed after file.delete.delay.ms.
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import InvalidRequestError, UnknownTopicIdError
+from jesenska.base.errors import ErrorCode, InvalidRequestError, UnknownTopicIdError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.broker.slices import Slices
@@ -42,6 +44,11 @@ async def _delete(broker: Broker, request: DeleteTopicsRequest, context: Context
     by_name = [item.name for item in wanted if item.name is not None and item.topic_id == NO_UUID]
     by_id = [item.topic_id for item in wanted if item.name is None and item.topic_id != NO_UUID]
     twice, twice_by_id = duplicates(by_name), duplicates(by_id)
+    late = request.timeout_ms <= 0
+    if late and context.version and not (twice.issuperset(by_name) and twice_by_id.issuperset(by_id)):
+        return DeleteTopicsResponse(
+            responses=[DeleteTopicsResponseTopic(name=item.name, topic_id=item.topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT) for item in wanted]
+        )
     #: Topics that are named by their id, and by their name too.
     both = {topic.name for topic in map(broker.view.by_id.get, by_id) if topic is not None} & set(by_name)
     response = DeleteTopicsResponse()
@@ -74,6 +81,8 @@ async def _delete(broker: Broker, request: DeleteTopicsRequest, context: Context
             if known is not None:
                 answer.name, answer.topic_id = known.name, known.topic_id
             await broker.topics.delete(answer.name or "")
+            if late:
+                answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is gone, but nobody waits for that
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None

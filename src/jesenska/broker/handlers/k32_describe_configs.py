@@ -6,7 +6,8 @@
     4      compact
 
 Resources: topics (2), brokers (4; the empty name stands for what is set for every broker), the loggers of this broker (8) and subscriptions to
-clients' metrics (16, always the defaults). Sensitive values are never answered.
+clients' metrics (16, always the defaults). Sensitive values are never answered. A request with a resource of an unknown type
+is refused as a whole (INVALID_REQUEST), as in Apache Kafka.
 
 Many resources are worked through in slices. A resource that is named again and again is answered again and again, as in Apache Kafka, up to a limit that
 no request for different ones reaches.
@@ -38,6 +39,9 @@ from jesenska.wire.messages.k32_describe_configs import (
 if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
+_GROUP_RESOURCE = 32
+_KINDS = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, _GROUP_RESOURCE)
+
 
 @handles(DescribeConfigsRequest, 0, 4)
 def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> Outcome:
@@ -46,6 +50,16 @@ def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) ->
 
 async def _describe(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
+    unknown = next((item.resource_type for item in request.resources if item.resource_type not in _KINDS), None)
+    if unknown is not None:
+        message = f"Settings of resource type {unknown} are not kept; ask for topics (2), brokers (4) and loggers (8) without it."
+        response.results = [
+            DescribeConfigsResponseResult(
+                resource_type=item.resource_type, resource_name=item.resource_name, error_code=ErrorCode.INVALID_REQUEST, error_message=message
+            )
+            for item in request.resources
+        ]
+        return response
     room = DESCRIBED_SETTINGS_MAX * (1 + len(broker.view.topics))
     between = Slices(broker.clock)
     for item in request.resources:
@@ -71,7 +85,7 @@ async def _describe(broker: Broker, request: DescribeConfigsRequest, context: Co
 
 def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Described]:
     # No names are all of them, as null is.
-    names = item.configuration_keys or None
+    names = list(dict.fromkeys(item.configuration_keys or ())) or None
     if item.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(item.resource_name)
         if problem is not None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 @handles(OffsetDeleteRequest, 0, 0)
 def handle(broker: Broker, request: OffsetDeleteRequest, context: Context) -> Outcome:
+    if not request.group_id:
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     unknown: dict[TopicPartition, ErrorCode] = {}
     wanted = []
     for topic in request.topics:
@@ -32,29 +34,30 @@ def handle(broker: Broker, request: OffsetDeleteRequest, context: Context) -> Ou
             else:
                 wanted.append(key)
 
-    def reply(response: Response) -> None:
-        assert isinstance(response, PartitionsAnswer)
-        if response.error is not ErrorCode.NONE:
-            context.answer(OffsetDeleteResponse(error_code=response.error))
+    def reply(outcome: Response) -> None:
+        assert isinstance(outcome, PartitionsAnswer)
+        if outcome.error is not ErrorCode.NONE:
+            context.answer(OffsetDeleteResponse(error_code=outcome.error))
             return
-        errors = {**response.partitions, **unknown}
-        context.answer(
-            OffsetDeleteResponse(
-                topics=[
-                    OffsetDeleteResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            OffsetDeleteResponsePartition(
-                                partition_index=item.partition_index,
-                                error_code=errors.get(TopicPartition(topic.name, item.partition_index), ErrorCode.NONE),
-                            )
-                            for item in topic.partitions
-                        ],
+        errors = {**outcome.partitions, **unknown}
+        response = OffsetDeleteResponse()
+        # As Kafka: a topic that is named twice is answered once where anything of the request is unknown.
+        merges = bool(unknown) or any(topic.name not in broker.view.topics for topic in request.topics)
+        answers: dict[str, OffsetDeleteResponseTopic] = {}
+        for topic in request.topics:
+            if topic.partitions or topic.name not in broker.view.topics:
+                answer = answers.get(topic.name) if merges else None
+                if answer is None:
+                    answer = answers[topic.name] = OffsetDeleteResponseTopic(name=topic.name)
+                    response.topics.append(answer)
+                answer.partitions += [
+                    OffsetDeleteResponsePartition(
+                        partition_index=item.partition_index,
+                        error_code=errors.get(TopicPartition(topic.name, item.partition_index), ErrorCode.NONE),
                     )
-                    for topic in request.topics
+                    for item in topic.partitions
                 ]
-            )
-        )
+        context.answer(response)
 
     try:
         broker.groups.submit(request.group_id, DeleteOffsets(reply, request.group_id, tuple(wanted)))
