@@ -1,4 +1,4 @@
-"""`jesenska settings [NAME]`: the settings of brokers and topics, what each does and whether it does it yet; what docs/settings.md says, from an installed
+"""`jesenska settings [NAME]`: the settings of brokers, topics and clients, what each does and whether it does it yet; what docs/settings.md says, from an installed
 package."""
 
 from __future__ import annotations
@@ -8,11 +8,18 @@ import argparse
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.tool import print_json
 from jesenska.config.broker_settings import BROKER_SETTINGS
+from jesenska.config.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from jesenska.config.documentation import effect_of
 from jesenska.config.table import Setting, Table, value_text
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 
-_TABLES: tuple[tuple[str, Table], ...] = (("topic", TOPIC_SETTINGS), ("broker", BROKER_SETTINGS))
+_TABLES: tuple[tuple[str, Table], ...] = (
+    ("topic", TOPIC_SETTINGS),
+    ("broker", BROKER_SETTINGS),
+    ("producer", PRODUCER_SETTINGS),
+    ("consumer", CONSUMER_SETTINGS),
+    ("admin client", ADMIN_SETTINGS),
+)
 
 
 def add_settings(settings: argparse.ArgumentParser) -> None:
