@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from jesenska.base.errors import UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST
@@ -32,6 +36,36 @@ def test_small_polls_lose_nothing_while_the_next_fetch_is_under_way(broker: Brok
             consumer.seek(key, 19_990)
             records = (await consumer.poll(5))[key]
             assert [record.offset for record in records] == list(range(19_990, 20_000))
+        await cluster.close()
+
+    asyncio.run(work())
+
+
+def test_one_deleted_topic_of_several_does_not_end_reading(broker: BrokerProcess) -> None:
+    keys = [TopicPartition(f"consumer-{name}", 0) for name in ("goes", "stays")]
+
+    async def work() -> None:
+        cluster = Cluster(broker.bootstrap)
+        async with Producer(cluster) as producer, Consumer(cluster, max_wait_seconds=0.05) as consumer, asyncio.timeout(60):
+
+            async def sent_and_read(key: TopicPartition, value: bytes) -> None:
+                await producer.send(key.topic, value, partition=0)
+                await producer.flush()
+                while value not in [record.value for record in (await consumer.poll(1)).get(key, [])]:
+                    pass
+
+            for key in keys:
+                await cluster.topic(key.topic, create=True)
+            await consumer.assign(dict.fromkeys(keys, EARLIEST))
+            for key in keys:
+                await sent_and_read(key, b"before")
+            assert await Admin(cluster).delete_topics([keys[0].topic]) == {keys[0].topic: None}
+            for number in range(20):
+                await sent_and_read(keys[1], b"after %d" % number)
+            await Admin(cluster).delete_topics([keys[1].topic])
+            with pytest.raises(UnknownTopicOrPartitionError):
+                while True:
+                    await consumer.poll(1)
         await cluster.close()
 
     asyncio.run(work())
