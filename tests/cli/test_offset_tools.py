@@ -113,8 +113,8 @@ def test_a_partition_that_fails_does_not_keep_the_others_from_being_done(at: Too
     )
     assert result.code == 1
     assert result.lines[2:] == [
-        f"partition: {filled}-0\terror: OffsetOutOfRangeError",
-        "partition: not-there-0\terror: UnknownTopicOrPartitionError",
+        f"partition: {filled}-0\terror: {filled}-0: offset 300 is past the high watermark; -1 deletes everything up to it.",
+        "partition: not-there-0\terror: not-there-0 does not exist: kafka-topics --describe shows what does.",
         f"partition: {filled}-1\tlow_watermark: {offsets_of(at, filled)[1]}",
     ]
     assert "offset 300 is past the high watermark" in result.err

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from jesenska.base.errors import UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST
@@ -50,6 +54,36 @@ def test_a_poll_gives_as_many_records_as_max_poll_records_says_unless_it_is_told
             assert [record.offset for record in (await consumer.poll(20))[key]] == list(range(7))
             assert [record.offset for record in (await consumer.poll(20))[key]] == list(range(7, 14))
             assert [record.offset for record in (await consumer.poll(20, 10))[key]] == list(range(14, 24))
+        await cluster.close()
+
+    asyncio.run(work())
+
+
+def test_one_deleted_topic_of_several_does_not_end_reading(broker: BrokerProcess) -> None:
+    keys = [TopicPartition(f"consumer-{name}", 0) for name in ("goes", "stays")]
+
+    async def work() -> None:
+        cluster = Cluster(broker.bootstrap)
+        async with Producer(cluster) as producer, Consumer(cluster, max_wait_seconds=0.05) as consumer, asyncio.timeout(60):
+
+            async def sent_and_read(key: TopicPartition, value: bytes) -> None:
+                await producer.send(key.topic, value, partition=0)
+                await producer.flush()
+                while value not in [record.value for record in (await consumer.poll(1)).get(key, [])]:
+                    pass
+
+            for key in keys:
+                await cluster.topic(key.topic, create=True)
+            await consumer.assign(dict.fromkeys(keys, EARLIEST))
+            for key in keys:
+                await sent_and_read(key, b"before")
+            assert await Admin(cluster).delete_topics([keys[0].topic]) == {keys[0].topic: None}
+            for number in range(20):
+                await sent_and_read(keys[1], b"after %d" % number)
+            await Admin(cluster).delete_topics([keys[1].topic])
+            with pytest.raises(UnknownTopicOrPartitionError):
+                while True:
+                    await consumer.poll(1)
         await cluster.close()
 
     asyncio.run(work())

@@ -205,6 +205,26 @@ def test_a_group_reads_partitions_that_a_topic_gets_and_topics_that_come_later(f
     run(fast_broker, work)
 
 
+def test_a_static_leader_that_came_back_goes_on_watching_topics(fast_broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        await fill(cluster, "watched", 2, 10)
+        others = [Cluster(fast_broker.bootstrap, metadata_max_age_seconds=0.1) for _ in range(2)]
+        first = member(others[0], "watchers", "watched", instance="leader")
+        await settle([first], 2)
+        generation = first.generation
+        await first.close()
+        back = member(others[1], "watchers", "watched", instance="leader")
+        await settle([back], 2)
+        assert back.generation == generation  # it shared nothing out
+        await Admin(cluster).create_partitions({"watched": 3})
+        await settle([back], 3)
+        await back.close()
+        for other in others:
+            await other.close()
+
+    run(fast_broker, work)
+
+
 def test_a_member_whose_offsets_could_not_be_read_when_it_joined_joins_again(fast_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(cluster: Cluster) -> None:
         await fill(cluster, "unread", 2, 10)

@@ -633,3 +633,22 @@ def test_flushes_checkpoints_and_removals_come_in_their_time_when_the_wall_clock
     directories.tick(NOW_MS + 100 + set_ms)
     assert (log.recovery_point, marks.exists(), len(list(tmp_path.glob("gone-*")))) == (3, True, 0)
     directories.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"garbage\n", b"\x00\xff\xfe\x01binary", b"version=0\n", b"broker.id=one\n", b"broker.id=-1\ncluster.id=x\n", b"version=zero\nbroker.id=0\n",
+     b"broker.id=0\ncluster.id=\n", b"broker.id=\\u12\n"],
+)  # fmt: skip
+def test_a_file_of_properties_that_says_nothing_sensible_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "meta.properties").write_bytes(content)
+    with pytest.raises(ForeignDataError, match=r"meta\.properties cannot be read \(.*\); restore it"):
+        read_meta_properties(tmp_path, FileLayer())
+
+
+@pytest.mark.parametrize("content", ["broker.id=3\nversion=0\n", "broker.id: 3\nversion 0\n", "#\n\nbroker.id = 3 \n"])
+def test_a_file_of_properties_is_read_as_java_reads_one(tmp_path: Path, content: str) -> None:
+    (tmp_path / "meta.properties").write_text(content)
+    found = read_meta_properties(tmp_path, FileLayer())
+    assert found is not None
+    assert (found.version, found.broker_id, found.cluster_id) == (0, 3, None)

@@ -50,9 +50,10 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         print("Records delete operation completed:")
     for key, result in results.items():
         if isinstance(result, KafkaError):
-            print(f"kafka-delete-records: {sentence(_explained(key, offsets[key], result))}", file=sys.stderr)
+            result = results[key] = _explained(key, offsets[key], result)
+            print(f"kafka-delete-records: {sentence(result)}", file=sys.stderr)
         if text:
-            print(f"partition: {key}\t" + (f"error: {type(result).__name__}" if isinstance(result, KafkaError) else f"low_watermark: {result}"))
+            print(f"partition: {key}\t" + (f"error: {sentence(result)}" if isinstance(result, KafkaError) else f"low_watermark: {result}"))
     if not text:
         print_json([_document(key, result) for key, result in results.items()])
     return 1 if any(isinstance(result, KafkaError) for result in results.values()) else 0
@@ -77,7 +78,7 @@ def _explained(key: TopicPartition, offset: int, error: KafkaError) -> KafkaErro
 
 def _document(key: TopicPartition, result: int | KafkaError) -> dict[str, Any]:
     document: dict[str, Any] = {"topic": key.topic, "partition": key.partition}
-    return document | ({"error": type(result).__name__} if isinstance(result, KafkaError) else {"lowWatermark": result})
+    return document | ({"error": type(result).__name__, "message": sentence(result)} if isinstance(result, KafkaError) else {"lowWatermark": result})
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:

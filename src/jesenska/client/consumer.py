@@ -10,13 +10,14 @@ Left out: groups (with the group coordinator), read_committed beyond passing it 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from jesenska.base.errors import CorruptMessageError, ErrorCode, InvalidRequestError, KafkaError, OffsetOutOfRangeError
+from jesenska.base.errors import CorruptMessageError, ErrorCode, InvalidRequestError, KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.fetch_session import FetchSession
@@ -32,7 +33,11 @@ from jesenska.wire.messages.k01_fetch import (
     FetchResponse,
 )
 
+logger = logging.getLogger(__name__)
+
 _NAMES_NOT_IDS = 12
+#: How often a partition that there is no more is looked for: its topic may be made anew.
+_GONE_SECONDS = 5.0
 _SESSION_ERRORS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
 
 
@@ -82,6 +87,8 @@ class Consumer:
         #: What has arrived and was not taken yet, in order; a partition with something here is not fetched further.
         self._fetched: dict[TopicPartition, deque[Fetched]] = {}
         self._paused: set[TopicPartition] = set()
+        #: Partitions that there are no more, and when they are looked for again.
+        self._gone_until: dict[TopicPartition, float] = {}
         self._fetching: dict[int, asyncio.Task[None]] = {}
         self._in_flight: set[TopicPartition] = set()
         #: Fetches that failed in a row, by leader.
@@ -110,6 +117,7 @@ class Consumer:
         self._positions = wanted
         self._fetched.clear()
         self._paused &= set(wanted)
+        self._gone_until = {key: until for key, until in self._gone_until.items() if key in wanted}
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._positions)
@@ -193,17 +201,36 @@ class Consumer:
     async def _fetch_ahead(self, taken: Mapping[TopicPartition, int]) -> None:
         """Asks each broker that has no fetch in flight for what is not here yet."""
         wanted: dict[int, dict[TopicPartition, int]] = {}
-        for key, position in self._positions.items():
+        for key, position in list(self._positions.items()):
             if self._fetched.get(key) or key in self._paused or key in self._in_flight:
                 continue
-            leader = (await self.cluster.leader_of(key)).leader
-            if leader not in self._fetching:
+            leader = await self._leader_of(key)
+            if leader is not None and leader not in self._fetching:
                 wanted.setdefault(leader, {})[key] = taken.get(key, position)
         for leader, positions in wanted.items():
             if leader not in self._fetching:
                 self._in_flight.update(positions)
                 task = asyncio.get_running_loop().create_task(self._fetch(leader, positions))
                 self._fetching[leader] = task
+
+    async def _leader_of(self, key: TopicPartition) -> int | None:
+        """The broker to ask. None for a partition that has gone while there are others to read: it is looked for again after a while.
+        UnknownTopicOrPartitionError where all have gone."""
+        now = self.cluster.clock.monotonic()
+        if now < self._gone_until.get(key, now) and len(self._gone_until) < len(self._positions):
+            return None
+        try:
+            leader = (await self.cluster.leader_of(key)).leader
+        except UnknownTopicOrPartitionError as error:
+            known = key in self._gone_until
+            self._gone_until[key] = self.cluster.clock.monotonic() + _GONE_SECONDS
+            if len(self._gone_until) == len(self._positions):
+                raise
+            if not known:
+                logger.warning("%s is not read any more: %s", key, error)
+            return None
+        self._gone_until.pop(key, None)
+        return leader
 
     async def _fetch(self, leader: int, positions: dict[TopicPartition, int]) -> None:
         try:

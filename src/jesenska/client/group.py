@@ -286,8 +286,13 @@ class GroupConsumer:
     async def _sync(self, joined: JoinGroupResponse) -> None:
         shares: dict[str, list[TopicPartition]] = {}
         self._shared = {}
-        if joined.leader == joined.member_id and not joined.skip_assignment:
-            shares = await self._share_out(joined)
+        if joined.leader == joined.member_id:
+            members = _members(joined)
+            self._shared = await self._partition_counts(sorted({topic for member in members for topic in member.topics}), {})
+            self._looked_at = self.cluster.clock.monotonic()
+            # A static leader that came back finds the group as it left it (KIP-814): it shares nothing out, and watches over the topics as before.
+            if not joined.skip_assignment:
+                shares = self._share_out(joined.protocol_name or "", members)
         request = SyncGroupRequest(
             group_id=self.group_id,
             generation_id=joined.generation_id,
@@ -306,14 +311,8 @@ class GroupConsumer:
         self._heart = asyncio.get_running_loop().create_task(self._beat())
         await self._take(set(decode_assignment(bytes(answer.assignment))), joined.protocol_name or "")
 
-    async def _share_out(self, joined: JoinGroupResponse) -> dict[str, list[TopicPartition]]:
-        members = []
-        for item in joined.members:
-            said = decode_subscription(bytes(item.metadata))
-            members.append(MemberView(item.member_id, frozenset(said.topics), frozenset(owned_of(said)), said.generation_id, item.group_instance_id))
-        topics = sorted({topic for member in members for topic in member.topics})
-        self._shared, self._looked_at = await self._partition_counts(topics, {}), self.cluster.clock.monotonic()
-        return ASSIGNORS[joined.protocol_name or ""](members, {topic: count for topic, count in self._shared.items() if count})
+    def _share_out(self, protocol: str, members: list[MemberView]) -> dict[str, list[TopicPartition]]:
+        return ASSIGNORS[protocol](members, {topic: count for topic, count in self._shared.items() if count})
 
     async def _partition_counts(self, topics: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
         """Partitions by topic as the brokers say now; 0 for a topic that does not exist, `before` where that cannot be told."""
@@ -504,3 +503,12 @@ async def find_coordinator(cluster: Cluster, group_id: str) -> int:
         if not error.retriable or cluster.clock.monotonic() > deadline:
             raise error if not isinstance(error, CoordinatorNotAvailableError) else CoordinatorNotAvailableError(f"Group {group_id} has no coordinator.")
         await asyncio.sleep(cluster.retry_pause_seconds(attempts))
+
+
+def _members(joined: JoinGroupResponse) -> list[MemberView]:
+    """The members as their leader sees them."""
+    found = []
+    for item in joined.members:
+        said = decode_subscription(bytes(item.metadata))
+        found.append(MemberView(item.member_id, frozenset(said.topics), frozenset(owned_of(said)), said.generation_id, item.group_instance_id))
+    return found

@@ -12,14 +12,18 @@ does not know them would take every directory for a stranger's. Written once, re
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
+from jesenska.config.properties import PropertiesError, parse_properties
 from jesenska.log.files import FileLayer
 
 FILE_NAME = "meta.properties"
 KRAFT_LOG = "__cluster_metadata-0"
+#: One of these stands in a file that any release has written.
+_SAYS_WHOSE = ("broker.id", "node.id", "cluster.id")
 
 
 class ForeignDataError(JesenskaError):
@@ -38,22 +42,29 @@ def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | 
     """What the directory says it is; None if it says nothing; ForeignDataError if it cannot be understood."""
     path = directory / FILE_NAME
     try:
-        text = files.read_file(path).decode("latin-1")
+        data = files.read_file(path)
     except FileNotFoundError:
         return None
-    fields: dict[str, str] = {}
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped and stripped[0] not in "#!":
-            key, _, value = stripped.partition("=")
-            fields[key.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
     try:
-        version = int(fields.get("version", "0"))
+        fields = {name: value.strip() for name, value in parse_properties(data).items()}
+        version = _number("version", fields.get("version", "0"))
         number = fields.get("broker.id", fields.get("node.id"))
-        broker_id = None if number is None else int(number)
-    except ValueError as error:
-        raise ForeignDataError(f"The file {path} cannot be read ({error}); restore it from a backup, or remove it if the data are yours.") from error
+        broker_id = None if number is None else _number("broker.id", number)
+        if fields and not any(name in fields for name in _SAYS_WHOSE):
+            raise ValueError(f"none of {', '.join(_SAYS_WHOSE)} stands in it")
+        if fields.get("cluster.id") == "":
+            raise ValueError("cluster.id is empty")
+    except (ValueError, PropertiesError) as error:
+        raise ForeignDataError(
+            f"The file {path} cannot be read ({str(error).rstrip('.')}); restore it from a backup, or remove it if the data are yours."
+        ) from error
     return MetaProperties(version, fields.get("cluster.id"), broker_id, fields.get("directory.id"))
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text):
+        raise ValueError(f"{name}={text[:40]!r} is no number")
+    return int(text)
 
 
 def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
