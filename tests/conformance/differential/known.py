@@ -112,12 +112,12 @@ _HALF_OF_INT32: Final = 2**30
 
 _MEANT: Final = (
     Known(
-        (44,),
+        (33, 44),
         r".*error_(code|message)",
-        "Kafka 4.3.1 does not take back min.insync.replicas of every broker, for its eligible leader replicas' sake; there are none here",
+        "Kafka 4.3.1 does not let a broker's min.insync.replicas be changed, for its eligible leader replicas' sake; there are none here",
         ours="0|None",
         theirs="40|'<words>'",
-        when=lambda request: "min.insync.replicas" in _values(request, "name"),
+        when=lambda request: 4 in _values(request, "resource_type") and "min.insync.replicas" in _values(request, "name"),
     ),
     Known((0,), r".*\.error_message", "what is wrong with a batch is said in words", ours="'<words>'", theirs="None"),
     Known(

@@ -104,8 +104,8 @@ class Trial:
             self._count(report, pair[0], version, differing)
             if key not in READ_ONLY and any(_has_consequences(path) for path, _, _ in differing):
                 used = limit
-            if getattr(pair[0], "rebalance_timeout_ms", 1) <= 0:
-                used = limit  # how long a member that is silent then stays is known to differ
+            if _leaves_what_no_answer_tells(pair[0]):
+                used = limit
             if key in _CONTROLLERS:
                 judge.settle()
 
@@ -150,6 +150,11 @@ class Trial:
         for found in unknown:
             report.found.setdefault(found.sign, found)
             report.counts[found.sign] += 1
+
+
+def _leaves_what_no_answer_tells(request: Message) -> bool:
+    """True for a write without acks, and for a join whose silent member stays for another while: the sides may differ afterwards."""
+    return getattr(request, "acks", 1) == 0 or getattr(request, "rebalance_timeout_ms", 1) <= 0
 
 
 def _has_consequences(path: str) -> bool:
