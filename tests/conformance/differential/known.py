@@ -247,6 +247,7 @@ _KAFKA_FAILS: Final = (
 # --- to be mended ---------------------------------------------------------------------------------------------------------------------------
 
 _TO_BE_MENDED: Final[tuple[Known, ...]] = (
+    Known((0,), r".*\.log_append_time_ms", "for a batch that was written before Kafka tells the time in it", ours="-1", theirs="'<log_append_time_ms>'"),
     Known(
         (1,),
         r".*\.partitions\[\]\..*",

@@ -92,7 +92,13 @@ _PLAIN, _OF_TRANSACTION, _UNREADABLE = 0, 1, 2
 #: Errors that Kafka leaves to their codes.
 _WITHOUT_WORDS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUIRED_ACKS)
 #: Errors that are found before the log is looked at.
-_BEFORE_THE_LOG = (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_REQUIRED_ACKS)
+_BEFORE_THE_LOG = (
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.INVALID_REQUIRED_ACKS,
+)
 #: The byte of a batch's attributes that says so: they have two.
 _LOW_ATTRIBUTES = ATTRIBUTES_OFFSET + 1
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
