@@ -39,6 +39,7 @@ class ServerProcess(ABC):
         self._ready_seconds = ready_seconds
         self._process: subprocess.Popen[bytes] | WarmProcess | None = None
         self._said: list[bytes] = []
+        self._heard = threading.Condition()
         self._is_ready = False
         self._reader: threading.Thread | None = None
         #: The end of a pipe that this process holds for as long as it lives.
@@ -68,6 +69,12 @@ class ServerProcess(ABC):
     def log(self) -> str:
         """Everything that it has said, over all its starts."""
         return b"".join(self._said).decode(errors="replace")
+
+    def wait_until_said(self, text: str, seconds: float = 20.0) -> None:
+        """Waits until it has said this: what a process has written takes a moment to arrive here. TimeoutError if it does not come."""
+        with self._heard:
+            if not self._heard.wait_for(lambda: text in self.log, seconds):
+                raise TimeoutError(f"the server has not said {text!r}: {self.log[-2000:]}")
 
     def start(self) -> Self:
         """Starts it and returns when clients can connect; ServerFailedError if it ends before. A second start keeps the port."""
@@ -107,7 +114,9 @@ class ServerProcess(ABC):
         assert process.stdout is not None
         with process.stdout as output:
             for line in output:
-                self._said.append(line)
+                with self._heard:
+                    self._said.append(line)
+                    self._heard.notify_all()
                 match = self._READY.match(line)
                 if match:
                     self.port = int(match["port"])
