@@ -222,6 +222,13 @@ def _elect_leaders(served: Served, version: int) -> Message:
     return ElectLeadersRequest(topic_partitions=[ElectLeadersRequestTopic(topic=served.name, partitions=[0])])
 
 
+def _sync(served: Served, version: int) -> Message:
+    request = sync(*served.new_member())
+    if version >= 5:
+        request.protocol_type, request.protocol_name = "consumer", "range"
+    return request
+
+
 def _reassign(served: Served, version: int) -> Message:
     partition = AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=[served.broker_id])
     return AlterPartitionReassignmentsRequest(topics=[AlterPartitionReassignmentsRequestTopic(name=served.name, partitions=[partition])])
@@ -253,7 +260,7 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
     11: lambda served, version: join(served.new_name()),
     12: _heartbeat,
     13: _leave,
-    14: lambda served, version: sync(*served.new_member()),
+    14: _sync,
     15: lambda served, version: DescribeGroupsRequest(groups=[served.new_member()[0]]),
     16: lambda served, version: ListGroupsRequest(),
     17: lambda served, version: SaslHandshakeRequest(mechanism="PLAIN"),

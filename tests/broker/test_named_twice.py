@@ -75,19 +75,19 @@ def test_a_topic_that_a_deletion_names_twice_stays(connection: RawConnection, ve
 
 
 def test_a_deletion_by_id_twice_or_by_id_and_name_is_refused(connection: RawConnection) -> None:
-    topic_id = create(connection, "by-id")["by-id"]
+    topic_id = create(connection, "twice-by-id")["twice-by-id"]
     unknown = uuid.UUID(int=77)
     assert delete(connection, topic_id, topic_id) == [refused(None, "Duplicate topic id.")]
     assert delete(connection, unknown, unknown) == [refused(None, "Duplicate topic id.")]
-    assert delete(connection, topic_id, "by-id") == [refused("by-id", "The provided topic name maps to an ID that was already supplied.")]
-    assert delete(connection, ("by-id", topic_id)) == [refused("by-id", "You may not specify both topic name and topic id.")]
+    assert delete(connection, topic_id, "twice-by-id") == [refused("twice-by-id", "The provided topic name maps to an ID that was already supplied.")]
+    assert delete(connection, ("twice-by-id", topic_id)) == [refused("twice-by-id", "You may not specify both topic name and topic id.")]
     assert delete(connection, (None, NO_UUID)) == [refused(None, "Neither topic name nor id were specified.")]
-    assert there(connection, "by-id") == {"by-id"}
+    assert there(connection, "twice-by-id") == {"twice-by-id"}
     assert delete(connection, topic_id, "nobody") == [
-        ("by-id", ErrorCode.NONE, None),
+        ("twice-by-id", ErrorCode.NONE, None),
         ("nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
     ]
-    assert there(connection, "by-id") == set()
+    assert there(connection, "twice-by-id") == set()
 
 
 def test_a_resource_whose_settings_a_request_changes_twice_keeps_them(connection: RawConnection) -> None:

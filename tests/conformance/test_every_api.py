@@ -36,8 +36,8 @@ REFUSED = {
     **{(42, version): ErrorCode.GROUP_ID_NOT_FOUND for version in range(3)},
 }
 _ELECT_LEADERS = 43
-#: What Kafka, too, answers UNSUPPORTED_VERSION where a kind of quota or resource is unknown.
-_UNKNOWN_KINDS = (48, 74)
+#: What Kafka, too, answers UNSUPPORTED_VERSION where a special time, a kind of quota or of resource is unknown.
+_UNKNOWN_KINDS = (2, 48, 74)
 #: Kafka 3.9.1's schema of this message cannot write its own nullable struct; 4.3.1 judges the same version.
 _NOT_WRITABLE = ("3.9.1", 75)
 

@@ -23,7 +23,7 @@ _TOPICS = {"large-many": (60, 960_000), "large-few": (6, 2_000_000)}
 _SMALL_PARTITION_BYTES, _SMALL_BYTES = 10_000, 1_500_000
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def written(broker: BrokerProcess) -> None:
     async def work() -> None:
         cluster = Cluster(broker.bootstrap)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import IO
 
 
@@ -38,9 +39,10 @@ class WarmProcess:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        # Its number is not given to another process before the template has told of its end.
+        # It may have ended a moment ago, and the template not have told of it yet.
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(9)
