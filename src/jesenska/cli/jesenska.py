@@ -8,7 +8,8 @@ jesenska status                       whether it is ready, and what it holds; th
 jesenska settings retention           what settings do
 jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
 jesenska completion bash              a script for bash or zsh: Tab completes what follows each tool
-"""
+
+The modules of a command are read when it is the one that is asked for: a broker does not wait for what only the others need."""
 
 from __future__ import annotations
 
@@ -16,30 +17,63 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jesenska.cli.completion import SHELLS, script
-from jesenska.cli.directory_layout import lay_out
-from jesenska.cli.settings import add_settings, settings
-from jesenska.cli.status import add_status, status
 from jesenska.cli.tool import Command, Parser, add_output, print_json, run
-from jesenska.cli.up import add_up, up
+
+if TYPE_CHECKING:
+    _Commands = argparse._SubParsersAction[Command]
 
 
-def _parser() -> Parser:
+def _parser(wanted: str | None = None) -> Parser:
+    """The options of all commands, or of the one that is wanted."""
     parser = Parser("jesenska", "A Kafka broker and its tools, in Python.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
-    add_up(_command(commands, "up", "Start a broker; no configuration file needed."))
-    add_status(_command(commands, "status", "Say whether a broker is ready, and what it holds.", answers=True))
-    add_settings(_command(commands, "settings", "Say what a setting does, and whether it does it yet.", answers=True))
-    init = _command(commands, "init", "Lay out bin/ and config/ as Kafka's releases do.", answers=True)
-    init.add_argument("directory", metavar="DIR", help="Where: a new directory, or . for this one.")
-    completion = _command(commands, "completion", "Print a script with which Tab completes what follows each tool.")
-    completion.add_argument("shell", choices=SHELLS, help='The shell; for bash, put eval "$(jesenska completion bash)" into ~/.bashrc.')
+    for name, add in _COMMANDS.items():
+        if wanted in (None, name):
+            add(commands)
     return parser
 
 
-def _command(commands: argparse._SubParsersAction[Command], name: str, what: str, *, answers: bool = False) -> argparse.ArgumentParser:
+def _up(commands: _Commands) -> None:
+    from jesenska.cli.up import add_up, up
+
+    command = _command(commands, "up", "Start a broker; no configuration file needed.", up)
+    add_up(command)
+
+
+def _status(commands: _Commands) -> None:
+    from jesenska.cli.status import add_status, status
+
+    command = _command(commands, "status", "Say whether a broker is ready, and what it holds.", status, answers=True)
+    add_status(command)
+
+
+def _settings(commands: _Commands) -> None:
+    from jesenska.cli.settings import add_settings, settings
+
+    command = _command(commands, "settings", "Say what a setting does, and whether it does it yet.", settings, answers=True)
+    add_settings(command)
+
+
+def _init(commands: _Commands) -> None:
+    command = _command(commands, "init", "Lay out bin/ and config/ as Kafka's releases do.", _lay_out, answers=True)
+    command.add_argument("directory", metavar="DIR", help="Where: a new directory, or . for this one.")
+
+
+def _completion(commands: _Commands) -> None:
+    from jesenska.cli.completion import SHELLS
+
+    command = _command(commands, "completion", "Print a script with which Tab completes what follows each tool.", _complete)
+    command.add_argument("shell", choices=SHELLS, help='The shell; for bash, put eval "$(jesenska completion bash)" into ~/.bashrc.')
+
+
+_COMMANDS: dict[str, Callable[[_Commands], None]] = {"up": _up, "status": _status, "settings": _settings, "init": _init, "completion": _completion}
+
+
+def _command(commands: _Commands, name: str, what: str, work: Callable[[argparse.Namespace], int], *, answers: bool = False) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=what, allow_abbrev=False)
+    command.set_defaults(work=work)
     command.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
     if answers:
         add_output(command)
@@ -47,15 +81,21 @@ def _command(commands: argparse._SubParsersAction[Command], name: str, what: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return run(_parser(), arguments, lambda options: _COMMANDS[options.command](options))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    wanted = given[0] if given and given[0] in _COMMANDS else None
+    return run(_parser(wanted), given, lambda options: options.work(options))
 
 
-def _completion(options: argparse.Namespace) -> int:
+def _complete(options: argparse.Namespace) -> int:
+    from jesenska.cli.completion import script
+
     print(script(options.shell), end="")
     return 0
 
 
-def _init(options: argparse.Namespace) -> int:
+def _lay_out(options: argparse.Namespace) -> int:
+    from jesenska.cli.directory_layout import lay_out
+
     files = list(lay_out(Path(options.directory)))
     made = [path for path, is_new in files if is_new]
     if options.output == "json":
@@ -72,8 +112,6 @@ def _init(options: argparse.Namespace) -> int:
     )
     return 0
 
-
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"up": up, "status": status, "settings": settings, "init": _init, "completion": _completion}
 
 if __name__ == "__main__":
     sys.exit(main())
