@@ -228,7 +228,10 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome
     refusal = _refuse_all(request)
     is_transactional = is_unreadable = False
     budget = INLINE_DECOMPRESSED_MAX_BYTES
-    for wanted in _once_each(request.topic_data):
+    topics = request.topic_data
+    if len(topics) != 1 or len(topics[0].partition_data) != 1:
+        topics = _once_each(topics)
+    for wanted in topics:
         topic = broker.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(wanted.name)
         answers = []
         for data in wanted.partition_data:
