@@ -122,6 +122,14 @@ def ours(broker: BrokerProcess) -> Iterator[RawConnection]:
 
 
 @pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One that takes records of any time, also of times that have not come."""
+    settings = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
+    with BrokerProcess(tmp_path_factory.mktemp("edges") / "data", settings=settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def written(ours: RawConnection) -> dict[tuple[int, Codec], str]:
     """Topics by format and codec in which the edges were written to them."""
     topics = {form: f"edges-v{form[0]}-{form[1].name.lower()}" for form in FORMS}
