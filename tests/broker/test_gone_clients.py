@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from bench.figures import resident_mb
 
 from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
@@ -56,11 +57,6 @@ def fetch(broker: BrokerProcess, offset: int) -> FetchRequest:
     return FetchRequest(max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=2**31 - 1, session_epoch=-1, topics=topics)
 
 
-def resident_mb(broker: BrokerProcess) -> float:
-    text = Path(f"/proc/{broker.pid}/status").read_text()
-    return int(text.split("VmRSS:")[1].split()[0]) / 1024
-
-
 def descriptors(broker: BrokerProcess) -> int:
     return len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
 
@@ -87,7 +83,7 @@ def test_answers_that_nobody_reads_take_little_memory(filled: BrokerProcess, ver
         frame = bystander.frame(fetch(filled, 0), version)
         bystander.send_frame(frame)
         bystander.receive(version, FetchResponse)
-        before_mb = resident_mb(filled)
+        before_mb = resident_mb(filled.pid)
         deaf = []
         try:
             for _ in range(DEAF):
@@ -99,13 +95,13 @@ def test_answers_that_nobody_reads_take_little_memory(filled: BrokerProcess, ver
             bystander.send_frame(frame)
             answer = bystander.receive(version, FetchResponse)
             assert any(part.records for topic in answer.responses for part in topic.partitions)
-            grown_mb = resident_mb(filled) - before_mb
+            grown_mb = resident_mb(filled.pid) - before_mb
             print(f"\nFetch {version}: {DEAF} deaf clients, {grown_mb:.0f} MB more")
             assert grown_mb < 120
         finally:
             for connection in deaf:
                 connection.close()
-        until(lambda: resident_mb(filled) - before_mb < 60)
+        until(lambda: resident_mb(filled.pid) - before_mb < 60)
 
 
 def test_fetches_of_clients_that_have_gone_are_given_up(filled: BrokerProcess) -> None:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.figures import resident_mb
+
 from jesenska.base.limits import CREATION_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX
 from jesenska.testing import BrokerProcess
 from jesenska.wire.language import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Array, Message, Struct
@@ -136,11 +138,6 @@ class Bystander(threading.Thread):
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self.join()
-
-
-def resident_mb(pid: int) -> float:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def trials(served: Served, keys: list[int], *, newest_only: bool) -> Iterator[Felt]:

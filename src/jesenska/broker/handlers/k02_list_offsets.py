@@ -32,6 +32,7 @@ from jesenska.base.errors import (
     UnsupportedVersionError,
 )
 from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.controller.topics import duplicates
 from jesenska.log.time_lookup import TimeLookup
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k02_list_offsets import (
@@ -59,7 +60,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Out
     in_pool = []
     response = ListOffsetsResponse()
     version = context.version
-    twice = _named_twice(request) if version else set()
+    twice = duplicates((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions) if version else set()
     told: set[tuple[str, int]] = set()
     by_name: dict[str, list[ListOffsetsResponsePartition]] = {}
     for topic in request.topics:
@@ -118,17 +119,6 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Out
 
     broker.pool.submit(look_up, finish)
     return LATER
-
-
-def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
-    """The partitions that a request asks about more than once."""
-    named: set[tuple[str, int]] = set()
-    twice: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        for asked in topic.partitions:
-            key = (topic.name, asked.partition_index)
-            (twice if key in named else named).add(key)
-    return twice
 
 
 def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, isolation_level: int, version: int) -> bool:
