@@ -502,7 +502,6 @@ def _producers_headers(segment: LogSegment, files: FileLayer, position: int, end
     """Position and header of the batches below an offset that matter to the producers' state: their last ones."""
     descriptor = segment.file.handle().fileno()
     buffer = memoryview(bytearray(min(_HEADERS_BUFFER_BYTES, max(0, segment.size_bytes - position))))
-    header = memoryview(bytearray(HEADER_SIZE))
     scan = ProducerScan(BATCHES_REMEMBERED)
     while True:
         following = 0
@@ -514,8 +513,7 @@ def _producers_headers(segment: LogSegment, files: FileLayer, position: int, end
             continue
         found = scan.take()
         for at in found:
-            files.pread_into(descriptor, header, at)
-            yield at, read_header(header)
+            yield at, segment.header_at(at)
         if scan.ended or position >= segment.size_bytes:
             return
         if not found:
