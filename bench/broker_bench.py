@@ -5,6 +5,7 @@
     python -m bench.broker_bench --rows '6 partitions,*lz4*'       rows of that name, or with these words or patterns in it
     python -m bench.broker_bench --rounds 1 --scale 0.01           a look
     python -m bench.broker_bench --sides jesenska --rows '32 conn' --profile cprofile
+    python -m bench.broker_bench --sides jesenska,before --before ../before     against another checkout of the project, set up
 
 In each round, each stage of rows (`Row.stage`) runs on one broker and then on the other, each freshly started; the one that begins changes from round
 to round. What the figures mean stands in `bench/figures.py`; the rows are in `bench/throughput.py` (Kafka's perf tools and kcat),
@@ -84,14 +85,17 @@ def main() -> int:
         rows="words or patterns of names, separated by commas (or by semicolons, if one has a comma in it)",
     )
     add_broker_options(parser)
+    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout of the project, for the side `before`")
     options = parser.parse_args()
+    if ("before" in options.sides.split(",")) != (options.before is not None):
+        parser.error("the side before and --before DIR belong together")
     rows = chosen(options.rows)
     if only_lists(options, [row.name for row in rows]):
         return 0
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
-    names = {"jesenska": Jesenska.name, "kafka": Apache.name}
+    names = {"jesenska": Jesenska.name, "kafka": Apache.name, "before": "before"}
     failed: list[str] = []
     sides = {names[side]: Figures() for side in options.sides.split(",")}
     for number in range(options.rounds):
@@ -101,9 +105,14 @@ def main() -> int:
                 print(f"round {number + 1}, {stage}: {name}", file=sys.stderr, flush=True)
                 with tempfile.TemporaryDirectory(dir=options.dir) as directory:
                     place = Path(directory)
-                    broker: Broker = Jesenska(place, settings, options.profile, options.profiles) if name == Jesenska.name else Apache(place, settings)
+                    broker: Broker
+                    if name == Apache.name:
+                        broker = Apache(place, settings)
+                    else:
+                        tree = options.before if name == "before" else None
+                        broker = Jesenska(place, settings, options.profile, options.profiles, tree)
                     _stage(broker, members, sides[name], options.scale, failed)
-    show(sides, options, f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
+    show(sides, options, f"against {list(sides)[-1]}" if options.before else f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
     for line in failed:
         print(f"broker_bench: {line}", file=sys.stderr)
     return 1 if failed else 0

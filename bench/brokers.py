@@ -45,19 +45,32 @@ class Broker(Protocol):
         """How late the broker's event loop was, since the last call and since the start; None for a broker that has none."""
 
 
+class _ProcessOfTree(BrokerProcess):
+    """A broker of another checkout of the project, run by the Python of its own .venv."""
+
+    python = ""
+
+    def _command(self) -> list[str]:
+        return [self.python, *super()._command()[1:]]
+
+
 class Jesenska:
-    """`profile` is "", "cprofile" or "perf"; profiles are written as text into the directory `profiles`, one for each row."""
+    """`profile` is "", "cprofile" or "perf"; profiles are written as text into the directory `profiles`, one for each row. `tree` is another checkout of
+    the project with its .venv: then its broker is measured, with this tree's clients."""
 
     name = "jesenska"
 
-    def __init__(self, directory: Path, settings: Mapping[str, str], profile: str = "", profiles: Path = Path()) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str], profile: str = "", profiles: Path = Path(), tree: Path | None = None) -> None:
         self._profile, self._profiles, self._raw = profile, profiles, directory / "profile"
-        self._process = BrokerProcess(
+        kind = BrokerProcess if tree is None else _ProcessOfTree
+        self._process = kind(
             directory / "data",
             settings=settings,
             environment={"JESENSKA_PROFILE": str(self._raw)},
             module="bench.profiled" if profile == "cprofile" else "jesenska",
         )
+        if isinstance(self._process, _ProcessOfTree) and tree is not None:
+            self._process.python = str((tree / ".venv" / "bin" / "python").absolute())
         self.bootstrap, self.pid = "", 0
 
     def start(self) -> float:

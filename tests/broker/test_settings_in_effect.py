@@ -13,7 +13,7 @@ import pytest
 
 from jesenska.base.clock import ManualClock, SystemClock
 from jesenska.base.errors import InvalidConfigError
-from jesenska.broker.effective import check_rules_of, directory_settings_of, log_config_of, rules_at
+from jesenska.broker.effective import check_rules_of, directory_settings_of, log_config_of
 from jesenska.broker.groups import group_settings_of
 from jesenska.broker.server import Broker
 from jesenska.broker.tree_home import ZooKeeperHome
@@ -85,8 +85,12 @@ def test_a_topics_log_takes_what_it_does_not_say_itself_from_the_broker(settings
 )
 def test_timestamps_may_be_as_far_from_now_as_the_topic_says_else_the_broker(topic: dict[str, str], broker: dict[str, str], limits: tuple[int, int]) -> None:
     config = TopicConfig(topic, BrokerConfig(broker))
-    rules = rules_at(*check_rules_of(config, log_config_of(config)), _NOW_MS)
+    moving = check_rules_of(config, log_config_of(config))
+    rules = moving.at(_NOW_MS)
     assert (rules.earliest_timestamp_ms, rules.latest_timestamp_ms) == limits
+    earlier = moving.at(_NOW_MS - 1)
+    moved = tuple(limit if abs(limit) >= 2**63 - 1 else limit - 1 for limit in limits)
+    assert (earlier.earliest_timestamp_ms, earlier.latest_timestamp_ms) == moved
 
 
 def test_directories_take_their_threads_and_intervals_from_the_broker() -> None:

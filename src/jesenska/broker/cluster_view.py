@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from jesenska.config.layers import TopicConfig
 from jesenska.log.log_config import LogConfig
-from jesenska.records.check import CheckRules
+from jesenska.records.check import MovingRules
 from jesenska.replication.partition import Partition
 
 #: Topics that Kafka itself writes; clients may read them, not write them.
@@ -24,11 +24,8 @@ class Topic:
     partitions: list[Partition]
     config: TopicConfig
     log_config: LogConfig
-    #: The check of produced batches; with limits of time (`timed`) they are added for each request.
-    rules: CheckRules
-    timestamp_before_max_ms: int
-    timestamp_after_max_ms: int
-    timed: bool
+    #: The check of produced batches.
+    rules: MovingRules
     is_internal: bool
 
 

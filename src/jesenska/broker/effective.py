@@ -7,9 +7,7 @@ from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.config.table import release_number
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import DirectorySettings
-from jesenska.records.check import CheckRules
-
-_INT64_MAX = 2**63 - 1
+from jesenska.records.check import CheckRules, MovingRules
 
 
 def log_config_of(topic: TopicConfig) -> LogConfig:
@@ -47,23 +45,15 @@ def magic_of(release: str) -> int:
     return 2 if number >= (0, 11) else 1 if number >= (0, 10) else 0
 
 
-def check_rules_of(topic: TopicConfig, config: LogConfig) -> tuple[CheckRules, int, int]:
-    """The check of produced batches without the limits of time, and those limits: how far before and after now a timestamp may lie, ms."""
+def check_rules_of(topic: TopicConfig, config: LogConfig) -> MovingRules:
+    """The check of produced batches."""
     rules = CheckRules(
         max_message_bytes=config.max_message_bytes,
         key_required=config.compact,
         log_append_time=config.log_append_time,
         decompressed_max_bytes=DECOMPRESSED_BATCH_MAX_BYTES,
     )
-    return rules, topic.timestamp_before_max_ms, topic.timestamp_after_max_ms
-
-
-def rules_at(rules: CheckRules, before_max_ms: int, after_max_ms: int, now_ms: int) -> CheckRules:
-    """The rules with the limits of time as they are now."""
-    return rules._replace(
-        earliest_timestamp_ms=now_ms - before_max_ms if before_max_ms < _INT64_MAX else -(2**63),
-        latest_timestamp_ms=now_ms + after_max_ms if after_max_ms < _INT64_MAX else _INT64_MAX,
-    )
+    return MovingRules(rules, topic.timestamp_before_max_ms, topic.timestamp_after_max_ms)
 
 
 def directory_settings_of(config: BrokerConfig) -> DirectorySettings:

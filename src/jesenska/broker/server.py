@@ -28,7 +28,7 @@ from jesenska.broker import handlers
 from jesenska.broker.cluster_view import BrokerNode, ClusterView, Topic
 from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.broker.dispatch import Dispatcher
-from jesenska.broker.effective import directory_settings_of, rules_at
+from jesenska.broker.effective import directory_settings_of
 from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
 from jesenska.broker.loop_lag import LoopLag
@@ -256,9 +256,7 @@ class Broker:
 
     def check_rules(self, topic: Topic) -> CheckRules:
         """What is checked of batches for a topic now."""
-        if not topic.timed:
-            return topic.rules
-        return rules_at(topic.rules, topic.timestamp_before_max_ms, topic.timestamp_after_max_ms, self.clock.now_ms())
+        return topic.rules.at(self.clock.now_ms())
 
     def read_region(self, region: FileRegion) -> bytes:
         """The bytes of a piece of a log; blocks, so it belongs into the pool."""

@@ -63,7 +63,6 @@ logger = logging.getLogger(__name__)
 
 #: Kinds of resources in requests about settings.
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-_INT64_MAX = 2**63 - 1
 #: Operations of one change of the tree when many partitions are touched, so that none grows without bound.
 _OPERATIONS_AT_ONCE = 1000
 
@@ -202,9 +201,8 @@ class Topics:
                 )
             )
         log_config = log_config_of(config)
-        rules, before_ms, after_ms = check_rules_of(config, log_config)
-        timed = (before_ms < _INT64_MAX or after_ms < _INT64_MAX) and not log_config.log_append_time
-        topic = Topic(name, facts.topic_id or random_uuid(), partitions, config, log_config, rules, before_ms, after_ms, timed, name in INTERNAL_TOPICS)
+        rules = check_rules_of(config, log_config)
+        topic = Topic(name, facts.topic_id or random_uuid(), partitions, config, log_config, rules, name in INTERNAL_TOPICS)
         for partition in partitions:
             partition.min_in_sync_replicas = config.integer("min.insync.replicas")
             if partition.log is not None:

@@ -36,8 +36,8 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class CheckRules(NamedTuple):
-    """What a topic allows. Times are absolute: the caller takes message.timestamp.before.max.ms and after.max.ms from its clock
-    (`_replace` is cheap). A record without a timestamp (-1) is always in time; under log append time no record's time is looked at."""
+    """What a topic allows. Times are absolute (`MovingRules` takes them from the clock). A record without a timestamp (-1) is always in time; under log
+    append time no record's time is looked at."""
 
     max_message_bytes: int = 1048588
     key_required: bool = False
@@ -45,6 +45,30 @@ class CheckRules(NamedTuple):
     earliest_timestamp_ms: int = _INT64_MIN
     latest_timestamp_ms: int = _INT64_MAX
     decompressed_max_bytes: int = DECOMPRESSED_BATCH_MAX_BYTES
+
+
+class MovingRules:
+    """What a topic allows, with limits of time that move with the clock: message.timestamp.before.max.ms and after.max.ms, in ms; the largest int64 is
+    no limit."""
+
+    __slots__ = ("_after_max_ms", "_before_max_ms", "_made_at_ms", "_moves", "_rules")
+
+    def __init__(self, rules: CheckRules, before_max_ms: int, after_max_ms: int) -> None:
+        self._before_max_ms = before_max_ms
+        self._after_max_ms = after_max_ms
+        self._moves = not rules.log_append_time and (before_max_ms < _INT64_MAX or after_max_ms < _INT64_MAX)
+        self._rules = rules
+        self._made_at_ms = -1
+
+    def at(self, now_ms: int) -> CheckRules:
+        """The rules as they are now. Those of the last call are kept: many requests come within a millisecond."""
+        if self._moves and now_ms != self._made_at_ms:
+            rules = self._rules
+            earliest_ms = now_ms - self._before_max_ms if self._before_max_ms < _INT64_MAX else _INT64_MIN
+            latest_ms = now_ms + self._after_max_ms if self._after_max_ms < _INT64_MAX else _INT64_MAX
+            self._rules = CheckRules(rules.max_message_bytes, rules.key_required, False, earliest_ms, latest_ms, rules.decompressed_max_bytes)
+            self._made_at_ms = now_ms
+        return self._rules
 
 
 def check_batches(buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION) -> list[BatchHeader]:

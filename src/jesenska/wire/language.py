@@ -131,7 +131,7 @@ def field(
 
 
 class _StructType(type):
-    """Turns declared fields into slots and writes a constructor that takes them by name, each with its default."""
+    """Turns declared fields into slots."""
 
     fields: tuple[Field, ...]
 
@@ -146,14 +146,14 @@ class _StructType(type):
         if fields:
             namespace["__slots__"] = tuple(item.name for item in fields)
             namespace["fields"] = tuple(fields)
-            namespace["__init__"] = _constructor(name, fields)
         return super().__new__(mcs, name, bases, namespace, **options)
 
 
-def _constructor(name: str, fields: list[Field]) -> object:
-    scope: dict[str, object] = {}
+def _constructor(kind: type[Struct]) -> Callable[..., None]:
+    """A constructor that takes the fields by name, each with its default."""
+    scope: dict[str, Any] = {}
     parameters, lines = [], []
-    for item in fields:
+    for item in kind.fields:
         if item.makes_default:
             scope[f"make_{item.name}"] = list if isinstance(item.type, Array) else item.type
             parameters.append(f"{item.name}=None" if item.nullable is None else f"{item.name}=unset")
@@ -164,9 +164,10 @@ def _constructor(name: str, fields: list[Field]) -> object:
             parameters.append(f"{item.name}=default_{item.name}")
             lines.append(f"    self.{item.name} = {item.name}")
     scope["unset"] = _UNSET
-    source = f"def __init__(self, *, {', '.join(parameters)}):\n" + "\n".join(lines) + "\n"
-    exec(compile(source, f"<{name}.__init__>", "exec"), scope)  # noqa: S102 - source made from our own declarations
-    return scope["__init__"]
+    source = f"def __init__(self, *, {', '.join(parameters)}):\n" + "\n".join(lines) + "\n" if parameters else "def __init__(self): pass\n"
+    exec(compile(source, f"<{kind.__name__}.__init__>", "exec"), scope)  # noqa: S102 - source made from our own declarations
+    constructor: Callable[..., None] = scope["__init__"]
+    return constructor
 
 
 def _equality(kind: type[Struct]) -> Callable[[object, object], bool]:
@@ -180,14 +181,18 @@ def _equality(kind: type[Struct]) -> Callable[[object, object], bool]:
 
 
 class Struct(metaclass=_StructType):
-    """A value with declared fields; two are equal if all their fields are."""
+    """A value with declared fields; two are equal if all their fields are.
+
+    Constructor and equality of a kind are written when they are first needed: a program uses few of the kinds that it loads."""
 
     __slots__ = ()
     fields: ClassVar[tuple[Field, ...]] = ()
 
     def __init__(self, **fields: Any) -> None:
-        if fields:
-            raise TypeError(f"{type(self).__name__} has no field {next(iter(fields))}")
+        kind = type(self)
+        constructor = _constructor(kind)
+        setattr(kind, "__init__", constructor)  # noqa: B010 - this class's own from now on
+        constructor(self, **fields)
 
     def __eq__(self, other: object) -> bool:
         kind = type(self)
