@@ -210,16 +210,12 @@ class _There:
     """A partition whose facts are set by hand."""
 
     def __init__(self, index: int) -> None:
-        self.partition = Partition(TopicPartition(TOPIC, index), NO_UUID, (0,), 0, 0, (0,), None, 1)
-        self.log_start_offset = 0
+        self.partition = Partition(TopicPartition(TOPIC, index), NO_UUID, 0, (0,), 1, lambda key: None)
+        self.log_start_offset = self.high_watermark = 0
         self.failure = ErrorCode.NONE
 
-    @property
-    def high_watermark(self) -> int:
-        return self.partition.high_watermark
-
     def gets(self, records: int) -> None:
-        self.partition.high_watermark += records
+        self.high_watermark += records
         self.partition.changed()
 
     def answer(self, offset: int, max_records: int) -> FetchResponsePartition:

@@ -154,9 +154,7 @@ class Written:
     """Batches put into the offsets topic as a replica gets them."""
 
     def __init__(self, broker: Broker) -> None:
-        log = broker.view.topics[OFFSETS_TOPIC].partitions[0].log
-        assert log is not None
-        self._log = log
+        self._log = broker.view.topics[OFFSETS_TOPIC].partitions[0].leader_log()
         self._now_ms = broker.clock.now_ms()
 
     def _append(self, batch: bytearray) -> None:

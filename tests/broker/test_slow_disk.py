@@ -206,7 +206,7 @@ def test_a_look_up_by_time_waits_for_the_disk_and_nobody_else_does(tmp_path: Pat
 def test_a_produce_that_rolls_waits_for_the_disk_and_nobody_else_does(tmp_path: Path) -> None:
     async def work(broker: Broker, files: SlowFiles, one: Client, other: Client) -> None:
         assert await one.produce() is ErrorCode.NONE  # the leader epoch is written down
-        segments = len(broker.view.topics[_TOPIC].partitions[0].log.segments)  # type: ignore[union-attr]
+        segments = len(broker.view.topics[_TOPIC].partitions[0].leader_log().segments)
         files.hold()
         while True:
             asking: asyncio.Task[object] = asyncio.create_task(one.produce())
@@ -218,8 +218,7 @@ def test_a_produce_that_rolls_waits_for_the_disk_and_nobody_else_does(tmp_path: 
         await held_up(files, asking, lambda: other.fetch(30))
         files.let_go()
         assert await asking is ErrorCode.NONE
-        log = broker.view.topics[_TOPIC].partitions[0].log
-        assert log is not None
+        log = broker.view.topics[_TOPIC].partitions[0].leader_log()
         assert len(log.segments) == segments + 1
 
     with_segments(tmp_path, work)

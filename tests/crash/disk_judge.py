@@ -140,7 +140,7 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
     assert not missing, f"topics are lost: {sorted(missing)}"
     assert not facts.gone & topics.keys(), f"deleted topics are back: {sorted(facts.gone & topics.keys())}"
     for name in facts.made & topics.keys():
-        assert all(partition.log is not None for partition in topics[name].partitions), f"{name} has no log"
+        assert all(partition.leads for partition in topics[name].partitions), f"{name} has no log"
         if name.startswith("round"):
             assert topics[name].log_config.retention_ms == 1234567, f"{name} has lost its settings"
     if facts.limit:
@@ -150,8 +150,7 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
     newest: dict[tuple[TopicPartition, int], int] = {}
     for name in (KEPT, OLD, TRIMMED):
         for partition in topics[name].partitions if name in topics else ():
-            assert partition.log is not None
-            newest.update(_compare_log(partition.log, facts, told, holes=not known.get(partition.topic_partition)))
+            newest.update(_compare_log(partition.leader_log(), facts, told, holes=not known.get(partition.topic_partition)))
     await _compare_groups(broker, facts)
     for (key, producer_id), item in facts.last_batches.items():
         # A producers' snapshot has Kafka's format, which keeps the newest batch of each: an older one may be forgotten.

@@ -128,14 +128,15 @@ class Groups:
             self._partition_count = len(topic.partitions)
         for partition in topic.partitions[: self._partition_count]:
             number = partition.topic_partition.partition
-            if number in self._loaded or partition.log is None or partition.leader != self._broker.broker_id:
+            if number in self._loaded or not partition.leads:
                 continue
+            log = partition.leader_log()
             loaded = self._loaded[number] = _Loaded(self._new_coordinator(), partition)
             loaded.deleted += deleted or ()
-            if partition.log.log_end_offset == partition.log.log_start_offset:
+            if log.log_end_offset == log.log_start_offset:
                 self._finish_loading(loaded)
             else:
-                loaded.loading = self._loop.create_task(self._load(loaded, partition.log))
+                loaded.loading = self._loop.create_task(self._load(loaded, log))
 
     def _new_coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(self._settings, lambda: str(random_uuid()))
@@ -240,14 +241,12 @@ class Groups:
         except KafkaError as error:
             logger.warning("group %s: its records could not be written: %s", effect.group_id, error)
             return AppendFailed(effect.operation, error.code)
-        self._broker.waiting.notify(loaded.partition.topic_partition)
         return None if result is None else Appended(effect.operation)
 
     def _written(self, loaded: _Loaded, operation: int, outcome: AppendResult | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
             self._handle(loaded, AppendFailed(operation, outcome.code))
         else:
-            self._broker.waiting.notify(loaded.partition.topic_partition)
             self._handle(loaded, Appended(operation))
 
     # --- time ---------------------------------------------------------------------------------------------------------------------------

@@ -188,25 +188,23 @@ class Topics:
                 log = made[number]
             else:
                 log = self._log(topic_partition, facts.topic_id, config) if self._broker.broker_id in replicas else None
-            partitions.append(
-                Partition(
-                    topic_partition,
-                    facts.topic_id or random_uuid(),
-                    replicas,
-                    state.leader,
-                    state.leader_epoch,
-                    state.isr,
-                    log,
-                    config.integer("min.insync.replicas"),
-                )
+            partition = Partition(
+                topic_partition,
+                facts.topic_id or random_uuid(),
+                self._broker.broker_id,
+                replicas,
+                config.integer("min.insync.replicas"),
+                self._broker.waiting.notify,
             )
+            if log is not None:
+                partition.found_log(log)
+            partition.led_by(state.leader, state.leader_epoch, state.isr, self._elapsed_ms())
+            partitions.append(partition)
         log_config = log_config_of(config)
         rules = check_rules_of(config, log_config)
         topic = Topic(name, facts.topic_id or random_uuid(), partitions, config, log_config, rules, name in INTERNAL_TOPICS)
         for partition in partitions:
-            partition.min_in_sync_replicas = config.integer("min.insync.replicas")
-            if partition.log is not None:
-                partition.log.config = log_config
+            partition.configure(log_config, config.integer("min.insync.replicas"))
         self._broker.view.add(topic)
         if name == OFFSETS_TOPIC and self._is_running:
             self._broker.groups.take_over(topic)
@@ -279,7 +277,6 @@ class Topics:
             log = self._log(topic_partition, topic.topic_id, topic.config)
             if log is not None:
                 topic.partitions[topic_partition.partition].found_log(log)
-                self._broker.waiting.notify(topic_partition)
 
     async def create_automatically(self, name: str) -> None:
         """Creates a topic that a client asked for, with the broker's defaults, or with those of Kafka's own topics."""
@@ -329,10 +326,7 @@ class Topics:
         """Takes a topic out of the view."""
         removed = self._broker.view.remove(name)
         for partition in removed.partitions if removed is not None else ():
-            # Requests that wait on it are told to look for its leader elsewhere, and find that there is none.
-            partition.leader, partition.log = -1, None
-            partition.changed()
-            self._broker.waiting.notify(partition.topic_partition)
+            partition.vanish()
         if name == OFFSETS_TOPIC:
             self._broker.groups.give_up()
 
@@ -356,7 +350,7 @@ class Topics:
         self.facts.topics[name] = TopicView(name, node, version, partitions)
         topic = self._show(name, await self._new_logs(name))
         for partition in topic.partitions:
-            partition.replicas = tuple(node.replicas[partition.topic_partition.partition])
+            partition.assign(node.replicas[partition.topic_partition.partition], self._elapsed_ms())
         logger.info("topic %s was written in the tree: it has %d partitions", name, len(topic.partitions))
 
     async def vanished(self, name: str) -> None:

@@ -165,8 +165,6 @@ class _Produce:
         return LATER if self._pending else self._answer()
 
     def _appended(self, item: _Item, result: AppendResult) -> None:
-        assert item.partition is not None
-        self._broker.waiting.notify(item.partition.topic_partition)
         answer = item.answer
         answer.base_offset = result.base_offset
         answer.log_append_time_ms = result.log_append_time_ms
@@ -215,8 +213,8 @@ class _Produce:
         if item.partition is not None:
             if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
                 answer.current_leader = ProduceResponseCurrentLeader(leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch)
-            if item.partition.log is not None and _was_in_the_log(error):
-                answer.log_start_offset = item.partition.log.log_start_offset
+            if _was_in_the_log(error):
+                answer.log_start_offset = item.partition.log_start_offset
 
 
 @handles(ProduceRequest, 0, 13)

@@ -270,8 +270,7 @@ class _Fetch:
     def cold(self, wanted: WantedPartition) -> None:
         """The read of a partition could wait for the disk."""
         assert wanted.partition is not None
-        assert wanted.partition.log is not None
-        self._cold.append((wanted.partition.log, wanted.fetch_offset))
+        self._cold.append((wanted.partition.leader_log(), wanted.fetch_offset))
 
     def begin(self) -> Outcome:
         """Answers, or sees to it that there is an answer later."""
@@ -485,7 +484,7 @@ class _SessionFetch(_Fetch):
             answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None, records=b"")
             partition = wanted.partition
             try:
-                if partition is None or partition.log is None:
+                if partition is None or not partition.leads:
                     _resolve(view, wanted, session.uses_topic_ids)
                     partition = wanted.partition
                     if partition is None:

@@ -128,7 +128,7 @@ def _partition(partition: Partition) -> MetadataResponsePartition:
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[] if partition.log is not None else list(partition.replicas),
+        offline_replicas=partition.offline_replicas,
     )
 
 

@@ -65,7 +65,7 @@ def handle(broker: Broker, request: DescribeTopicPartitionsRequest, context: Con
                         isr_nodes=list(partition.isr),
                         eligible_leader_replicas=[],
                         last_known_elr=[],
-                        offline_replicas=[] if partition.log is not None else list(partition.replicas),
+                        offline_replicas=partition.offline_replicas,
                     )
                     for partition in page
                 ],

@@ -1,0 +1,139 @@
+"""A partition with several replicas: what it answers when, and whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jesenska.base.errors import KafkaError, NotEnoughReplicasAfterAppendError, NotEnoughReplicasError, NotLeaderOrFollowerError
+from jesenska.base.identifiers import NO_UUID, TopicPartition
+from jesenska.log.log_config import LogConfig
+from jesenska.log.partition_log import AppendResult
+from jesenska.records.header import read_header
+from jesenska.replication.partition import Partition
+from jesenska.replication.replicas import ACKS_ALL
+from tests.log.log_harness import NOW_MS, LogHarness, make_batch
+
+_KEY = TopicPartition("t", 0)
+
+
+class Harness:
+    """Broker 1 leads with the followers 2 and 3."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = LogHarness(directory).log
+        self.log.high_watermark = 0
+        self.news: list[TopicPartition] = []
+        self.partition = Partition(_KEY, NO_UUID, 1, (1, 2, 3), 1, self.news.append)
+        self.partition.found_log(self.log)
+        self.partition.led_by(1, 0, (1, 2, 3), 0)
+        self.outcomes: list[AppendResult | KafkaError] = []
+        self.news.clear()
+
+    def append(self, acks: int, records: int = 1) -> AppendResult | None:
+        batch = make_batch(records)
+        return self.partition.append(memoryview(batch), [read_header(batch)], acks, NOW_MS, self.outcomes.append)
+
+    def all_fetched(self, offset: int) -> None:
+        for follower in (2, 3):
+            self.partition.follower_fetched(follower, offset, 1)
+
+    def codes(self) -> list[str]:
+        return [type(outcome).__name__ for outcome in self.outcomes]
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    made = Harness(tmp_path)
+    yield made
+    made.log.close(clean=False)
+
+
+def test_acks_1_is_answered_when_it_is_written_and_nobody_reads_it_before_it_is_committed(harness: Harness) -> None:
+    result = harness.append(1, 3)
+    assert result is not None
+    assert result.last_offset == 2
+    assert harness.partition.high_watermark == 0
+    assert harness.partition.read(0, 1000, -1, True).region is None
+
+
+def test_acks_all_is_answered_when_every_replica_in_sync_has_it(harness: Harness) -> None:
+    assert harness.append(ACKS_ALL, 3) is None
+    assert harness.append(ACKS_ALL, 2) is None
+    harness.partition.follower_fetched(2, 5, 1)
+    assert harness.outcomes == []
+    harness.partition.follower_fetched(3, 4, 1)
+    assert [outcome.last_offset for outcome in harness.outcomes if isinstance(outcome, AppendResult)] == [2]
+    harness.partition.follower_fetched(3, 5, 1)
+    assert harness.codes() == ["AppendResult", "AppendResult"]
+    assert harness.partition.high_watermark == 5
+
+
+def test_a_replica_that_leaves_lets_what_waits_for_it_be_answered(harness: Harness) -> None:
+    assert harness.append(ACKS_ALL) is None
+    harness.partition.follower_fetched(2, 1, 10)
+    assert harness.partition.drop_lagging(100, 200)
+    assert harness.partition.proposed_isr == (1, 2)
+    assert harness.outcomes == []
+    harness.partition.isr_written((1, 2))
+    assert harness.codes() == ["AppendResult"]
+
+
+def test_too_few_in_sync_are_told_before_the_append_or_after_it(harness: Harness) -> None:
+    harness.partition.configure(LogConfig(), 2)
+    assert harness.append(ACKS_ALL) is None
+    assert harness.partition.drop_lagging(100, 200)
+    harness.partition.isr_written((1,))
+    assert [type(outcome) for outcome in harness.outcomes] == [NotEnoughReplicasAfterAppendError]
+    with pytest.raises(NotEnoughReplicasError):
+        harness.append(ACKS_ALL)
+    assert harness.log.log_end_offset == 1
+    assert harness.append(1) is not None
+
+
+def test_what_waits_for_a_commit_is_told_when_another_broker_leads(harness: Harness) -> None:
+    assert harness.append(ACKS_ALL) is None
+    harness.partition.led_by(2, 1, (2, 3), 1)
+    assert [type(outcome) for outcome in harness.outcomes] == [NotLeaderOrFollowerError]
+    with pytest.raises(NotLeaderOrFollowerError, match="broker 2 leads"):
+        harness.append(1)
+    with pytest.raises(NotLeaderOrFollowerError):
+        harness.partition.read(0, 1000, -1, True)
+
+
+def test_what_waits_for_a_commit_is_told_when_the_topic_goes(harness: Harness) -> None:
+    assert harness.append(ACKS_ALL) is None
+    harness.partition.vanish()
+    assert [type(outcome) for outcome in harness.outcomes] == [NotLeaderOrFollowerError]
+    assert harness.partition.leader == -1
+    assert harness.partition.offline_replicas == [1, 2, 3]
+
+
+def test_whoever_waits_is_told_of_commits_and_not_of_fetches_that_commit_nothing(harness: Harness) -> None:
+    harness.append(1)
+    harness.news.clear()
+    harness.partition.follower_fetched(2, 1, 1)
+    assert harness.news == []
+    harness.partition.follower_fetched(3, 1, 1)
+    assert harness.news == [_KEY]
+    harness.all_fetched(1)
+    assert harness.news == [_KEY]
+
+
+def test_the_epoch_begins_where_the_log_of_the_new_leader_ends(harness: Harness) -> None:
+    harness.append(1, 4)
+    harness.partition.led_by(2, 1, (1, 2, 3), 1)
+    assert harness.log.leader_epochs.latest_epoch == 0
+    harness.partition.led_by(1, 2, (1, 2, 3), 2)
+    assert harness.log.end_offset_for_epoch(0) == (0, 4)
+    assert harness.log.end_offset_for_epoch(2) == (2, 4)
+
+
+def test_a_leader_of_several_keeps_its_high_watermark_until_its_followers_have_fetched(harness: Harness) -> None:
+    harness.append(1, 4)
+    harness.all_fetched(3)
+    assert harness.partition.high_watermark == 3
+    harness.partition.led_by(1, 1, (1, 2, 3), 2)
+    assert harness.partition.high_watermark == 3

@@ -1,0 +1,257 @@
+"""The rules of a partition's replicas: in sync, high watermark, epochs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from jesenska.base.errors import FencedLeaderEpochError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.replication.replicas import ACKS_ALL, Replicas
+
+_KEY = TopicPartition("t", 0)
+_LAG_MS = 10_000
+
+
+def leading(isr: tuple[int, ...] = (1, 2, 3), *, end: int = 100, min_in_sync: int = 1, assigned: tuple[int, ...] = (1, 2, 3)) -> Replicas:
+    """Broker 1 leads in epoch 5, from now (time 0) on."""
+    replicas = Replicas(_KEY, 1, assigned, min_in_sync)
+    assert replicas.led_by(1, 5, isr, end, 0)
+    return replicas
+
+
+def test_alone_everything_in_the_log_is_committed() -> None:
+    assert leading((1,)).high_watermark(40, 100) == 100
+
+
+def test_the_slowest_in_sync_says_what_is_committed() -> None:
+    replicas = leading()
+    replicas.follower_fetched(2, 90, 100, 40, 1)
+    replicas.follower_fetched(3, 70, 100, 40, 1)
+    assert replicas.high_watermark(40, 100) == 70
+
+
+def test_one_out_of_sync_holds_nothing_back() -> None:
+    replicas = leading((1, 2))
+    replicas.follower_fetched(2, 90, 100, 40, 1)
+    replicas.follower_fetched(3, 10, 100, 40, 1)
+    assert replicas.high_watermark(40, 100) == 90
+
+
+def test_a_follower_that_has_not_fetched_yet_holds_the_high_watermark_where_it_is() -> None:
+    replicas = leading()
+    replicas.follower_fetched(2, 100, 100, 40, 1)
+    assert replicas.high_watermark(40, 100) == 40
+
+
+def test_what_followers_had_under_the_leader_before_counts_no_more() -> None:
+    replicas = leading((1, 2))
+    replicas.follower_fetched(2, 100, 100, 40, 1)
+    assert replicas.led_by(2, 6, (1, 2), 100, 2) is False
+    assert replicas.led_by(1, 7, (1, 2), 120, 3) is True
+    assert replicas.high_watermark(40, 120) == 40
+
+
+def test_what_followers_had_in_the_epoch_before_counts_no_more_under_the_same_leader() -> None:
+    """They may have cut their logs meanwhile."""
+    replicas = leading((1, 2))
+    replicas.follower_fetched(2, 100, 100, 40, 1)
+    assert replicas.led_by(1, 6, (1, 2), 100, 2) is True
+    assert replicas.high_watermark(40, 100) == 40
+
+
+def test_the_same_state_again_begins_nothing() -> None:
+    replicas = leading((1, 2))
+    replicas.follower_fetched(2, 100, 100, 40, 1)
+    assert replicas.led_by(1, 5, (1, 2), 120, 3) is False
+    assert replicas.high_watermark(40, 120) == 100
+
+
+def test_a_state_of_an_older_epoch_changes_nothing() -> None:
+    replicas = leading()
+    assert replicas.led_by(2, 4, (2,), 100, 1) is False
+    assert (replicas.leader, replicas.leader_epoch, replicas.isr) == (1, 5, (1, 2, 3))
+
+
+def test_who_has_not_had_the_whole_log_for_too_long_is_to_leave() -> None:
+    replicas = leading()
+    replicas.follower_fetched(2, 100, 100, 40, _LAG_MS)
+    replicas.follower_fetched(3, 99, 100, 40, _LAG_MS)
+    assert not replicas.drop_lagging(101, _LAG_MS, _LAG_MS)
+    assert replicas.drop_lagging(101, _LAG_MS, _LAG_MS + 1)
+    assert replicas.proposed_isr == (1, 2)
+
+
+def test_who_has_always_what_was_there_at_its_fetch_before_stays() -> None:
+    """It never has the whole log, as records come faster than its fetches, but it is never more than one fetch behind."""
+    replicas = leading((1, 2))
+    now_ms, end = 0, 100
+    for _ in range(10):
+        replicas.follower_fetched(2, end - 100, end, 40, now_ms)
+        now_ms, end = now_ms + _LAG_MS // 2, end + 100
+        assert not replicas.drop_lagging(end, _LAG_MS, now_ms)
+
+
+def test_who_has_the_whole_log_stays_though_nothing_was_heard_of_it() -> None:
+    replicas = leading((1, 2))
+    replicas.follower_fetched(2, 100, 100, 40, 0)
+    assert not replicas.drop_lagging(100, _LAG_MS, 100 * _LAG_MS)
+
+
+def test_those_in_sync_have_their_time_from_the_beginning_of_the_leadership() -> None:
+    replicas = leading()
+    assert not replicas.drop_lagging(100, _LAG_MS, _LAG_MS)
+    assert replicas.drop_lagging(100, _LAG_MS, _LAG_MS + 1)
+    assert replicas.proposed_isr == (1,)
+
+
+@pytest.mark.parametrize(("offset", "high_watermark", "comes"), [(79, 80, False), (80, 80, True), (100, 80, True), (59, 50, False), (60, 50, True)])
+def test_who_has_reached_the_high_watermark_and_the_start_of_the_epoch_comes_back(offset: int, high_watermark: int, comes: bool) -> None:
+    replicas = leading((1, 2), end=60)
+    assert replicas.follower_fetched(3, offset, 100, high_watermark, 1) is comes
+    assert replicas.proposed_isr == ((1, 2, 3) if comes else None)
+
+
+def test_who_is_proposed_holds_the_high_watermark_back_and_does_not_count_for_acks_all() -> None:
+    replicas = leading((1,), min_in_sync=2)
+    replicas.follower_fetched(2, 100, 100, 100, 1)
+    assert replicas.proposed_isr == (1, 2)
+    assert replicas.high_watermark(100, 120) == 100
+    with pytest.raises(NotEnoughReplicasError):
+        replicas.require_in_sync(ACKS_ALL)
+    replicas.isr_written((1, 2))
+    replicas.require_in_sync(ACKS_ALL)
+
+
+def test_who_is_to_leave_holds_the_high_watermark_back_until_the_controller_has_agreed() -> None:
+    replicas = leading((1, 2))
+    replicas.follower_fetched(2, 80, 100, 40, 1)
+    assert replicas.drop_lagging(100, _LAG_MS, 2 * _LAG_MS)
+    assert replicas.high_watermark(40, 100) == 80
+    replicas.isr_written((1,))
+    assert replicas.high_watermark(80, 100) == 100
+
+
+def test_one_proposal_at_a_time_and_a_refused_one_can_be_made_again() -> None:
+    replicas = leading((1, 2))
+    assert replicas.follower_fetched(3, 100, 100, 40, 1)
+    assert not replicas.follower_fetched(3, 100, 100, 40, 2)
+    assert not replicas.drop_lagging(100, _LAG_MS, 2 * _LAG_MS)
+    replicas.proposal_refused()
+    assert replicas.isr == (1, 2)
+    assert replicas.follower_fetched(3, 100, 100, 40, 3)
+
+
+def test_a_broker_without_a_replica_is_refused() -> None:
+    with pytest.raises(NotLeaderOrFollowerError):
+        leading().follower_fetched(4, 100, 100, 40, 1)
+
+
+def test_a_replica_that_is_assigned_later_may_join() -> None:
+    replicas = leading((1, 2))
+    replicas.assign((1, 2, 4), 1)
+    assert replicas.follower_fetched(4, 100, 100, 40, 1)
+    with pytest.raises(NotLeaderOrFollowerError):
+        replicas.follower_fetched(3, 100, 100, 40, 1)
+
+
+def test_the_client_that_knows_an_older_or_a_newer_leader_is_refused() -> None:
+    replicas = leading()
+    replicas.require_leader(-1)
+    replicas.require_leader(5)
+    with pytest.raises(FencedLeaderEpochError):
+        replicas.require_leader(4)
+    with pytest.raises(UnknownLeaderEpochError):
+        replicas.require_leader(6)
+    replicas.led_by(2, 6, (2,), 100, 1)
+    with pytest.raises(NotLeaderOrFollowerError, match="broker 2 leads"):
+        replicas.require_leader(6)
+    with pytest.raises(FencedLeaderEpochError):
+        replicas.require_leader(5)
+
+
+@pytest.mark.parametrize(("acks", "min_in_sync", "is_refused"), [(ACKS_ALL, 3, False), (ACKS_ALL, 4, True), (1, 4, False), (0, 4, False)])
+def test_acks_all_asks_for_replicas_in_sync(acks: int, min_in_sync: int, is_refused: bool) -> None:
+    replicas = leading(min_in_sync=min_in_sync)
+    if is_refused:
+        with pytest.raises(NotEnoughReplicasError):
+            replicas.require_in_sync(acks)
+    else:
+        replicas.require_in_sync(acks)
+
+
+_FOLLOWERS = st.sampled_from((2, 3))
+
+
+class _Leadership(RuleBasedStateMachine):
+    """A leader, two followers and a controller: what is committed is in the log of everybody who could be elected."""
+
+    @initialize(isr=st.sampled_from([(1,), (1, 2), (1, 3), (1, 2, 3)]))
+    def begin(self, isr: tuple[int, ...]) -> None:
+        self.replicas = leading(isr, end=0)
+        #: What the controller has written: an election could choose any of these.
+        self.written = isr
+        self.end = self.high_watermark = self.now_ms = 0
+        self.has = {1: 0, 2: 0, 3: 0}
+
+    def _moved(self) -> None:
+        high_watermark = self.replicas.high_watermark(self.high_watermark, self.end)
+        assert high_watermark >= self.high_watermark
+        self.high_watermark = high_watermark
+
+    @rule(records=st.integers(1, 5))
+    def the_leader_appends(self, records: int) -> None:
+        self.end += records
+        self.has[1] = self.end
+        self._moved()
+
+    @rule(follower=_FOLLOWERS, records=st.integers(0, 5))
+    def a_follower_fetches(self, follower: int, records: int) -> None:
+        """It asks for what comes after all it has, and then gets some."""
+        self.replicas.follower_fetched(follower, self.has[follower], self.end, self.high_watermark, self.now_ms)
+        self._moved()
+        self.has[follower] = min(self.end, self.has[follower] + records)
+
+    @rule(passes_ms=st.integers(1, 2 * _LAG_MS))
+    def time_passes(self, passes_ms: int) -> None:
+        self.now_ms += passes_ms
+        self.replicas.drop_lagging(self.end, _LAG_MS, self.now_ms)
+        self._moved()
+
+    @precondition(lambda self: self.replicas.proposed_isr is not None)
+    @rule()
+    def the_controller_writes_the_proposal(self) -> None:
+        proposed = self.replicas.proposed_isr
+        assert proposed is not None
+        self.written = proposed
+
+    @precondition(lambda self: self.replicas.proposed_isr == self.written)
+    @rule()
+    def the_leader_hears_of_it(self) -> None:
+        self.replicas.isr_written(self.written)
+        self._moved()
+
+    @precondition(lambda self: self.replicas.proposed_isr not in (None, self.written))
+    @rule()
+    def the_controller_refuses(self) -> None:
+        self.replicas.proposal_refused()
+        self._moved()
+
+    @rule()
+    def an_election(self) -> None:
+        """The next leader is any that the controller thinks in sync; here the same one, with nobody's progress known."""
+        self.replicas.led_by(1, self.replicas.leader_epoch + 1, self.written, self.end, self.now_ms)
+        self._moved()
+
+    @invariant()
+    def whoever_could_be_elected_has_what_is_committed(self) -> None:
+        for number in self.written:
+            assert self.has[number] >= self.high_watermark, f"broker {number} of the ISR {self.written} has {self.has[number]} of {self.high_watermark}"
+
+    @invariant()
+    def the_leader_is_in_sync(self) -> None:
+        assert 1 in self.replicas.isr
+
+
+TestLeadership = _Leadership.TestCase
