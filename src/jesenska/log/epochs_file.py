@@ -1,17 +1,28 @@
-"""A log's `leader-epoch-checkpoint` on its way to the disk (leader_epochs says what is in it).
+"""A log's `leader-epoch-checkpoint`, the table of its leader epochs on the disk:
 
-The first append in an epoch changes the table; the file follows within seconds, by the background thread, or with the next flush, whichever comes first. What
-it lacks after a crash of the process stands in the batches above the recovery point, from which recovery takes it. Writers come from several threads, so each
+    0            version
+    2            number of lines that follow
+    0 0          epoch, first offset of that epoch
+    3 1180
+
+A new leader epoch changes the table; the file is replaced as a whole within seconds, by the background thread, or with the next flush, whichever comes first,
+and synced with that flush. What it lacks after a crash stands in the batches above the recovery point, from which recovery takes it. A file that cannot be
+read is rebuilt from the whole log in the same way. Writers come from several threads, so each
 carries a version: an older table never replaces a newer one, and nothing is written once the log's directory belongs to nobody.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 
+from jesenska.base.errors import KafkaStorageError
+from jesenska.log.checkpoints import read_entries, write_entries
 from jesenska.log.files import FileLayer
-from jesenska.log.leader_epochs import LeaderEpochs, write_leader_epochs
+from jesenska.log.leader_epochs import LeaderEpochs
+
+FILE_NAME = "leader-epoch-checkpoint"
 
 
 class EpochsFile:
@@ -71,3 +82,22 @@ class EpochsWrite:
 
     def done(self) -> None:
         """Nothing is left to do: the file knows what it holds."""
+
+
+def read_leader_epochs(directory: Path, files: FileLayer) -> LeaderEpochs | None:
+    """The table on disk; None if there is no file or it is damaged, so that the caller rebuilds it from the log."""
+    path = directory / FILE_NAME
+    try:
+        text = files.read_file(path).decode("utf-8", "replace")
+        return LeaderEpochs(read_entries(text, path, _parse)) if text else None
+    except (FileNotFoundError, KafkaStorageError):
+        return None
+
+
+def write_leader_epochs(directory: Path, entries: Iterable[tuple[int, int]], files: FileLayer, *, sync: bool) -> None:
+    files.replace_file(directory / FILE_NAME, write_entries(f"{epoch} {offset}" for epoch, offset in entries), sync=sync)
+
+
+def _parse(fields: list[str]) -> tuple[int, int]:
+    epoch, offset = fields
+    return int(epoch), int(offset)

@@ -1,26 +1,12 @@
-"""`leader-epoch-checkpoint`: which leader epoch wrote from which offset on (KIP-101). A follower, or a consumer after a change of leader, finds
-with it how far its own log agrees with the leader's.
-
-    0            version
-    2            number of lines that follow
-    0 0          epoch, first offset of that epoch
-    3 1180
-
-Both columns go up. The file is replaced as a whole some time after a change (epochs_file), and synced with the next flush of the log; a crash before that may
-lose the last lines, which recovery writes again from the batches' own epochs. A file that cannot be read is rebuilt from the whole log the same way.
+"""Which leader epoch wrote a log from which offset on (KIP-101). A follower, or a consumer after a change of leader, finds with it how far its own log
+agrees with the leader's. Epochs and offsets go up from one to the next. `epochs_file` keeps the table on the disk.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from pathlib import Path
 
-from jesenska.base.errors import KafkaStorageError
-from jesenska.log.checkpoints import read_entries, write_entries
-from jesenska.log.files import FileLayer
-
-FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 
@@ -96,22 +82,3 @@ class LeaderEpochs:
         self._epochs.clear()
         self._start_offsets.clear()
         self.latest_epoch = UNDEFINED_EPOCH
-
-
-def read_leader_epochs(directory: Path, files: FileLayer) -> LeaderEpochs | None:
-    """The table on disk; None if there is no file or it is damaged, so that the caller rebuilds it from the log."""
-    path = directory / FILE_NAME
-    try:
-        text = files.read_file(path).decode("utf-8", "replace")
-        return LeaderEpochs(read_entries(text, path, _parse)) if text else None
-    except (FileNotFoundError, KafkaStorageError):
-        return None
-
-
-def write_leader_epochs(directory: Path, entries: Iterable[tuple[int, int]], files: FileLayer, *, sync: bool) -> None:
-    files.replace_file(directory / FILE_NAME, write_entries(f"{epoch} {offset}" for epoch, offset in entries), sync=sync)
-
-
-def _parse(fields: list[str]) -> tuple[int, int]:
-    epoch, offset = fields
-    return int(epoch), int(offset)

@@ -49,9 +49,8 @@ from jesenska.log import partition_metadata
 from jesenska.log.append_queue import AppendQueue, PendingAppend, PendingRoll
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.cold_reads import WarmUp
-from jesenska.log.epochs_file import EpochsFile
+from jesenska.log.epochs_file import FILE_NAME, EpochsFile
 from jesenska.log.files import FileLayer
-from jesenska.log.leader_epochs import FILE_NAME
 from jesenska.log.log_config import UNLIMITED, LogConfig
 from jesenska.log.log_flush import FileWrite, FlushWork, LogFlush, NotOpenedError, SegmentWork, try_sync
 from jesenska.log.producer_state import RememberedBatch, Undo, encode_snapshot

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError, KafkaError, KafkaStorageError, UnsupportedForMessageFormatError
-from jesenska.log import leader_epochs as epochs_file
+from jesenska.log import epochs_file
 from jesenska.log.damage import DamagedSegmentError, keep_end, keep_whole
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_epochs import LeaderEpochs
