@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.log.files import FileLayer
 from jesenska.log.epochs_file import read_leader_epochs, write_leader_epochs
+from jesenska.log.files import FileLayer
 from jesenska.log.leader_epochs import LeaderEpochs
 from tests.log.log_harness import LogHarness, make_batch
 

@@ -1,6 +1,6 @@
 """From a frame to its handler and from the handler's answer to the socket.
 
-A handler is `handle(broker, request, context)`. What it returns says what happens:
+A handler is `handle(services, request, context)`. What it returns says what happens:
 
     a Message      the answer, sent at once
     NO_ANSWER      nothing is sent (acks=0)
@@ -43,7 +43,7 @@ from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse, ApiVers
 from jesenska.wire.registry import API_VERSIONS, APIS, Api
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ NO_ANSWER: Final = _Marker("NO_ANSWER")
 LATER: Final = _Marker("LATER")
 
 Outcome = Message | _Marker | Coroutine[Any, Any, Message]
-Handler = Callable[["Broker", Any, "Context"], Outcome]
+Handler = Callable[["Services", Any, "Context"], Outcome]
 
 
 class Served:
@@ -208,7 +208,7 @@ class Connection:
             if limit > REQUEST_ELEMENTS_MAX:
                 # Only now it can name so much: an element takes a byte and more.
                 room = CREATION_ELEMENTS_MAX if key in _CREATION else REQUEST_ELEMENTS_MAX
-                request, position = decoder(api.request, version)(view, position, limit, room + dispatcher.broker.view.partition_count)
+                request, position = decoder(api.request, version)(view, position, limit, room + dispatcher.services.view.partition_count)
             else:
                 request, position = decoder(api.request, version)(view, position, limit)
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
@@ -218,7 +218,7 @@ class Connection:
         self._in_work = context
         self._returning = True
         try:
-            outcome = served.handler(dispatcher.broker, request, context)
+            outcome = served.handler(dispatcher.services, request, context)
         except KafkaError as error:
             outcome = NO_ANSWER
             self.framed.close(f"{api.name} failed: {error}")
@@ -311,6 +311,14 @@ class Connection:
         self._sending_since = (ready_at, stages)
         return False
 
+    def answer_room_bytes(self) -> int:
+        """How large a converted answer may be."""
+        return self._dispatcher.answer_room_bytes()
+
+    def tell_of_unserved(self, client_id: str | None, kind: str, what: str) -> None:
+        """Says in the log, once for each client, that it asks for something that is not served."""
+        self._dispatcher.unserved.tell_of(self.client_host, client_id, kind, what)
+
     def lend(self, size_bytes: int) -> None:
         """The answer that is being made takes so much memory until it has left or the connection is closed; counted in `Dispatcher.lent_bytes`."""
         if not self.framed.closed:
@@ -376,8 +384,8 @@ _GONE_AFTER_SECONDS = 5.0
 class Dispatcher:
     """All connections of a broker."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, max_request_bytes: int, limits: ConnectionLimits) -> None:
-        self.broker = broker
+    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop, clock: Clock, max_request_bytes: int, limits: ConnectionLimits) -> None:
+        self.services = services
         self.limits = limits
         self.loop = loop
         self.monotonic = clock.monotonic

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError
+from jesenska.broker.core import BrokerCore
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import Now
 from jesenska.groups.loading import Loading
@@ -22,9 +22,6 @@ from jesenska.log.segment import ColdError
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
 from jesenska.records.record import Record
-
-if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +38,8 @@ _DAMAGE = (CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatE
 class GroupLoader:
     """One reading of one partition; `run` once."""
 
-    def __init__(self, broker: Broker, log: PartitionLog, coordinator: GroupCoordinator, now: Callable[[], Now]) -> None:
-        self._broker = broker
+    def __init__(self, core: BrokerCore, log: PartitionLog, coordinator: GroupCoordinator, now: Callable[[], Now]) -> None:
+        self._core = core
         self._log = log
         self._coordinator = coordinator
         self._now = now
@@ -105,7 +102,7 @@ class GroupLoader:
         return moved
 
     async def _piece(self, offset: int, end: int) -> bytes:
-        log, pool, loop = self._log, self._broker.pool, asyncio.get_running_loop()
+        log, pool, loop = self._log, self._core.pool, asyncio.get_running_loop()
         try:
             region = log.read(offset, _LOAD_BYTES, end, wait=False).region
         except ColdError:
@@ -116,7 +113,7 @@ class GroupLoader:
         if region is None:
             return b""
         try:
-            return await loop.run_in_executor(pool.executor, self._broker.read_region, region)
+            return await loop.run_in_executor(pool.executor, self._core.read_region, region)
         finally:
             region.release()
 

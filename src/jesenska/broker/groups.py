@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
     CoordinatorLoadInProgressError,
@@ -30,6 +29,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import random_uuid
 from jesenska.broker.cluster_view import Topic
+from jesenska.broker.core import BrokerCore
 from jesenska.broker.group_loader import GroupLoader
 from jesenska.config.layers import BrokerConfig
 from jesenska.groups.coordinator import GroupCoordinator
@@ -40,9 +40,6 @@ from jesenska.log.partition_log import AppendResult, PartitionLog
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import read_header
 from jesenska.replication.partition import Partition
-
-if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -88,11 +85,12 @@ class _Loaded:
 class Groups:
     """All groups that this broker coordinates."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, core: BrokerCore, create_topic: Callable[[str], Awaitable[None]]) -> None:
+        self._core = core
+        self._create_topic = create_topic
         self._loop = asyncio.get_running_loop()
-        self._settings = group_settings_of(broker.config)
-        acks = broker.config.integer("offsets.commit.required.acks")
+        self._settings = group_settings_of(core.config)
+        acks = core.config.integer("offsets.commit.required.acks")
         #: 0 and 1 as in a produce request; any other number asks for all in sync: counts of replicas are of 0.8's time.
         self._acks = acks if acks in (0, 1) else -1
         self._loaded: dict[int, _Loaded] = {}
@@ -105,22 +103,22 @@ class Groups:
 
     async def ensure_topic(self) -> Topic:
         """The offsets topic, made if it is not there; CoordinatorNotAvailableError if it cannot be."""
-        topic = self._broker.view.topics.get(OFFSETS_TOPIC)
+        topic = self._core.view.topics.get(OFFSETS_TOPIC)
         if topic is None:
             try:
-                await self._broker.topics.create_automatically(OFFSETS_TOPIC)
+                await self._create_topic(OFFSETS_TOPIC)
             except TopicAlreadyExistsError:
                 pass
             except KafkaError as error:
                 logger.error("the topic %s could not be made: %s", OFFSETS_TOPIC, error)
                 raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC} could not be made") from error
-            topic = self._broker.view.topics[OFFSETS_TOPIC]
+            topic = self._core.view.topics[OFFSETS_TOPIC]
         self.take_over(topic)
         return topic
 
     def take_over(self, topic: Topic | None = None) -> None:
         """Coordinates the groups of every partition of the offsets topic that is led here."""
-        topic = topic or self._broker.view.topics.get(OFFSETS_TOPIC)
+        topic = topic or self._core.view.topics.get(OFFSETS_TOPIC)
         deleted, self._deleted_early = self._deleted_early, None
         if topic is None:
             return
@@ -175,9 +173,9 @@ class Groups:
     # --- loading ------------------------------------------------------------------------------------------------------------------------
 
     async def _load(self, loaded: _Loaded, log: PartitionLog) -> None:
-        begun, pause = self._broker.clock.monotonic(), _FIRST_PAUSE_SECONDS
+        begun, pause = self._core.clock.monotonic(), _FIRST_PAUSE_SECONDS
         while True:
-            loader = GroupLoader(self._broker, log, loaded.coordinator, self._now)
+            loader = GroupLoader(self._core, log, loaded.coordinator, self._now)
             try:
                 await loader.run()
                 break
@@ -191,7 +189,7 @@ class Groups:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         self._finish_loading(loaded)
-        seconds = self._broker.clock.monotonic() - begun
+        seconds = self._core.clock.monotonic() - begun
         logger.info("%s: groups loaded from %d records in %.2f s", log.topic_partition, loader.count, seconds)
 
     def _finish_loading(self, loaded: _Loaded) -> None:
@@ -252,7 +250,7 @@ class Groups:
     # --- time ---------------------------------------------------------------------------------------------------------------------------
 
     def _now(self) -> Now:
-        clock = self._broker.clock
+        clock = self._core.clock
         return Now(int(clock.monotonic() * 1000), clock.now_ms())
 
     def _schedule(self, loaded: _Loaded) -> None:

@@ -14,30 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from jesenska.base.clock import Clock, SystemClock, system_random
+from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import InvalidConfigError, JesenskaError
 from jesenska.base.identifiers import random_uuid, uuid_to_text
-from jesenska.base.regions import FileRegion
 from jesenska.broker import handlers
-from jesenska.broker.cluster_view import BrokerNode, ClusterView, Topic
+from jesenska.broker.cluster_view import BrokerNode
 from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.effective import directory_settings_of
-from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
 from jesenska.broker.loop_lag import LoopLag
 from jesenska.broker.membership import Membership
-from jesenska.broker.pool import Pool
+from jesenska.broker.services import Services
 from jesenska.broker.topics import Topics
 from jesenska.broker.tree_changes import TreeChanges
 from jesenska.broker.tree_home import TreeHome, open_home
-from jesenska.broker.waiting import WaitingRoom
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Listener as ConfiguredListener
 from jesenska.config.listeners import listeners_of
@@ -49,14 +45,11 @@ from jesenska.metadata.nodes import BrokerNode as RegisteredBroker
 from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, next_broker_id
-from jesenska.metadata.store import Store
 from jesenska.metadata.transactions import TreeError
 from jesenska.net.listener import Listener
-from jesenska.records.check import CheckRules
 
 logger = logging.getLogger(__name__)
 
-_POOL_THREADS = 2
 _TICK_SECONDS = 1.0
 _STOP_GRACE_SECONDS = 5.0
 _PROGRESS_SECONDS = 2.0
@@ -68,15 +61,12 @@ def _nothing() -> None:
     """Comes after what a thread has to do already."""
 
 
-class Broker:
-    """One broker on the running event loop: `start`, then `stop`. Handlers use its public attributes."""
+class Broker(Services):
+    """One broker on the running event loop: `start`, then `stop`."""
 
     def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, files: FileLayer | None = None) -> None:
-        self.config = config
-        self.clock: Clock = clock or SystemClock()
+        super().__init__(config, clock or SystemClock())
         self._files = files
-        self.random = system_random()
-        self.broker_id = config.integer("broker.id")
         self._loop = asyncio.get_running_loop()
         self._listeners_config = listeners_of(config)
         self._listeners: list[Listener] = []
@@ -89,21 +79,10 @@ class Broker:
         self._locked = False
         self._background = ThreadPoolExecutor(1, thread_name_prefix="jesenska-background")
         self._stopped = False
-        self.pool = Pool(self._loop, _POOL_THREADS)
-        self.waiting = WaitingRoom(self._loop)
-        slots = config.integer("max.incremental.fetch.session.cache.slots")
-        self.fetch_sessions = FetchSessions(slots, lambda: self.random.randint(1, 2**31 - 1), self.waiting.notify)
         limits = ConnectionLimits(config)
         self.dispatcher = Dispatcher(self, self._loop, self.clock, config.integer("socket.request.max.bytes"), limits)
-        self.view = ClusterView("", -1)
-        self.fetch_max_bytes = config.integer("fetch.max.bytes")
-        self.directories: LogDirectories
-        self.groups: Groups
         #: From the moment on that clients can connect.
         self.loop_lag: LoopLag
-        self.store: Store
-        self.topics: Topics
-        self.producer_ids: ProducerIds
 
     # --- starting -----------------------------------------------------------------------------------------------------------------------
 
@@ -150,7 +129,7 @@ class Broker:
         self.topics = Topics(self, store, await home.facts(), home.change_max_bytes)
         self.reconfigure(self.topics.with_dynamic(self.config))
         await self._load_logs(await self.topics.known(), on_progress)
-        self.groups = Groups(self)
+        self.groups = self.topics.offsets_keeper = Groups(self, self.topics.create_automatically)
         await self.topics.take_over(clean=self.directories.was_clean)
         self.view.brokers[self.broker_id] = BrokerNode(
             self.broker_id, {item.name: (item.host, item.port) for item in endpoints}, self.config.string("broker.rack")
@@ -221,7 +200,7 @@ class Broker:
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Settings that changed while running take effect; what is wrong with one is logged and the old value stays."""
-        self.config = config
+        super().reconfigure(config)
         try:
             self.dispatcher.limits = ConnectionLimits(config)
         except InvalidConfigError as error:
@@ -234,33 +213,9 @@ class Broker:
         return self._listeners[0].name
 
     @property
-    def auto_create_topics(self) -> bool:
-        return self.config.boolean("auto.create.topics.enable")
-
-    @property
     def tree_served_at(self) -> tuple[str, int] | None:
         """Host (empty: every address) and port where ZooKeeper's clients are answered; None where they are not."""
         return self._home.served_at if self._home is not None else None
-
-    def endpoint_for(self, listener_name: str) -> tuple[str, int]:
-        """Host and port that clients of a listener use for this broker."""
-        endpoints = self.view.brokers[self.broker_id].endpoints
-        return endpoints[listener_name] if listener_name in endpoints else next(iter(endpoints.values()))
-
-    def endpoints_for(self, listener_name: str) -> Iterator[tuple[BrokerNode, str, int]]:
-        """Every broker with its host and port on a listener of that name; a broker without one is left out, as Kafka does."""
-        for node in self.view.brokers.values():
-            endpoint = node.endpoints.get(listener_name)
-            if endpoint is not None:
-                yield node, endpoint[0], endpoint[1]
-
-    def check_rules(self, topic: Topic) -> CheckRules:
-        """What is checked of batches for a topic now."""
-        return topic.rules.at(self.clock.now_ms())
-
-    def read_region(self, region: FileRegion) -> bytes:
-        """The bytes of a piece of a log; blocks, so it belongs into the pool."""
-        return os.pread(region.file.fileno(), region.size_bytes, region.position)
 
     # --- running and stopping -----------------------------------------------------------------------------------------------------------
 

@@ -18,11 +18,12 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jesenska.base.errors import InvalidRequestError, JesenskaError, KafkaError, KafkaStorageError, UnknownServerError
 from jesenska.base.identifiers import TopicPartition, random_uuid
 from jesenska.broker.cluster_view import INTERNAL_TOPICS, Topic
+from jesenska.broker.core import BrokerCore
 from jesenska.broker.effective import check_rules_of, log_config_of
 from jesenska.broker.slices import Slices
 from jesenska.config.layers import BrokerConfig, TopicConfig
@@ -56,9 +57,6 @@ from jesenska.metadata.store import Store, multi_in_pieces
 from jesenska.metadata.transactions import Create, MultiError, NoNodeError, Operation, Result, SetData, TreeError
 from jesenska.replication.partition import Partition
 
-if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
-
 logger = logging.getLogger(__name__)
 
 #: Kinds of resources in requests about settings.
@@ -67,14 +65,28 @@ TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _OPERATIONS_AT_ONCE = 1000
 
 
+class OffsetsKeeper(Protocol):
+    """Who keeps groups and their offsets, and has to know what becomes of topics."""
+
+    def take_over(self, topic: Topic | None = None) -> None:
+        """The offsets topic is there, or has become larger."""
+
+    def give_up(self) -> None:
+        """The offsets topic is gone."""
+
+    def topic_deleted(self, topic: str) -> None: ...
+
+
 class Topics:
     """The mover of topics and settings. `facts` is what the tree holds, kept up to date by the plans that are done."""
 
-    def __init__(self, broker: Broker, store: Store, facts: ClusterView, change_max_bytes: int | None = None) -> None:
-        self._broker = broker
+    def __init__(self, core: BrokerCore, store: Store, facts: ClusterView, change_max_bytes: int | None = None) -> None:
+        self._core = core
         self._store = store
         self._change_max_bytes = change_max_bytes
         self.facts = facts
+        #: Set before `take_over`.
+        self.offsets_keeper: OffsetsKeeper
         self._one_at_a_time = asyncio.Lock()
         self._told = ToldChanges()
         #: Partitions of this broker that have no log, since the disk did not let one be made.
@@ -106,7 +118,7 @@ class Topics:
         self.facts.topics[name] = TopicView(name, node, stat.version, topic.partitions, topic.deleting)
 
     def _topic_config(self, name: str) -> TopicConfig:
-        return TopicConfig(self.facts.topic_settings(name), self._broker.config)
+        return TopicConfig(self.facts.topic_settings(name), self._core.config)
 
     async def take_over(self, *, clean: bool) -> None:
         """Leads every partition that this broker has a replica of; after a crash, or where another broker led, in a new leader epoch. Ends the
@@ -124,13 +136,13 @@ class Topics:
             await self._store.multi(operations[start : start + _OPERATIONS_AT_ONCE])
         for name in self.facts.topics:
             self._show(name)
-        self._broker.groups.take_over()
+        self.offsets_keeper.take_over()
         self._is_running = True
 
     async def _led(self, topic: TopicView, *, clean: bool) -> tuple[dict[int, PartitionView], list[Operation]]:
         """A topic's partitions once this broker leads all that it has a replica of, and the changes that make it so."""
         name, partitions = topic.name, dict(topic.partitions)
-        broker_id, epoch = self._broker.broker_id, self.facts.controller_epoch
+        broker_id, epoch = self._core.broker_id, self.facts.controller_epoch
         operations = await self._parents(name, [number for number in topic.node.replicas if number not in partitions])
         for number, replicas in topic.node.replicas.items():
             held = partitions.get(number)
@@ -162,12 +174,12 @@ class Topics:
     async def _new_logs(self, name: str) -> dict[int, PartitionLog | None]:
         """Makes the logs that a topic lacks, by number of the partition. Ten thousand take seconds: others are served in between."""
         facts, config = self.facts.topics[name], self._topic_config(name)
-        shown = self._broker.view.topics.get(name)
+        shown = self._core.view.topics.get(name)
         first = len(shown.partitions) if shown is not None else 0
         made: dict[int, PartitionLog | None] = {}
-        slices = Slices(self._broker.clock)
+        slices = Slices(self._core.clock)
         for number, replicas in facts.node.replicas.items():
-            if number >= first and self._broker.broker_id in replicas:
+            if number >= first and self._core.broker_id in replicas:
                 made[number] = self._log(TopicPartition(name, number), facts.topic_id, config)
                 await slices()
         return made
@@ -176,7 +188,7 @@ class Topics:
         """Puts the topic as the facts have it into the view; logs that are missing, and not among those that were `made` for it, are made."""
         facts = self.facts.topics[name]
         config = self._topic_config(name)
-        before = self._broker.view.topics.get(name)
+        before = self._core.view.topics.get(name)
         partitions = []
         for number in sorted(facts.node.replicas):
             if before is not None and number < len(before.partitions):
@@ -187,14 +199,14 @@ class Topics:
             if made is not None and number in made:
                 log = made[number]
             else:
-                log = self._log(topic_partition, facts.topic_id, config) if self._broker.broker_id in replicas else None
+                log = self._log(topic_partition, facts.topic_id, config) if self._core.broker_id in replicas else None
             partition = Partition(
                 topic_partition,
                 facts.topic_id or random_uuid(),
-                self._broker.broker_id,
+                self._core.broker_id,
                 replicas,
                 config.integer("min.insync.replicas"),
-                self._broker.waiting.notify,
+                self._core.waiting.notify,
             )
             if log is not None:
                 partition.found_log(log)
@@ -205,15 +217,15 @@ class Topics:
         topic = Topic(name, facts.topic_id or random_uuid(), partitions, config, log_config, rules, name in INTERNAL_TOPICS)
         for partition in partitions:
             partition.configure(log_config, config.integer("min.insync.replicas"))
-        self._broker.view.add(topic)
+        self._core.view.add(topic)
         if name == OFFSETS_TOPIC and self._is_running:
-            self._broker.groups.take_over(topic)
+            self.offsets_keeper.take_over(topic)
         return topic
 
     def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: TopicConfig) -> PartitionLog | None:
         """The partition's log, made if it is not there; None if the disk does not let it, which is logged."""
         try:
-            log = self._broker.directories.create(topic_partition, topic_id, log_config_of(config), self._broker.clock.now_ms())
+            log = self._core.directories.create(topic_partition, topic_id, log_config_of(config), self._core.clock.now_ms())
         except (JesenskaError, OSError) as error:
             logger.error(
                 "%s has no log: %s It is tried again every second.", topic_partition, error, extra={"once_a_minute": (topic_partition.topic, "no log")}
@@ -239,8 +251,8 @@ class Topics:
         """Creates a topic; its plan, and the topic unless it was only validated. KafkaError where it is refused."""
         async with self._one_at_a_time:
             brokers = max(1, len(self.facts.brokers))
-            chance = self._broker.random.randrange
-            plan = plan_creation(self.facts, request, self._broker.config, topic_id=random_uuid(), start_index=chance(brokers), shift=chance(brokers))
+            chance = self._core.random.randrange
+            plan = plan_creation(self.facts, request, self._core.config, topic_id=random_uuid(), start_index=chance(brokers), shift=chance(brokers))
             if validate_only:
                 return plan, None
             await self._do(plan.operations)
@@ -261,7 +273,7 @@ class Topics:
             topic_partition = TopicPartition(name, number)
             self._lacking.discard(topic_partition)
             try:
-                self._broker.directories.delete(topic_partition, self._broker.clock.now_ms())
+                self._core.directories.delete(topic_partition, self._core.clock.now_ms())
             except OSError as error:
                 logger.error("%s, whose topic could not be created, cannot be renamed for deletion: %s", topic_partition, error)
         await self._do(plan_deletion_end(self.facts, name))
@@ -270,7 +282,7 @@ class Topics:
     def make_missing_logs(self) -> None:
         """Tries again to make the logs that the disk did not let be made; called now and then."""
         for topic_partition in list(self._lacking):
-            topic = self._broker.view.topics.get(topic_partition.topic)
+            topic = self._core.view.topics.get(topic_partition.topic)
             if topic is None or topic_partition.partition >= len(topic.partitions):
                 self._lacking.discard(topic_partition)
                 continue
@@ -280,12 +292,12 @@ class Topics:
 
     async def create_automatically(self, name: str) -> None:
         """Creates a topic that a client asked for, with the broker's defaults, or with those of Kafka's own topics."""
-        await self.create(automatic_topic(name, self._broker.config, len(self._broker.view.brokers)))
+        await self.create(automatic_topic(name, self._core.config, len(self._core.view.brokers)))
 
     async def expand(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False) -> None:
         """Raises a topic to `count` partitions; KafkaError where that is refused."""
         async with self._one_at_a_time:
-            plan = plan_expansion(self.facts, name, count, assignments, self._broker.config)
+            plan = plan_expansion(self.facts, name, count, assignments, self._core.config)
             if not validate_only:
                 await self._do(plan.operations)
                 plan.apply(self.facts)
@@ -294,7 +306,7 @@ class Topics:
     async def delete(self, name: str) -> None:
         """Deletes a topic: gone from the view at once, its files after file.delete.delay.ms. KafkaError where that is refused."""
         async with self._one_at_a_time:
-            operations = plan_deletion(self.facts, name, self._broker.config)
+            operations = plan_deletion(self.facts, name, self._core.config)
             await self._do(operations)
             await self.end_deletion(name)
 
@@ -303,32 +315,32 @@ class Topics:
         topic = self.facts.topics[name]
         self.facts.topics[name] = TopicView(name, topic.node, topic.version, topic.partitions, deleting=True)
         self._hide(name)
-        slices = Slices(self._broker.clock)
+        slices = Slices(self._core.clock)
         for number in self.facts.topics[name].node.replicas:
             await slices()
             topic_partition = TopicPartition(name, number)
             try:
-                self._broker.directories.delete(topic_partition, self._broker.clock.now_ms())
+                self._core.directories.delete(topic_partition, self._core.clock.now_ms())
             except OSError as error:
                 logger.error("%s could not be renamed for deletion: %s; it is tried again at the next start", topic_partition, error)
                 raise KafkaStorageError(f"{topic_partition} could not be deleted: {error.strerror}") from error
         try:
             # Before the tree forgets the topic: else a crash of the machine could leave directories that nobody knows.
-            await asyncio.get_running_loop().run_in_executor(self._broker.pool.executor, self._broker.directories.sync_names)
+            await asyncio.get_running_loop().run_in_executor(self._core.pool.executor, self._core.directories.sync_names)
         except OSError as error:
             logger.error("the names of deleted partitions could not be synced: %s", error)
         # Before the mark goes: after a crash in between the deletion is ended again, with this.
-        self._broker.groups.topic_deleted(name)
+        self.offsets_keeper.topic_deleted(name)
         await self._do(plan_deletion_end(self.facts, name))
         forget_topic(self.facts, name)
 
     def _hide(self, name: str) -> None:
         """Takes a topic out of the view."""
-        removed = self._broker.view.remove(name)
+        removed = self._core.view.remove(name)
         for partition in removed.partitions if removed is not None else ():
             partition.vanish()
         if name == OFFSETS_TOPIC:
-            self._broker.groups.give_up()
+            self.offsets_keeper.give_up()
 
     # --- what others wrote (the caller has `changing`) -----------------------------------------------------------------------------------
 
@@ -363,10 +375,10 @@ class Topics:
         """Somebody changed the settings of `topics/<name>` or `brokers/<id>`."""
         self.facts.configs[entity] = found
         kind, _, name = entity.partition("/")
-        if kind == "topics" and name in self._broker.view.topics:
+        if kind == "topics" and name in self._core.view.topics:
             for setting, refusal in self._show(name).config.refused:
                 logger.error("topic %s: %s in the tree has no effect: %s", name, setting, refusal)
-        elif kind == "brokers" and name in (paths.DEFAULT_ENTITY, str(self._broker.broker_id)):
+        elif kind == "brokers" and name in (paths.DEFAULT_ENTITY, str(self._core.broker_id)):
             self._reconfigured()
 
     def told(self, path: str) -> None:
@@ -375,7 +387,7 @@ class Topics:
 
     def _elapsed_ms(self) -> int:
         """The monotonic clock: how long a node has been there does not depend on how the wall clock is set."""
-        return int(self._broker.clock.monotonic() * 1000)
+        return int(self._core.clock.monotonic() * 1000)
 
     def controller_since(self, epoch: int, version: int) -> None:
         """This broker is controller of another epoch."""
@@ -395,7 +407,7 @@ class Topics:
     async def alter_topic(self, name: str, change: Sequence[ConfigOp] | Mapping[str, str | None], *, validate_only: bool) -> None:
         """Changes single settings of a topic (operations) or all of them (a mapping); KafkaError where that is refused."""
         async with self._one_at_a_time:
-            config = self._broker.config
+            config = self._core.config
             plan = (
                 plan_topic_config_replaced(self.facts, name, change, config)
                 if isinstance(change, Mapping)
@@ -408,7 +420,7 @@ class Topics:
     async def alter_broker(self, resource: str, change: Sequence[ConfigOp] | Mapping[str, str | None], *, validate_only: bool) -> None:
         """The same for this broker, or for every broker (the empty name)."""
         async with self._one_at_a_time:
-            config, broker_id = self._broker.config, self._broker.broker_id
+            config, broker_id = self._core.config, self._core.broker_id
             plan = (
                 plan_broker_config_replaced(self.facts, resource, change, broker_id, config)
                 if isinstance(change, Mapping)
@@ -419,13 +431,13 @@ class Topics:
                 self._reconfigured()
 
     def _reconfigured(self) -> None:
-        self._broker.reconfigure(self.with_dynamic(self._broker.config))
-        for name in list(self._broker.view.topics):
+        self._core.reconfigure(self.with_dynamic(self._core.config))
+        for name in list(self._core.view.topics):
             self._show(name)
 
     def with_dynamic(self, config: BrokerConfig) -> BrokerConfig:
         """The broker's settings with what the tree says of it."""
-        return config.with_dynamic(dynamic_default=self.facts.broker_settings(None), dynamic_broker=self.facts.broker_settings(self._broker.broker_id))
+        return config.with_dynamic(dynamic_default=self.facts.broker_settings(None), dynamic_broker=self.facts.broker_settings(self._core.broker_id))
 
     async def _done(self, plan: ConfigPlan) -> None:
         results = await self._do(plan.operations)

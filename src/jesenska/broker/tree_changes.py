@@ -20,9 +20,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import KafkaError
+from jesenska.broker.core import BrokerCore
 from jesenska.broker.membership import Membership
 from jesenska.broker.topics import Topics
 from jesenska.controller.reading import entities, in_flight, load_config, load_topic
@@ -35,9 +35,6 @@ from jesenska.metadata.store import SessionState, Store
 from jesenska.metadata.transactions import MultiError, NoNodeError, TreeError
 from jesenska.metadata.watches import WatchEvent
 
-if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
-
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 30.0
@@ -49,8 +46,8 @@ _EVERYTHING = "everything"
 class TreeChanges:
     """The controller's eyes; `start`, then `close`."""
 
-    def __init__(self, broker: Broker, store: Store, topics: Topics, membership: Membership) -> None:
-        self._broker = broker
+    def __init__(self, core: BrokerCore, store: Store, topics: Topics, membership: Membership) -> None:
+        self._core = core
         self._store = store
         self._topics = topics
         self._membership = membership
@@ -195,7 +192,7 @@ class TreeChanges:
             if name not in self._topics.facts.topics:
                 logger.info("%s names no topic: taken away", paths.delete_topic(name))
                 await self._take_away(paths.delete_topic(name))
-            elif not self._broker.config.boolean("delete.topic.enable"):
+            elif not self._core.config.boolean("delete.topic.enable"):
                 logger.warning("%s is taken away without deleting the topic: delete.topic.enable=false", paths.delete_topic(name))
                 await self._take_away(paths.delete_topic(name))
             else:
@@ -258,28 +255,28 @@ class TreeChanges:
             if current is None:
                 logger.error("%s cannot get other replicas: there is no such partition", topic_partition)
             elif current != replicas:
-                logger.error("%s stays on %s: it cannot move to %s, for broker %d is the only one", topic_partition, current, replicas, self._broker.broker_id)
+                logger.error("%s stays on %s: it cannot move to %s, for broker %d is the only one", topic_partition, current, replicas, self._core.broker_id)
         await self._take_away(path)
 
     async def _election(self) -> None:
         path = paths.PREFERRED_REPLICA_ELECTION
         if await self._store.exists(path, self._hear[path]) is not None:
-            logger.info("an election of preferred leaders was asked for: broker %d leads what it can lead", self._broker.broker_id)
+            logger.info("an election of preferred leaders was asked for: broker %d leads what it can lead", self._core.broker_id)
             await self._take_away(path)
 
     async def _controller(self) -> None:
         if await self._store.exists(paths.CONTROLLER, self._hear[paths.CONTROLLER]) is None:
             if await self._membership.claim():
-                logger.info("broker %d is controller again, of epoch %d", self._broker.broker_id, self._membership.epoch)
+                logger.info("broker %d is controller again, of epoch %d", self._core.broker_id, self._membership.epoch)
                 self._topics.controller_since(self._membership.epoch, self._membership.epoch_version)
             return
         holder = await controller_of(self._store)
-        if holder not in (None, self._broker.broker_id):
+        if holder not in (None, self._core.broker_id):
             logger.error("broker %s is controller now: topics cannot be changed here until %s goes away", holder, paths.CONTROLLER)
 
     async def _brokers(self) -> None:
         for name in (await self._store.children(paths.BROKER_IDS, self._hear[paths.BROKER_IDS]))[0]:
-            if name != str(self._broker.broker_id):
+            if name != str(self._core.broker_id):
                 logger.error("broker %s has registered beside this one, which cannot be one of several yet: it gets no partitions", name)
 
     async def _take_away(self, path: str) -> None:

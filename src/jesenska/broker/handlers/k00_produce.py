@@ -76,7 +76,7 @@ from jesenska.wire.messages.k00_produce import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class _Produce:
 
     __slots__ = ("_broker", "_context", "_failed", "_items", "_pending", "_response", "_returned", "acks")
 
-    def __init__(self, broker: Broker, context: Context, acks: int, response: ProduceResponse, items: list[_Item]) -> None:
+    def __init__(self, broker: Services, context: Context, acks: int, response: ProduceResponse, items: list[_Item]) -> None:
         self._broker = broker
         self._context = context
         self.acks = acks
@@ -218,7 +218,7 @@ class _Produce:
 
 
 @handles(ProduceRequest, 0, 13)
-def handle(broker: Broker, request: ProduceRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: ProduceRequest, context: Context) -> Outcome:
     version = context.version
     pooled: list[_Item] = []
     items: list[_Item] = []
@@ -286,7 +286,7 @@ def _refuse_all(request: ProduceRequest) -> KafkaError | None:
     return None
 
 
-def _prepare(broker: Broker, item: _Item, topic: Topic | None, data: ProduceRequestPartition, version: int, client_id: str | None, budget_bytes: int) -> int:
+def _prepare(broker: Services, item: _Item, topic: Topic | None, data: ProduceRequestPartition, version: int, client_id: str | None, budget_bytes: int) -> int:
     """Finds the partition and checks the records, unless they are for the pool; how much of the budget of decompressed bytes that took."""
     if topic is None:
         if version >= _FIRST_WITH_IDS:

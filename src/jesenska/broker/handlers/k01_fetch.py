@@ -72,7 +72,7 @@ from jesenska.wire.messages.k01_fetch import (
 
 if TYPE_CHECKING:
     from jesenska.broker.cluster_view import ClusterView
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -105,7 +105,7 @@ class _Fetch:
         "min_bytes",
     )
 
-    def __init__(self, broker: Broker, request: FetchRequest, context: Context) -> None:
+    def __init__(self, broker: Services, request: FetchRequest, context: Context) -> None:
         self._broker = broker
         self._context = context
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
@@ -183,7 +183,7 @@ class _Fetch:
         """What of a region may be converted: a converted answer is in memory until the client has taken it. The first batch of the answer always may."""
         room = self._room_bytes
         if room is None:
-            room = self._broker.dispatcher.answer_room_bytes()
+            room = self._context.connection.answer_room_bytes()
         if region.size_bytes > room:
             region.release()
             wanted.has_more = True
@@ -369,7 +369,7 @@ class _FullFetch(_Fetch):
 
     __slots__ = ("_begins", "_plan", "_responses")
 
-    def __init__(self, broker: Broker, request: FetchRequest, context: Context, begins: Callable[[_FullFetch], int] | None) -> None:
+    def __init__(self, broker: Services, request: FetchRequest, context: Context, begins: Callable[[_FullFetch], int] | None) -> None:
         super().__init__(broker, request, context)
         #: Opens a session when the answer is known, and gives its id.
         self._begins = begins
@@ -466,7 +466,7 @@ class _SessionFetch(_Fetch):
 
     __slots__ = ("_epoch", "_found", "_session")
 
-    def __init__(self, broker: Broker, request: FetchRequest, context: Context, session: FetchSession) -> None:
+    def __init__(self, broker: Services, request: FetchRequest, context: Context, session: FetchSession) -> None:
         super().__init__(broker, request, context)
         self._session = session
         self._epoch = session.epoch
@@ -561,7 +561,7 @@ def _resolve(view: ClusterView, wanted: SessionPartition, by_id: bool) -> None:
         wanted.partition = topic.partitions[wanted.index]
 
 
-def _now_ms(broker: Broker) -> int:
+def _now_ms(broker: Services) -> int:
     return int(broker.clock.monotonic() * 1000)
 
 
@@ -589,7 +589,7 @@ def _refuse_follower(partition: Partition, current_leader_epoch: int) -> type[Ka
 
 
 @handles(FetchRequest, 0, 18)
-def handle(broker: Broker, request: FetchRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: FetchRequest, context: Context) -> Outcome:
     epoch, session_id = request.session_epoch, request.session_id
     if epoch == FINAL_EPOCH and session_id == NO_SESSION:
         return _FullFetch(broker, request, context, None).begin()

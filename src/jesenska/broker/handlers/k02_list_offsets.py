@@ -44,7 +44,7 @@ from jesenska.wire.messages.k02_list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ _FIRST_VERSION = {EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERE
 
 
 @handles(ListOffsetsRequest, 0, 11)
-def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> Outcome:
     in_pool = []
     response = ListOffsetsResponse()
     version = context.version

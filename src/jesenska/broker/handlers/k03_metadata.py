@@ -39,7 +39,7 @@ from jesenska.wire.messages.k03_metadata import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _FIRST_WITH_NULL = 1
 _FIRST_WITH_CREATION_FLAG = 4
@@ -48,7 +48,7 @@ _IDS_NOT_YET_LOOKED_UP = (10, 11)
 
 
 @handles(MetadataRequest, 0, 13)
-def handle(broker: Broker, request: MetadataRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: MetadataRequest, context: Context) -> Outcome:
     asked = request.topics
     if context.version in _IDS_NOT_YET_LOOKED_UP and any(item.name is None or item.topic_id != NO_UUID for item in asked or ()):
         return _refuse(asked or ())
@@ -69,7 +69,7 @@ def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-async def _create_and_answer(broker: Broker, request: MetadataRequest, context: Context, missing: list[str]) -> MetadataResponse:
+async def _create_and_answer(broker: Services, request: MetadataRequest, context: Context, missing: list[str]) -> MetadataResponse:
     codes: dict[str, int] = {}
     for name in dict.fromkeys(missing):
         try:
@@ -83,7 +83,7 @@ async def _create_and_answer(broker: Broker, request: MetadataRequest, context: 
     return _answer(broker, request, context, _topics(broker, request, codes))
 
 
-def _topics(broker: Broker, request: MetadataRequest, codes: dict[str, int]) -> list[MetadataResponseTopic]:
+def _topics(broker: Services, request: MetadataRequest, codes: dict[str, int]) -> list[MetadataResponseTopic]:
     """What is known of the topics that are asked for, each once; `codes` for those that are answered with an error instead."""
     answers = []
     asked = request.topics or ()
@@ -132,7 +132,7 @@ def _partition(partition: Partition) -> MetadataResponsePartition:
     )
 
 
-def _answer(broker: Broker, request: MetadataRequest, context: Context, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _answer(broker: Services, request: MetadataRequest, context: Context, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)

@@ -34,7 +34,7 @@ from jesenska.wire.messages.k08_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _INT64_MAX = 2**63 - 1
 _FIRST_WITH_NOT_FOUND = 9
@@ -42,7 +42,7 @@ _FIRST_WITH_IDS = 10
 
 
 @handles(OffsetCommitRequest, 0, 10)
-def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> Outcome:
     version, now_ms = context.version, broker.clock.now_ms()
     offsets: list[tuple[TopicPartition, CommittedOffset]] = []
     errors: dict[tuple[int, int], ErrorCode] = {}
@@ -111,7 +111,7 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
 
 
 async def _to_tree(
-    broker: Broker,
+    broker: Services,
     group_id: str,
     offsets: list[tuple[TopicPartition, CommittedOffset]],
     build: Callable[[dict[TopicPartition, ErrorCode], ErrorCode], OffsetCommitResponse],

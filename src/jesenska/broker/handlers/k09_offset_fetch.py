@@ -33,7 +33,7 @@ from jesenska.wire.messages.k09_offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _FIRST_WITH_WHOLE_ERROR = 2
 _FIRST_WITH_SEVERAL = 8
@@ -42,7 +42,7 @@ _NO_OFFSET = CommittedOffset(-1, -1, "", -1)
 
 
 @handles(OffsetFetchRequest, 0, 10)
-def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: OffsetFetchRequest, context: Context) -> Outcome:
     if context.version == 0:
         return _from_tree(broker, request)
     if context.version >= _FIRST_WITH_SEVERAL:
@@ -50,7 +50,7 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Out
     return _one_group(broker, request, context.version)
 
 
-async def _from_tree(broker: Broker, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _from_tree(broker: Services, request: OffsetFetchRequest) -> OffsetFetchResponse:
     response = OffsetFetchResponse()
     wanted: dict[str, dict[int, None]] = {}
     for asked in request.topics or ():
@@ -70,7 +70,7 @@ async def _from_tree(broker: Broker, request: OffsetFetchRequest) -> OffsetFetch
     return response
 
 
-def _one_group(broker: Broker, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+def _one_group(broker: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
     asked = None if request.topics is None else [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
     try:
         found = broker.groups.coordinator_of(request.group_id).offsets.committed(request.group_id, asked)
@@ -106,7 +106,7 @@ def _old_partition(number: int, value: CommittedOffset, error: ErrorCode) -> Off
     )
 
 
-def _group(broker: Broker, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+def _group(broker: Services, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=asked.group_id)
     by_id = version >= _FIRST_WITH_IDS
     try:

@@ -21,17 +21,17 @@ from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse, FindCoordinatorResponseCoordinator
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _GROUP, _TRANSACTION = 0, 1
 _FIRST_WITH_SEVERAL = 4
 
 
 @handles(FindCoordinatorRequest, 0, 6)
-def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: FindCoordinatorRequest, context: Context) -> Outcome:
     if request.key_type == _TRANSACTION:
         what = "transactions, which this broker does not serve yet: it was refused; it can write without a transactional id"
-        broker.dispatcher.unserved.tell_of(context.connection.client_host, context.client_id, "transactions", what)
+        context.connection.tell_of_unserved(context.client_id, "transactions", what)
         message = "this broker does not serve transactions yet: write without a transactional id"
         return _answer(request, context, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message, (-1, "", -1))
     if request.key_type != _GROUP:
@@ -39,7 +39,7 @@ def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) ->
     return _find(broker, request, context)
 
 
-async def _find(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+async def _find(broker: Services, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
     try:
         await broker.groups.ensure_topic()
     except KafkaError as error:

@@ -21,7 +21,7 @@ from jesenska.groups.events import Join, JoinAnswer, Response
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _FIRST_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_WITH_KNOWN_MEMBERS = 4
@@ -30,7 +30,7 @@ _FIRST_WITH_SKIPPING = 9
 
 
 @handles(JoinGroupRequest, 0, 9)
-def handle(broker: Broker, request: JoinGroupRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: JoinGroupRequest, context: Context) -> Outcome:
     version = context.version
 
     def reply(response: Response) -> None:

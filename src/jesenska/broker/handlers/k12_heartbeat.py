@@ -10,11 +10,11 @@ from jesenska.groups.events import ErrorAnswer, Heartbeat, Response
 from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(HeartbeatRequest, 0, 4)
-def handle(broker: Broker, request: HeartbeatRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: HeartbeatRequest, context: Context) -> Outcome:
     def reply(response: Response) -> None:
         assert isinstance(response, ErrorAnswer)
         context.answer(HeartbeatResponse(error_code=response.error))

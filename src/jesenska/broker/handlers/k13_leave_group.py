@@ -16,13 +16,13 @@ from jesenska.groups.events import Leave, LeaveAnswer, Leaving, Response
 from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _FIRST_WITH_SEVERAL = 3
 
 
 @handles(LeaveGroupRequest, 0, 5)
-def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: LeaveGroupRequest, context: Context) -> Outcome:
     several = context.version >= _FIRST_WITH_SEVERAL
     members = tuple(Leaving(item.member_id, item.group_instance_id) for item in request.members) if several else (Leaving(request.member_id),)
 

@@ -17,13 +17,13 @@ from jesenska.groups.events import Response, Sync, SyncAnswer
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _FIRST_WITH_PROTOCOL = 5
 
 
 @handles(SyncGroupRequest, 0, 5)
-def handle(broker: Broker, request: SyncGroupRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: SyncGroupRequest, context: Context) -> Outcome:
     if context.version >= _FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 

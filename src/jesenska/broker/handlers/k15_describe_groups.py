@@ -24,13 +24,13 @@ from jesenska.wire.messages.k15_describe_groups import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _FIRST_WITH_NOT_FOUND = 6
 
 
 @handles(DescribeGroupsRequest, 0, 6)
-def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DescribeGroupsRequest, context: Context) -> Outcome:
     response = DescribeGroupsResponse()
     for group_id in request.groups:
         answer = DescribeGroupsResponseGroup(group_id=group_id)

@@ -10,13 +10,13 @@ from jesenska.groups.group import GroupState
 from jesenska.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _CLASSIC = "classic"
 
 
 @handles(ListGroupsRequest, 0, 5)
-def handle(broker: Broker, request: ListGroupsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: ListGroupsRequest, context: Context) -> Outcome:
     states = {item.lower() for item in request.states_filter}
     types = {item.lower() for item in request.types_filter}
     try:

@@ -10,9 +10,9 @@ from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(SaslHandshakeRequest, 0, 1)
-def handle(broker: Broker, request: SaslHandshakeRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: SaslHandshakeRequest, context: Context) -> Outcome:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

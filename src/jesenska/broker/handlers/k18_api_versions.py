@@ -19,7 +19,7 @@ from jesenska.broker.dispatch import SERVED, Context, Outcome, handles
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiKey
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _FIRST_WITH_SOFTWARE = 3
@@ -33,7 +33,7 @@ def announced() -> list[ApiVersionsResponseApiKey]:
 
 
 @handles(ApiVersionsRequest, 0, 4)
-def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: ApiVersionsRequest, context: Context) -> Outcome:
     if context.version >= _FIRST_WITH_SOFTWARE and not (_SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(api_keys=announced(), finalized_features_epoch=_FEATURES_EPOCH)

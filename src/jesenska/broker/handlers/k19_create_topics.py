@@ -29,7 +29,7 @@ from jesenska.wire.messages.k19_create_topics import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 #: Older requests come from clients of ZooKeeper's time: what they ask for is done, and the time-out is how long they wait for it.
 _FIRST_WITH_DEADLINE = 2
@@ -37,11 +37,11 @@ _FIRST_WITH_DETAILS = 5
 
 
 @handles(CreateTopicsRequest, 0, 7)
-def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: CreateTopicsRequest, context: Context) -> Outcome:
     return _create(broker, request, context)
 
 
-async def _create(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+async def _create(broker: Services, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     twice = duplicates(item.name for item in request.topics)
     if request.timeout_ms <= 0 and context.version >= _FIRST_WITH_DEADLINE and any(item.name not in twice for item in request.topics):
         return CreateTopicsResponse(

@@ -29,17 +29,17 @@ from jesenska.wire.messages.k20_delete_topics import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _FIRST_WITH_IDS = 6
 
 
 @handles(DeleteTopicsRequest, 0, 6)
-def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DeleteTopicsRequest, context: Context) -> Outcome:
     return _delete(broker, request, context)
 
 
-async def _delete(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+async def _delete(broker: Services, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     wanted = request.topics if context.version >= _FIRST_WITH_IDS else [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
     by_name = [item.name for item in wanted if item.name is not None and item.topic_id == NO_UUID]
     by_id = [item.topic_id for item in wanted if item.name is None and item.topic_id != NO_UUID]

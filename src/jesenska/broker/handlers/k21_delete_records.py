@@ -22,13 +22,13 @@ from jesenska.wire.messages.k21_delete_records import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _HIGH_WATERMARK = -1
 
 
 @handles(DeleteRecordsRequest, 0, 2)
-def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DeleteRecordsRequest, context: Context) -> Outcome:
     asked: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         if topic.partitions:
@@ -41,7 +41,7 @@ def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> O
     )
 
 
-def _delete(broker: Broker, name: str, number: int, offset: int) -> DeleteRecordsResponsePartition:
+def _delete(broker: Services, name: str, number: int, offset: int) -> DeleteRecordsResponsePartition:
     answer = DeleteRecordsResponsePartition(partition_index=number, low_watermark=-1)
     known = broker.view.topics.get(name)
     try:

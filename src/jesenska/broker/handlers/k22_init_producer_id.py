@@ -21,13 +21,13 @@ from jesenska.metadata.transactions import TreeError
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
 
 @handles(InitProducerIdRequest, 0, 5)
-def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: InitProducerIdRequest, context: Context) -> Outcome:
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
@@ -35,7 +35,7 @@ def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> 
     return _new_id(broker)
 
 
-async def _new_id(broker: Broker) -> InitProducerIdResponse:
+async def _new_id(broker: Services) -> InitProducerIdResponse:
     try:
         producer_id = await broker.producer_ids.new()
     except (TreeError, ProducerIdsExhausted) as error:

@@ -23,11 +23,11 @@ from jesenska.wire.messages.k23_offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(OffsetForLeaderEpochRequest, 0, 4)
-def handle(broker: Broker, request: OffsetForLeaderEpochRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: OffsetForLeaderEpochRequest, context: Context) -> Outcome:
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
         known = broker.view.topics.get(topic.topic)

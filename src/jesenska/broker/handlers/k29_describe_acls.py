@@ -14,10 +14,10 @@ from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(DescribeAclsRequest, 0, 3)
-def handle(broker: Broker, request: DescribeAclsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DescribeAclsRequest, context: Context) -> Outcome:
     require_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker")

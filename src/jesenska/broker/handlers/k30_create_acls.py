@@ -14,11 +14,11 @@ from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsResponse, CreateAclsResponseResult
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(CreateAclsRequest, 0, 3)
-def handle(broker: Broker, request: CreateAclsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: CreateAclsRequest, context: Context) -> Outcome:
     for item in request.creations:
         require_known(item.resource_type, item.resource_pattern_type, item.operation, item.permission_type)
     refused = CreateAclsResponseResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

@@ -14,11 +14,11 @@ from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsResponse, DeleteAclsResponseFilterResult
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(DeleteAclsRequest, 0, 3)
-def handle(broker: Broker, request: DeleteAclsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DeleteAclsRequest, context: Context) -> Outcome:
     for item in request.filters:
         require_known(item.resource_type_filter, item.pattern_type_filter, item.operation, item.permission_type)
     refused = DeleteAclsResponseFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

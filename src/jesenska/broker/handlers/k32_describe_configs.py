@@ -37,18 +37,18 @@ from jesenska.wire.messages.k32_describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _GROUP_RESOURCE = 32
 _KINDS = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, _GROUP_RESOURCE)
 
 
 @handles(DescribeConfigsRequest, 0, 4)
-def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DescribeConfigsRequest, context: Context) -> Outcome:
     return _describe(broker, request, context)
 
 
-async def _describe(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+async def _describe(broker: Services, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
     unknown = next((item.resource_type for item in request.resources if item.resource_type not in _KINDS), None)
     if unknown is not None:
@@ -83,7 +83,7 @@ async def _describe(broker: Broker, request: DescribeConfigsRequest, context: Co
     return response
 
 
-def _described(broker: Broker, item: DescribeConfigsRequestResource) -> list[Described]:
+def _described(broker: Services, item: DescribeConfigsRequestResource) -> list[Described]:
     # No names are all of them, as null is.
     names = list(dict.fromkeys(item.configuration_keys or ())) or None
     if item.resource_type == TOPIC_RESOURCE:

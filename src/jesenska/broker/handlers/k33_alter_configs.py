@@ -14,15 +14,15 @@ from jesenska.controller.topics import duplicates
 from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResponseResult
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(AlterConfigsRequest, 0, 2)
-def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: AlterConfigsRequest, context: Context) -> Outcome:
     return _alter(broker, request)
 
 
-async def _alter(broker: Broker, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def _alter(broker: Services, request: AlterConfigsRequest) -> AlterConfigsResponse:
     response = AlterConfigsResponse()
     between = Slices(broker.clock)
     twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)

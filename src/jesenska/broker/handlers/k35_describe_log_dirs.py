@@ -27,14 +27,14 @@ from jesenska.wire.messages.k35_describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
     from jesenska.log.log_directories import LogDirectory
 
 _FIRST_WITH_ROOM = 4
 
 
 @handles(DescribeLogDirsRequest, 0, 5)
-def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DescribeLogDirsRequest, context: Context) -> Outcome:
     asked = None if request.topics is None else _asked(broker, request.topics)
     directories = broker.directories.directories
     response = DescribeLogDirsResponse(results=[_described(directory, asked) for directory in directories])
@@ -50,7 +50,7 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) ->
     return LATER
 
 
-def _asked(broker: Broker, topics: list[DescribeLogDirsRequestTopic]) -> dict[str, set[int]]:
+def _asked(broker: Services, topics: list[DescribeLogDirsRequestTopic]) -> dict[str, set[int]]:
     """The partitions that are asked for, by topic; those of unknown topics are dropped at once."""
     asked: dict[str, set[int]] = {}
     for topic in topics:

@@ -17,15 +17,15 @@ from jesenska.wire.messages.k37_create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(CreatePartitionsRequest, 0, 3)
-def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: CreatePartitionsRequest, context: Context) -> Outcome:
     return _create(broker, request)
 
 
-async def _create(broker: Broker, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+async def _create(broker: Services, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     twice = duplicates(item.name for item in request.topics)
     if request.timeout_ms <= 0 and any(item.name not in twice for item in request.topics):
         late = [CreatePartitionsResponseResult(name=item.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None) for item in request.topics]

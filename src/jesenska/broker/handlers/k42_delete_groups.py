@@ -10,11 +10,11 @@ from jesenska.groups.events import DeleteGroup, ErrorAnswer, Response
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(DeleteGroupsRequest, 0, 2)
-def handle(broker: Broker, request: DeleteGroupsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DeleteGroupsRequest, context: Context) -> Outcome:
     names = list(dict.fromkeys(request.groups_names))
     results = {name: DeleteGroupsResponseResult(group_id=name) for name in names}
     left = len(names)

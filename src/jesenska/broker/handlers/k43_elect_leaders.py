@@ -22,7 +22,7 @@ from jesenska.wire.messages.k43_elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _PREFERRED, _UNCLEAN = 0, 1
 _FIRST_WITH_ERROR = 1
@@ -30,7 +30,7 @@ _NOT_NEEDED = "Leader election not needed for topic partition."
 
 
 @handles(ElectLeadersRequest, 0, 2)
-def handle(broker: Broker, request: ElectLeadersRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: ElectLeadersRequest, context: Context) -> Outcome:
     whole: tuple[ErrorCode, str | None] | None = None
     if request.topic_partitions == []:
         return ElectLeadersResponse()
@@ -52,7 +52,7 @@ def handle(broker: Broker, request: ElectLeadersRequest, context: Context) -> Ou
     return response
 
 
-def _all(broker: Broker, election_type: int) -> ElectLeadersResponse:
+def _all(broker: Services, election_type: int) -> ElectLeadersResponse:
     response = ElectLeadersResponse()
     for name, topic in broker.view.topics.items():
         results = []
@@ -64,7 +64,7 @@ def _all(broker: Broker, election_type: int) -> ElectLeadersResponse:
     return response
 
 
-def _elect(broker: Broker, name: str, number: int, election_type: int) -> tuple[ErrorCode, str]:
+def _elect(broker: Services, name: str, number: int, election_type: int) -> tuple[ErrorCode, str]:
     topic = broker.view.topics.get(name)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"No such topic as {name}")

@@ -20,15 +20,15 @@ from jesenska.wire.messages.k44_incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(IncrementalAlterConfigsRequest, 0, 1)
-def handle(broker: Broker, request: IncrementalAlterConfigsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: IncrementalAlterConfigsRequest, context: Context) -> Outcome:
     return _alter(broker, request)
 
 
-async def _alter(broker: Broker, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+async def _alter(broker: Services, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     response = IncrementalAlterConfigsResponse()
     between = Slices(broker.clock)
     twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)

@@ -21,11 +21,11 @@ from jesenska.wire.messages.k45_alter_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(AlterPartitionReassignmentsRequest, 0, 1)
-def handle(broker: Broker, request: AlterPartitionReassignmentsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: AlterPartitionReassignmentsRequest, context: Context) -> Outcome:
     response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=request.allow_replication_factor_change)
     if not request.topics:
         response.error_message, response.allow_replication_factor_change = "", True
@@ -43,7 +43,7 @@ def handle(broker: Broker, request: AlterPartitionReassignmentsRequest, context:
     return response
 
 
-def _judged(broker: Broker, name: str, number: int, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
+def _judged(broker: Services, name: str, number: int, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
     topic = broker.view.topics.get(name)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"Unable to find a topic named {name}.")

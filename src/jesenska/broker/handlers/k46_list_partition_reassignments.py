@@ -18,11 +18,11 @@ from jesenska.wire.messages.k46_list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(ListPartitionReassignmentsRequest, 0, 0)
-def handle(broker: Broker, request: ListPartitionReassignmentsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: ListPartitionReassignmentsRequest, context: Context) -> Outcome:
     response = ListPartitionReassignmentsResponse(error_message=None)
     wanted: Iterable[tuple[str, list[int] | None]]
     if request.topics is None:
@@ -36,7 +36,7 @@ def handle(broker: Broker, request: ListPartitionReassignmentsRequest, context: 
     return response
 
 
-def _moving(broker: Broker, name: str, numbers: list[int] | None) -> list[ListPartitionReassignmentsResponsePartition]:
+def _moving(broker: Services, name: str, numbers: list[int] | None) -> list[ListPartitionReassignmentsResponsePartition]:
     topic = broker.topics.facts.topics.get(name)
     if topic is None:
         return []

@@ -16,11 +16,11 @@ from jesenska.wire.messages.k47_offset_delete import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(OffsetDeleteRequest, 0, 0)
-def handle(broker: Broker, request: OffsetDeleteRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: OffsetDeleteRequest, context: Context) -> Outcome:
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     unknown: dict[TopicPartition, ErrorCode] = {}

@@ -16,7 +16,7 @@ from jesenska.wire.messages.k48_describe_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
@@ -24,7 +24,7 @@ _WITHOUT_NAME = {_DEFAULT: "MATCH_TYPE_DEFAULT", _SPECIFIED: "MATCH_TYPE_SPECIFI
 
 
 @handles(DescribeClientQuotasRequest, 0, 1)
-def handle(broker: Broker, request: DescribeClientQuotasRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DescribeClientQuotasRequest, context: Context) -> Outcome:
     try:
         _check(request.components)
     except KafkaError as error:

@@ -18,11 +18,11 @@ from jesenska.wire.messages.k50_describe_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(DescribeUserScramCredentialsRequest, 0, 0)
-def handle(broker: Broker, request: DescribeUserScramCredentialsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DescribeUserScramCredentialsRequest, context: Context) -> Outcome:
     response = DescribeUserScramCredentialsResponse(error_message="")
     for name, count in Counter(user.name for user in request.users or ()).items():
         if count > 1:

@@ -16,13 +16,13 @@ from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse, DescribeClusterResponseBroker
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
 @handles(DescribeClusterRequest, 0, 2)
-def handle(broker: Broker, request: DescribeClusterRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DescribeClusterRequest, context: Context) -> Outcome:
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS
         return DescribeClusterResponse(

@@ -17,13 +17,13 @@ from jesenska.wire.messages.k61_describe_producers import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _NOT_HERE = "This server does not host this topic-partition."
 
 
 @handles(DescribeProducersRequest, 0, 0)
-def handle(broker: Broker, request: DescribeProducersRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DescribeProducersRequest, context: Context) -> Outcome:
     return DescribeProducersResponse(
         topics=[
             DescribeProducersResponseTopic(name=topic.name, partitions=[_described(broker, topic.name, number) for number in topic.partition_indexes])
@@ -32,7 +32,7 @@ def handle(broker: Broker, request: DescribeProducersRequest, context: Context) 
     )
 
 
-def _described(broker: Broker, name: str, number: int) -> DescribeProducersResponsePartition:
+def _described(broker: Services, name: str, number: int) -> DescribeProducersResponsePartition:
     answer = DescribeProducersResponsePartition(partition_index=number)
     topic = broker.view.topics.get(name)
     if topic is None:

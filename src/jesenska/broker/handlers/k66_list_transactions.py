@@ -15,13 +15,13 @@ from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _STATES = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Empty", "Dead", "PrepareEpochFence"))
 
 
 @handles(ListTransactionsRequest, 0, 2)
-def handle(broker: Broker, request: ListTransactionsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: ListTransactionsRequest, context: Context) -> Outcome:
     if request.transactional_id_pattern and not is_re2(request.transactional_id_pattern):
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     return ListTransactionsResponse(unknown_state_filters=[state for state in dict.fromkeys(request.state_filters) if state not in _STATES])

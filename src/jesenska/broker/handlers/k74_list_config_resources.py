@@ -19,7 +19,7 @@ from jesenska.wire.messages.k74_list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _KINDS = frozenset((_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP))
@@ -27,7 +27,7 @@ _FIRST_WITH_TYPES = 1
 
 
 @handles(ListConfigResourcesRequest, 0, 1)
-def handle(broker: Broker, request: ListConfigResourcesRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: ListConfigResourcesRequest, context: Context) -> Outcome:
     if context.version < _FIRST_WITH_TYPES:
         return ListConfigResourcesResponse()
     wanted = set(request.resource_types) or _KINDS

@@ -22,11 +22,11 @@ from jesenska.wire.messages.k75_describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.server import Broker
+    from jesenska.broker.services import Services
 
 
 @handles(DescribeTopicPartitionsRequest, 0, 0)
-def handle(broker: Broker, request: DescribeTopicPartitionsRequest, context: Context) -> Outcome:
+def handle(broker: Services, request: DescribeTopicPartitionsRequest, context: Context) -> Outcome:
     asked = {item.name for item in request.topics}
     names = sorted(asked or broker.view.topics)
     first_partition = 0

@@ -1,0 +1,42 @@
+"""What the rooms of a broker share: its settings in force, its clock, its threads, who waits, what it knows of the cluster, its logs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from jesenska.base.clock import Clock, system_random
+from jesenska.base.regions import FileRegion
+from jesenska.broker.cluster_view import ClusterView
+from jesenska.broker.pool import Pool
+from jesenska.broker.waiting import WaitingRoom
+from jesenska.config.layers import BrokerConfig
+from jesenska.log.log_directories import LogDirectories
+
+_POOL_THREADS = 2
+
+
+class BrokerCore:
+    """One broker, for those of its rooms that know neither requests nor each other."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        loop = asyncio.get_running_loop()
+        #: The settings in force.
+        self.config = config
+        self.clock = clock
+        self.random = system_random()
+        #: -1 until it is known.
+        self.broker_id = config.integer("broker.id")
+        self.pool = Pool(loop, _POOL_THREADS)
+        self.waiting = WaitingRoom(loop)
+        self.view = ClusterView("", -1)
+        #: From the start on.
+        self.directories: LogDirectories
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Settings that changed while running take effect."""
+        self.config = config
+
+    def read_region(self, region: FileRegion) -> bytes:
+        """The bytes of a piece of a log; blocks, so it belongs into the pool."""
+        return os.pread(region.file.fileno(), region.size_bytes, region.position)

@@ -1,0 +1,51 @@
+"""What the handlers of requests are given: the rooms of a broker, and what clients are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jesenska.base.clock import Clock
+from jesenska.broker.cluster_view import BrokerNode, Topic
+from jesenska.broker.core import BrokerCore
+from jesenska.broker.fetch_sessions import FetchSessions
+from jesenska.broker.groups import Groups
+from jesenska.broker.topics import Topics
+from jesenska.config.layers import BrokerConfig
+from jesenska.metadata.producer_ids import ProducerIds
+from jesenska.metadata.store import Store
+from jesenska.records.check import CheckRules
+
+
+class Services(BrokerCore):
+    """One broker, for whoever answers requests."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        super().__init__(config, clock)
+        slots = config.integer("max.incremental.fetch.session.cache.slots")
+        self.fetch_sessions = FetchSessions(slots, lambda: self.random.randint(1, 2**31 - 1), self.waiting.notify)
+        self.fetch_max_bytes = config.integer("fetch.max.bytes")
+        #: From the start on, these.
+        self.groups: Groups
+        self.store: Store
+        self.topics: Topics
+        self.producer_ids: ProducerIds
+
+    @property
+    def auto_create_topics(self) -> bool:
+        return self.config.boolean("auto.create.topics.enable")
+
+    def endpoint_for(self, listener_name: str) -> tuple[str, int]:
+        """Host and port that clients of a listener use for this broker."""
+        endpoints = self.view.brokers[self.broker_id].endpoints
+        return endpoints[listener_name] if listener_name in endpoints else next(iter(endpoints.values()))
+
+    def endpoints_for(self, listener_name: str) -> Iterator[tuple[BrokerNode, str, int]]:
+        """Every broker with its host and port on a listener of that name; a broker without one is left out, as Kafka does."""
+        for node in self.view.brokers.values():
+            endpoint = node.endpoints.get(listener_name)
+            if endpoint is not None:
+                yield node, endpoint[0], endpoint[1]
+
+    def check_rules(self, topic: Topic) -> CheckRules:
+        """What is checked of batches for a topic now."""
+        return topic.rules.at(self.clock.now_ms())
