@@ -10,7 +10,8 @@ from pathlib import Path
 
 from jesenska.base.clock import SystemClock
 from jesenska.metadata.embedded import EmbeddedTree
-from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.metadata.zookeeper.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
 #: Sessions last from 200 ms to 4 s.

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import grimp
 
 
-
 def _circles(imports: dict[str, set[str]]) -> Iterator[list[str]]:
     """Groups of modules each of which reaches all the others (Tarjan's strongly connected components)."""
     number: dict[str, int] = {}

@@ -22,7 +22,8 @@ from jesenska.log.log_directories import DirectorySettings
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.registration import ensure_paths
-from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.metadata.zookeeper.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse

@@ -25,7 +25,8 @@ from jesenska.metadata.store import SessionState, Store
 from jesenska.metadata.transactions import ConnectionLossError, NodeExistsError
 from jesenska.metadata.watches import WatchEvent
 from jesenska.metadata.zookeeper.client import connect
-from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.metadata.zookeeper.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.served_tree import served
 

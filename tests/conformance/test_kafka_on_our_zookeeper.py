@@ -15,7 +15,7 @@ from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST
 from jesenska.client.producer import Producer
-from jesenska.metadata.zookeeper.server import ServerConfig
+from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.testing import BrokerProcess
 from tests.cli.groups import fill
 from tests.conformance.conftest import need

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.metadata.zookeeper.server import ServerConfig
+from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.testing import BrokerProcess
 from tests.cli.groups import committed, fill, until_committed
 from tests.conformance.conftest import need, need_modules

@@ -24,6 +24,7 @@ from jesenska.metadata.transactions import OPEN_ACL, Acl, Transaction, TreeCode
 from jesenska.metadata.tree import Tree
 from jesenska.metadata.zookeeper import connection as connection_module
 from jesenska.metadata.zookeeper import messages, words
+from jesenska.metadata.zookeeper.connection import Connection
 from jesenska.metadata.zookeeper.frames import framed
 from jesenska.metadata.zookeeper.messages import (
     AuthPacket,
@@ -45,7 +46,8 @@ from jesenska.metadata.zookeeper.messages import (
     WatcherEvent,
     Xid,
 )
-from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.metadata.zookeeper.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
 
@@ -357,6 +359,7 @@ def test_a_peer_that_reads_nothing_is_not_read_from_and_harms_nobody() -> None:
             for _ in range(10_000):
                 raw.send(OpCode.GET_DATA, WatchableRequest("/large", False))
             connection = next(reversed(server.connections))
+            assert isinstance(connection, Connection)
             await until(lambda: connection._is_paused)
             assert connection._transport is not None
             assert connection._transport.get_write_buffer_size() < 3_000_000

@@ -22,7 +22,8 @@ from jesenska.metadata.store import ChrootStore, Store
 from jesenska.metadata.transactions import ConnectionLossError, NodeExistsError, TreeError
 from jesenska.metadata.zookeeper.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.connect_string import ConnectString
-from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.metadata.zookeeper.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
 logger = logging.getLogger(__name__)

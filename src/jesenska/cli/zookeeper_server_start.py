@@ -27,7 +27,8 @@ from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE, JournalError
-from jesenska.metadata.zookeeper.server import ServerConfig, ZooKeeperServer
+from jesenska.metadata.zookeeper.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
 _NUMBERS = {"clientPort": 2181, "tickTime": 3000, "maxClientCnxns": 60, "minSessionTimeout": -1, "maxSessionTimeout": -1}

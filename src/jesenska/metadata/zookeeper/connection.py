@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jesenska.base.limits import (
     UNSENT_ANSWER_BYTES,
@@ -73,9 +73,7 @@ from jesenska.metadata.zookeeper.messages import (
     Xid,
 )
 from jesenska.metadata.zookeeper.operations import code_of, operation_of, refused_multi, response_to
-
-if TYPE_CHECKING:
-    from jesenska.metadata.zookeeper.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.serving import Serving
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +108,7 @@ class _Slot:
 class Connection:
     """One client's connection: an asyncio.Protocol that does not say so, for what is compiled has no base that is not."""
 
-    def __init__(self, server: ZooKeeperServer) -> None:
+    def __init__(self, server: Serving) -> None:
         self._server = server
         self._tree = server.tree.tree
         self._transport: asyncio.Transport | None = None

@@ -29,62 +29,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import platform
 import socket
-import sys
-from collections import Counter
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from jesenska import __version__
 from jesenska.base.clock import Clock
 from jesenska.metadata.embedded import CLIENT_SESSION_ID_BASE, EmbeddedTree
 from jesenska.metadata.transactions import (
-    Result,
     SessionClosed,
-    SessionExpiredError,
     Transaction,
 )
-from jesenska.metadata.tree import CloseSession
-from jesenska.metadata.watches import Watches
-from jesenska.metadata.zookeeper import words
 from jesenska.metadata.zookeeper.connection import Connection
-from jesenska.metadata.zookeeper.sessions import Sessions
+from jesenska.metadata.zookeeper.serving import ServerConfig, Serving
 
 logger = logging.getLogger(__name__)
 
 
-class ServerConfig(NamedTuple):
-    """What ZooKeeper's configuration calls tickTime, minSessionTimeout, maxSessionTimeout (None: 2 and 20 ticks) and maxClientCnxns (0: no limit)."""
-
-    tick_ms: int = 3000
-    min_session_timeout_ms: int | None = None
-    max_session_timeout_ms: int | None = None
-    max_client_connections: int = 60
-
-
-class ZooKeeperServer:
+class ZooKeeperServer(Serving):
     """Serves one tree, which should have been opened with `served`; `start`, then `stop`. The tree stays open."""
 
     def __init__(self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None) -> None:
-        self.tree = tree
-        self.clock = clock
-        self.config = config or ServerConfig()
-        self.sessions: Sessions[Connection] = Sessions(tree.secret, self.config.tick_ms, self.config.min_session_timeout_ms, self.config.max_session_timeout_ms)
-        self.watches: Watches[Connection] = Watches()
-        self.connections: dict[Connection, None] = {}
-        self.by_host: Counter[str] = Counter()
-        self.ended_figures = words.Figures()  # of connections that are gone
-        self.unsent: dict[Connection, None] = {}
+        super().__init__(tree, clock, config)
         self._server: asyncio.Server | None = None
         self._look: asyncio.TimerHandle | None = None
-        self._started_ms = 0.0
-        self.port = 0
 
     async def start(self, listening: socket.socket) -> None:
         """Serves who connects to a socket that listens, which is closed with the server; `port` is its port."""
-        self._started_ms = now_ms = self.now_ms()
+        self.started_ms = now_ms = self.now_ms()
         for session_id, timeout_ms in self.tree.tree.sessions.items():
             if session_id >= CLIENT_SESSION_ID_BASE:
                 self.sessions.begin(session_id, timeout_ms, None, now_ms)
@@ -105,9 +75,6 @@ class ZooKeeperServer:
             await self._server.wait_closed()
             self._server = None
 
-    def now_ms(self) -> float:
-        return self.clock.monotonic() * 1000
-
     # Sessions
 
     def look_for_expired(self) -> None:
@@ -121,16 +88,6 @@ class ZooKeeperServer:
         if self._look is not None:
             self._look.cancel()
         self._look = asyncio.get_running_loop().call_later(pause_ms / 1000, self.look_for_expired)
-
-    def close_session(self, session_id: int, done: Callable[[Exception | None], None]) -> None:
-        self.sessions.ending(session_id)
-
-        def closed(_: tuple[Result, ...], error: Exception | None) -> None:
-            if error is not None and not isinstance(error, SessionExpiredError):
-                self.sessions.not_closed(session_id, self.now_ms())
-            done(error)
-
-        self.tree.submit(CloseSession(session_id), closed)
 
     # What was committed
 
@@ -147,56 +104,6 @@ class ZooKeeperServer:
         """Answers and events of one commit leave together."""
         for connection in list(self.unsent):
             connection.write_out()
-
-    # Figures
-
-    @property
-    def figures(self) -> words.Figures:
-        """Of all connections since the start."""
-        total = words.Figures()
-        for some in (self.ended_figures, *(connection.figures for connection in self.connections)):
-            total.add(some)
-        return total
-
-    def figures_for_words(self) -> words.ServerFigures:
-        tree = self.tree.tree
-        sessions = self.sessions
-        figures = self.figures
-        return words.ServerFigures(
-            version=f"{words.ZOOKEEPER_VERSION}-jesenska-{__version__}, built on {sys.implementation.name} {platform.python_version()}",
-            connections=[connection.figures_for_words() for connection in self.connections],
-            received=figures.received,
-            sent=figures.sent,
-            outstanding=sum(len(connection.slots) for connection in self.connections),
-            min_latency_ms=int(figures.min_latency_ms),
-            average_latency_ms=figures.average_latency_ms,
-            max_latency_ms=int(figures.max_latency_ms),
-            zxid=tree.last_zxid,
-            nodes=len(tree),
-            ephemerals=sum(len(tree.ephemerals(session_id)) for session_id in tree.sessions),
-            data_bytes=sum(len(path) + len(node.data or b"") for path, node in tree.walk()),
-            sessions=len(tree.sessions),
-            watches=len(self.watches),
-            watched_paths=self.watches.paths(),
-            watching_connections=len(self.watches.watchers()),
-            uptime_ms=int(self.now_ms() - self._started_ms),
-            configuration={
-                "clientPort": str(self.port),
-                "tickTime": str(self.config.tick_ms),
-                "maxClientCnxns": str(self.config.max_client_connections),
-                "minSessionTimeout": str(sessions.min_timeout_ms),
-                "maxSessionTimeout": str(sessions.max_timeout_ms),
-                "serverId": "0",
-            },
-            environment={
-                "host.name": platform.node(),
-                "python.version": platform.python_version(),
-                "os.name": platform.system(),
-                "os.arch": platform.machine(),
-                "os.version": platform.release(),
-                "process.id": str(os.getpid()),
-            },
-        )
 
 
 def _nothing(error: Exception | None) -> None:
