@@ -183,3 +183,23 @@ def test_a_topic_that_is_not_used_is_forgotten(broker: BrokerProcess) -> None:
         assert cluster.known("forget-unused") is None
 
     on_cluster(broker.bootstrap, work, metadata_max_idle_seconds=10, clock=clock)
+
+
+def test_a_broker_that_is_away_for_long_is_told_of_in_the_log_and_one_that_answers_soon_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+
+    async def work(cluster: Cluster) -> None:
+        told = []
+        for seconds in (0, 1, 1, 1, 8, 1, 1):
+            clock.advance(seconds * 1000)
+            with pytest.raises(NetworkException):
+                await cluster.any_channel()
+            told.append([record.getMessage() for record in caplog.records])
+            caplog.clear()
+        port = cluster.bootstrap[0][1]
+        said = [f"127.0.0.1:{port} cannot be reached ({attempts} attempts in {seconds} s): it is tried again." for attempts, seconds in ((3, 2), (6, 12))]
+        assert told == [[], [], [said[0]], [], [], [said[1]], []]
+
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        on_cluster(f"127.0.0.1:{deaf.getsockname()[1]}", work, clock=clock, reconnect_backoff_seconds=0)

@@ -2,12 +2,14 @@
 
 Connections are opened when they are needed and kept. Metadata is asked for when a topic is unknown, after an error that says it is stale, and
 when it is older than `metadata.max.age.ms`. A request to a broker that cannot be reached is tried at another one where any broker will do; after an attempt to
-connect that failed there is a pause before the next one to the same address, which grows. A connection that is not used is closed after some time.
+connect that failed there is a pause before the next one to the same address, which grows; where attempts go on failing a warning in the log says so. A
+connection that is not used is closed after some time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +34,11 @@ from jesenska.wire.language import Message
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 Answer = TypeVar("Answer", bound=Message)
+
+logger = logging.getLogger(__name__)
+
+#: How long attempts to connect to an address fail before a warning says so, and the time between two such warnings.
+_QUIET_SECONDS, _TELL_AGAIN_SECONDS = 2.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,8 @@ class Cluster:
         self._connect_timeout = Backoff(connect_timeout_seconds, connect_timeout_max_seconds)
         #: Attempts to connect that failed in a row, and when the next one may be made, by address.
         self._failed: dict[tuple[str, int], tuple[int, float]] = {}
+        #: When the first of them was, and when the next warning is due, by address.
+        self._away: dict[tuple[str, int], tuple[float, float]] = {}
         self._send_buffer_bytes, self._receive_buffer_bytes = send_buffer_bytes, receive_buffer_bytes
         self._idle_seconds = connections_max_idle_seconds
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -169,9 +178,18 @@ class Cluster:
             )
         except KafkaError:
             self._failed[host, port] = failures + 1, self.clock.monotonic() + self._reconnect.seconds(failures + 1, self._chance())
+            self._tell_of_failures(host, port, failures + 1)
             raise
         self._failed.pop((host, port), None)
+        self._away.pop((host, port), None)
         return channel
+
+    def _tell_of_failures(self, host: str, port: int, failures: int) -> None:
+        now = self.clock.monotonic()
+        since, tell_at = self._away.setdefault((host, port), (now, now + _QUIET_SECONDS))
+        if now >= tell_at:
+            self._away[host, port] = since, now + _TELL_AGAIN_SECONDS
+            logger.warning("%s:%d cannot be reached (%d attempts in %.0f s): it is tried again.", host, port, failures, now - since)
 
     def _opened(self, address: tuple[str, int, str], opening: asyncio.Task[Channel]) -> None:
         """Keeps the connection even if whoever asked for it has given up meanwhile."""
