@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -250,7 +252,18 @@ class Cluster:
             node = self.nodes.get(broker_id)
             if node is None:
                 raise NetworkException(f"Broker {broker_id} is not in the cluster at present.")
-        return await self._channel_to(node.host, node.port, purpose)
+        try:
+            return await self._channel_to(node.host, node.port, purpose)
+        except NetworkException as error:
+            if self._answers_elsewhere(node):
+                raise NetworkException(_advertised_error(node, error)) from error
+            raise
+
+    def _answers_elsewhere(self, node: Node) -> bool:
+        """Whether the cluster is connected at an address that the user named, which is not the one that this broker tells its clients."""
+        return (node.host, node.port) not in self.bootstrap and any(
+            address[:2] in self.bootstrap and not channel.closed for address, channel in self._channels.items()
+        )
 
     async def ask_any(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
         return await self._ask(self.any_channel, request, response, at_most)
@@ -384,6 +397,19 @@ class Cluster:
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
+
+
+def _advertised_error(node: Node, error: NetworkException) -> str:
+    """Says whose address it is that cannot be reached: the user has named another one, and that one answers."""
+    cause = error.__cause__
+    if isinstance(cause, socket.gaierror):
+        reason = cause.strerror or "no address"
+    else:
+        reason = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else "no answer"
+    return (
+        f"Broker {node.broker_id} tells its clients to connect to {node.host}:{node.port}, which cannot be reached from here ({reason}): "
+        "start it, or correct its advertised.listeners."
+    )
 
 
 def _topic_error(name: str, code: int) -> str:
