@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.tool import print_json, telling
+from jesenska.cli.tool import print_json, seconds, telling
 from jesenska.log.directory_lock import FILE_NAME
 
 _LOOK_SECONDS = 0.05
@@ -25,7 +25,7 @@ _FLOCK = struct.Struct("@qqihh") if sys.platform == "darwin" else struct.Struct(
 
 
 def add_stop_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--timeout-seconds", type=float, default=300.0, metavar="S", help="How long to wait until it has stopped (default: 300).")
+    parser.add_argument("--timeout-seconds", type=seconds, default=300.0, metavar="S", help="How long to wait until it has stopped (default: 300).")
 
 
 async def stop_holders(what: str, directories: Sequence[Path], options: argparse.Namespace) -> int:
