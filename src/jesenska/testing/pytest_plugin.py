@@ -33,7 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not given:
         return
     # Read here: a run without such a setting need not wait for the tables of settings.
-    from jesenska.cli.configuration import broker_config
+    from jesenska.config.layers import BrokerConfig
+    from jesenska.config.properties import PropertiesError
+    from jesenska.config.safety import StartRefused, refuse_unsafe
     from jesenska.config.sources import gather
 
     for text in given:
@@ -41,10 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
         if not equals or not name.strip():
             raise pytest.UsageError(f"--kafka-setting takes NAME=VALUE, and {text!r} is not: write it as in --kafka-setting num.partitions=3.")
     try:
-        broker_config(overrides=given, environment={}, warns=False)
-    except JesenskaError as error:
+        gathered = gather(None, {}, given)
+        refuse_unsafe(BrokerConfig(gathered.settings))
+    except (JesenskaError, PropertiesError, StartRefused) as error:
         raise pytest.UsageError(f"--kafka-setting: {error}") from error
-    for unknown in gather(None, {}, given).unknown:
+    for unknown in gathered.unknown:
         config.issue_config_time_warning(pytest.PytestConfigWarning(f"--kafka-setting: {unknown}"), 2)
 
 
