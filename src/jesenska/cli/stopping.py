@@ -63,11 +63,14 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
 
 
 def lock_holder(directory: Path) -> int | None:
-    """The process that holds a directory's lock and wrote its id there, so a broker of ours; None otherwise. Takes no lock itself."""
+    """The process that holds a directory's lock and wrote its id there, so a broker of ours; None otherwise. Takes no lock itself, so who may read the
+    file may ask; JesenskaError for who may not."""
     try:
-        descriptor = os.open(directory / FILE_NAME, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise JesenskaError(f"{directory} may not be looked into by this user: ask as the one whose server it is, or as root.") from error
     try:
         text = os.pread(descriptor, 32, 0).strip()
         asked = _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if sys.platform == "darwin" else _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
