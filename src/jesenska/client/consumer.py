@@ -49,6 +49,8 @@ logger = logging.getLogger(__name__)
 _NAMES_NOT_IDS = 12
 #: How often a partition that there is no more is looked for: its topic may be made anew.
 _GONE_SECONDS = 5.0
+#: How long a poll waits for brokers to say who leads a partition, where it was told to wait for less.
+_LOOK_UP_SECONDS = 1.0
 _SESSION_ERRORS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
 
 
@@ -198,7 +200,11 @@ class Consumer:
                 failure, self._failure = self._failure, None
                 raise failure
             ready = [items.popleft() for key, items in self._fetched.items() if items and key in self._positions and key not in self._paused]
-            await self._fetch_ahead({item.topic_partition: item.next_offset for item in ready})
+            try:
+                async with asyncio.timeout(max(deadline - self.cluster.clock.monotonic(), _LOOK_UP_SECONDS)):
+                    await self._fetch_ahead({item.topic_partition: item.next_offset for item in ready})
+            except TimeoutError:
+                self._lookups_failed += 1
             if ready:
                 return ready
             left = deadline - self.cluster.clock.monotonic()
