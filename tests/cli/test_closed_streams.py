@@ -36,7 +36,15 @@ def said(shell: str, words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("words", TOOLS, ids=lambda words: words.split()[0])
-@pytest.mark.parametrize("shell", ["TOOL <&- >&-", "set -o pipefail; TOOL </dev/null | head -c 1 >/dev/null"], ids=["closed", "no reader"])
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "TOOL <&- >&-",
+        "set -o pipefail; TOOL </dev/null | head -c 1 >/dev/null",
+        "set -o pipefail; TOOL </dev/null 2>&1 | head -c 1 >/dev/null",
+    ],
+    ids=["closed", "no reader", "no reader of both"],
+)
 def test_a_closed_stream_is_no_error(bootstrap: str, words: str, shell: str) -> None:
     code, errors = said(shell, words.replace("@", bootstrap))
     assert "Traceback" not in errors

@@ -143,10 +143,11 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
 
 def _drop_output() -> None:
     """What cannot be written now is gone: the interpreter must not try again at its end, and complain."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _open_what_is_closed() -> None:
