@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,17 +28,54 @@ def bootstrap(broker: BrokerProcess) -> str:
 
 
 def said(shell: str, words: str) -> tuple[int, str]:
-    done = subprocess.run(["bash", "-c", shell.replace("TOOL", f"{sys.executable} -m jesenska.cli.{words}")], stderr=subprocess.PIPE, text=True, timeout=60)
+    command = ["bash", "-c", shell.replace("TOOL", f"{sys.executable} -m jesenska.cli.{words}")]
+    # As at a user's: what is printed waits in a buffer.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, env=environment)
     return done.returncode, done.stderr
 
 
 @pytest.mark.parametrize("words", TOOLS, ids=lambda words: words.split()[0])
-@pytest.mark.parametrize("shell", ["TOOL <&- >&-", "set -o pipefail; TOOL </dev/null | head -c 1 >/dev/null"], ids=["closed", "no reader"])
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "TOOL <&- >&-",
+        "set -o pipefail; TOOL </dev/null | head -c 1 >/dev/null",
+        "set -o pipefail; TOOL </dev/null 2>&1 | head -c 1 >/dev/null",
+    ],
+    ids=["closed", "no reader", "no reader of both"],
+)
 def test_a_closed_stream_is_no_error(bootstrap: str, words: str, shell: str) -> None:
     code, errors = said(shell, words.replace("@", bootstrap))
     assert "Traceback" not in errors
     assert "Exception" not in errors
     assert code == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(item for item in TOOLS if "producer --bootstrap-server @ --topic" not in item or "verifiable" in item),
+        "jesenska --help",
+        "jesenska status --bootstrap-server @",
+        "jesenska settings retention.ms",
+        "kafka_configs --bootstrap-server @ --describe --entity-type topics --entity-name closed-streams",
+    ],
+)
+def test_a_full_disk_behind_the_output_is_one_sentence(bootstrap: str, words: str) -> None:
+    code, errors = said("TOOL >/dev/full", words.replace("@", bootstrap))
+    tool = words.split()[0].replace("_", "-")
+    assert errors.splitlines()[-1] == f"{tool}: The disk is full: make room on it, then try again."
+    assert "Exception" not in errors
+    assert code == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_error_is_told_although_the_disk_behind_the_output_is_full(tmp_path: Path) -> None:
+    code, errors = said("TOOL >/dev/full", f"kafka_dump_log --files {tmp_path / 'none.log'}")
+    assert (code, len(errors.splitlines())) == (1, 1)
+    assert "cannot be read" in errors
 
 
 def test_the_trees_shell_ends_at_once_without_an_input() -> None:

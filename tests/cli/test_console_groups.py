@@ -94,7 +94,7 @@ def test_two_consumers_of_a_group_share_the_records(fast_broker: BrokerProcess, 
     assert set(committed(fast_broker, topic).values()) == {20}
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_commits_what_was_printed_and_leaves(fast_broker: BrokerProcess, number: signal.Signals, code: int) -> None:
     topic = f"console-signal-{number.name.lower()}"
     fill(fast_broker, topic, 1, 5)

@@ -234,7 +234,7 @@ def test_a_line_on_a_pipe_is_sent_while_the_pipe_stays_open(broker: BrokerProces
     assert read("console-pipe", 3).lines == ["first", "second", "third"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_the_consumer_which_says_how_much_it_printed(broker: BrokerProcess, send: Send, number: signal.Signals, code: int) -> None:
     send("console-signal", b"one\n")
     with tool_process(broker, "kafka_console_consumer", "--topic", "console-signal", "--from-beginning", "--max-messages", "1000") as consumer:
@@ -314,3 +314,26 @@ def test_a_property_that_there_is_not_is_told_with_the_one_that_was_meant(send: 
 def test_a_topic_that_is_not_there_is_told_without_a_total(at: Tool) -> None:
     result = at(kafka_console_consumer.main, "--topic", "console-never-was")
     assert (result.code, result.err.count("\n"), "Processed" in result.err) == (1, 1, False)
+
+
+@pytest.mark.parametrize("group", [(), ("--group", "survivors")], ids=["by assignment", "in a group"])
+def test_the_consumer_outlives_a_crash_of_its_broker(tmp_path: Path, tool: Tool, group: tuple[str, ...]) -> None:
+    with BrokerProcess(tmp_path / "data", warm=True) as broker:
+        assert tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--create", "--topic", "outlives").code == 0
+
+        def send(line: bytes) -> None:
+            with tool_process(broker, "kafka_console_producer", "--topic", "outlives") as producer:
+                producer.communicate(line, timeout=60)
+                assert producer.returncode == 0
+
+        send(b"before\n")
+        with tool_process(broker, "kafka_console_consumer", "--topic", "outlives", "--from-beginning", "--max-messages", "2", *group) as consumer:
+            assert consumer.stdout is not None
+            assert consumer.stdout.readline() == b"before\n"
+            broker.kill()
+            assert consumer.stderr is not None
+            assert b" cannot be reached (" in consumer.stderr.readline()
+            broker.start()
+            send(b"after\n")
+            assert consumer.stdout.readline() == b"after\n"
+            assert consumer.wait(30) == 0

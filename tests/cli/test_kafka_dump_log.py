@@ -146,7 +146,8 @@ def test_json_has_a_line_for_each_batch(tool: Tool, segment: Path) -> None:
         (["--files", "x.log", "--transaction-log-decoder"], "not built yet"),
         (["--files", "x.log", "--value-decoder-class", "my.own.Decoder"], "my.own.Decoder is a Java class"),
         (["--files", "x.log", "--key-decoder-class", "org.apache.kafka.tools.api.DefaultDecoder"], "StringDecoder, IntegerDecoder, LongDecoder"),
-        (["--files", "leader-epoch-checkpoint"], "left out"),
+        (["--files", __file__], "left out"),
+        (["--files", "nowhere"], "The file nowhere does not exist"),
     ],
 )
 def test_what_cannot_be_dumped_is_one_sentence_and_exit_code_1(tool: Tool, arguments: list[str], says: str) -> None:

@@ -3,14 +3,17 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from jesenska.cli import jesenska
 from jesenska.cli.log_lines import ONCE_A_MINUTE, OnceAMinute
 from jesenska.testing import BrokerProcess
+from tests.cli.conftest import Tool
 
 
 def line(key: object | None, text: str = "the disk is full") -> logging.LogRecord:
@@ -52,6 +55,21 @@ def test_a_broker_logs_json_into_a_file_and_stops_in_order_on_a_hang_up(tmp_path
     told = [json.loads(text) for text in file.read_text().splitlines()]
     assert told
     assert all(set(item) >= {"time", "level", "logger", "message"} for item in told)
+
+
+def test_a_broker_that_was_started_with_nohup_outlives_a_hang_up(tmp_path: Path, tool: Tool) -> None:
+    command = ["nohup", sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(tmp_path / "data")]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = re.search(r"jesenska is up at (\S+)", process.stdout.readline())
+            assert address is not None
+            process.send_signal(signal.SIGHUP)
+            assert tool(jesenska.main, "status", "--bootstrap-server", address[1]).code == 0
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
 
 
 def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:

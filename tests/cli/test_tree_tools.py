@@ -16,7 +16,7 @@ from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.metadata.zookeeper.client import connect
 from jesenska.testing import BrokerProcess
-from tests.cli.conftest import Result, Tool
+from tests.cli.conftest import Main, Result, Tool
 from tests.peers.apache_kafka import free_port
 
 
@@ -178,6 +178,22 @@ def test_mistakes_are_one_sentence(tool: Tool, served: tuple[BrokerProcess, str]
         assert result.code == 1
         assert said in result.err
         assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [
+        (kafka_topics.main, ["--list"]),
+        (kafka_console_consumer.main, ["--topic", "t"]),
+        (kafka_consumer_groups.main, ["--list"]),
+    ],
+)
+def test_a_zookeeper_that_does_not_answer_is_waited_for_aloud(tool: Tool, monkeypatch: pytest.MonkeyPatch, main: Main, words: list[str]) -> None:
+    monkeypatch.setattr("jesenska.cli.tree._CONNECT_MS", 300)
+    monkeypatch.setattr("jesenska.cli.tool.QUIET_SECONDS", 0.05)
+    result = tool(main, "--zookeeper", "127.0.0.1:1", *words)
+    assert result.code == 1
+    assert result.err.startswith("Waiting for ZooKeeper (")
 
 
 def test_a_layout_is_made_once(tool: Tool, tmp_path: Path) -> None:

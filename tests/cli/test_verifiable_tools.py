@@ -74,7 +74,7 @@ def test_creation_times_begin_where_they_were_told_to(at: Tool, topic: str) -> N
     assert not late
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_both_in_order(fast_broker: BrokerProcess, topic: str, number: signal.Signals) -> None:
     for name, more, wanted, last in (
         ("kafka_verifiable_producer", ["--throughput", "100"], "producer_send_success", ["shutdown_complete", "tool_data"]),

@@ -16,6 +16,7 @@ from jesenska.base.errors import NetworkException
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess
+from tests.peers.apache_kafka import free_port
 
 
 def on_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
@@ -183,3 +184,40 @@ def test_a_topic_that_is_not_used_is_forgotten(broker: BrokerProcess) -> None:
         assert cluster.known("forget-unused") is None
 
     on_cluster(broker.bootstrap, work, metadata_max_idle_seconds=10, clock=clock)
+
+
+def test_a_broker_that_is_away_for_long_is_told_of_in_the_log_and_one_that_answers_soon_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+
+    async def work(cluster: Cluster) -> None:
+        told = []
+        for seconds in (0, 1, 1, 1, 8, 1, 1):
+            clock.advance(seconds * 1000)
+            with pytest.raises(NetworkException):
+                await cluster.any_channel()
+            told.append([record.getMessage() for record in caplog.records])
+            caplog.clear()
+        port = cluster.bootstrap[0][1]
+        said = [f"127.0.0.1:{port} cannot be reached ({attempts} attempts in {seconds} s): it is tried again." for attempts, seconds in ((3, 2), (6, 12))]
+        assert told == [[], [], [said[0]], [], [], [said[1]], []]
+
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        on_cluster(f"127.0.0.1:{deaf.getsockname()[1]}", work, clock=clock, reconnect_backoff_seconds=0)
+
+
+def test_an_address_that_a_broker_tells_and_nobody_reaches_is_said_to_be_the_brokers(tmp_path: Path) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        advertised = f"127.0.0.1:{deaf.getsockname()[1]}"
+
+        async def work(cluster: Cluster) -> None:
+            await cluster.refresh([])
+            says = f"Broker 1 tells its clients to connect to {advertised}, which cannot be reached from here (Connection refused): start it, or correct its "
+            with pytest.raises(NetworkException, match=f"^{re.escape(says)}advertised.listeners.$"):
+                await cluster.channel_of(1)
+
+        address = f"127.0.0.1:{free_port()}"
+        settings = {"listeners": f"PLAINTEXT://{address}", "advertised.listeners": f"PLAINTEXT://{advertised}"}
+        with BrokerProcess(tmp_path / "data", settings=settings, warm=True):
+            on_cluster(address, work)

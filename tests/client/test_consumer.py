@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +90,53 @@ def test_one_deleted_topic_of_several_does_not_end_reading(broker: BrokerProcess
         await cluster.close()
 
     asyncio.run(work())
+
+
+def test_a_consumer_waits_while_its_broker_is_away_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    key = TopicPartition("away", 0)
+
+    async def work(broker: BrokerProcess) -> None:
+        cluster = Cluster(broker.bootstrap)
+        async with Producer(cluster) as producer, Consumer(cluster, max_wait_seconds=0.05) as consumer, asyncio.timeout(60):
+            await producer.send(key.topic, b"before", partition=0)
+            await producer.flush()
+            await consumer.assign({key: EARLIEST})
+            assert [record.value for record in (await consumer.poll(20))[key]] == [b"before"]
+            broker.kill()
+            for _ in range(5):
+                assert await consumer.poll(0.3) == {}
+            # One poll that begins while nobody answers gives what comes afterwards.
+            waiting = asyncio.create_task(consumer.poll(40))
+            await asyncio.to_thread(broker.start)
+            await producer.send(key.topic, b"after", partition=0)
+            await producer.flush()
+            assert [record.value for record in (await waiting)[key]] == [b"after"]
+        await cluster.close()
+
+    with BrokerProcess(tmp_path / "data", warm=True) as broker:
+        asyncio.run(work(broker))
+
+
+def test_a_broker_that_does_not_answer_a_fetch_in_time_is_asked_again(tmp_path: Path) -> None:
+    key = TopicPartition("stalled", 0)
+
+    async def work(broker: BrokerProcess) -> None:
+        cluster = Cluster(broker.bootstrap, request_timeout_seconds=0.3)
+        async with Producer(Cluster(broker.bootstrap)) as producer, Consumer(cluster, max_wait_seconds=0.05) as consumer, asyncio.timeout(60):
+            await producer.send(key.topic, b"before", partition=0)
+            await producer.flush()
+            await consumer.assign({key: EARLIEST})
+            assert [record.value for record in (await consumer.poll(20))[key]] == [b"before"]
+            os.kill(broker.pid, signal.SIGSTOP)
+            for _ in range(4):
+                async with asyncio.timeout(8):  # however long connecting may take
+                    assert await consumer.poll(0.3) == {}
+            os.kill(broker.pid, signal.SIGCONT)
+            await producer.send(key.topic, b"after", partition=0)
+            await producer.flush()
+            assert [record.value for record in (await consumer.poll(40))[key]] == [b"after"]
+            await producer.cluster.close()
+        await cluster.close()
+
+    with BrokerProcess(tmp_path / "data", warm=True) as broker:
+        asyncio.run(work(broker))

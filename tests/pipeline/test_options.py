@@ -139,6 +139,13 @@ def test_settings_of_the_client_that_the_sink_does_not_read_are_named(caplog: py
     assert caplog.text.count(f"The option kafka.{name} has no effect here") == 1
 
 
+def test_a_setting_of_the_client_that_is_not_known_is_named_with_the_nearest_option(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        source_options({**READ, "kafka.isolation.levl": "x"}, streaming=False)
+    told = "The setting kafka.isolation.levl is not known and has no effect; did you mean kafka.isolation.level?"
+    assert [record.getMessage() for record in caplog.records] == [told]
+
+
 def test_settings_that_are_read_are_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     both = {"client.id": "x", "request.timeout.ms": "1", "retry.backoff.ms": "1", "metadata.max.age.ms": "1"}
     read = {**both, "isolation.level": "read_committed", "max.partition.fetch.bytes": "5", "fetch.max.wait.ms": "5", "check.crcs": "false"}
@@ -187,7 +194,7 @@ def test_settings_of_the_client_are_passed_on_and_unknown_ones_warned_about(capl
     with caplog.at_level(logging.WARNING):
         options = source_options({**READ, **texts}, streaming=False)
     assert (options.read_committed, options.client.client_id, options.client.request_timeout_ms) == (True, "me", 5)
-    assert "did you mean fetch.min.bytes" in caplog.text
+    assert "did you mean kafka.fetch.min.bytes" in caplog.text
 
 
 def test_the_sinks_settings_are_read() -> None:

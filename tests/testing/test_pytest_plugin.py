@@ -51,6 +51,23 @@ def test_each_test_has_a_topic_of_its_own_on_one_broker(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("setting", "code", "says"),
+    [
+        ("num.partitions", 4, "ERROR: --kafka-setting takes NAME=VALUE, and 'num.partitions' is not: write it as in --kafka-setting num.partitions=3."),
+        ("num.partitions=x", 4, "ERROR: --kafka-setting: Invalid value x for configuration num.partitions: Not a number of type INT"),
+        ("num.partitons=3", 0, "PytestConfigWarning: --kafka-setting: The setting num.partitons is not known and has no effect; did you mean num.partitions?"),
+    ],
+)
+def test_a_mistake_in_a_setting_is_told_before_a_test_runs(tmp_path: Path, setting: str, code: int, says: str) -> None:
+    (tmp_path / "test_mine.py").write_text("def test_nothing():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--kafka-setting", setting, str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == code
+    assert says in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_a_warm_broker_is_a_broker_like_any_other(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", warm=True) as broker:
         port, first = broker.port, broker.pid

@@ -1,7 +1,7 @@
 """A broker as a process: started, told to stop by a signal, ended in order.
 
-SIGTERM, SIGINT and SIGHUP stop it in order (logs synced and marked, so the next start need not recover); a second Ctrl-C ends it at once. SIGUSR1 has it write
-its figures (broker.figures) to stderr in one line.
+SIGTERM, SIGINT and SIGHUP (not under nohup) stop it in order (logs synced and marked, so the next start need not recover); a second Ctrl-C ends it at once.
+SIGUSR1 has it write its figures (broker.figures) to stderr in one line.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from jesenska.base.source_only import request_path_is_compiled
 from jesenska.broker.figures import figures_line
 from jesenska.broker.server import Broker
 from jesenska.cli.memory import Memory
+from jesenska.cli.stop_signals import STOP_SIGNALS, heeded_signals
 from jesenska.config.layers import BrokerConfig
 from jesenska.net.event_loop import broker_loop
 from jesenska.records import codec
 
 logger = logging.getLogger(__name__)
 
-#: The signals that stop a server in order.
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: The environment's name for a descriptor that says when the parent has ended.
 PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
@@ -75,7 +74,7 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
             os._exit(1)
         stopping.set()
 
-    for number in STOP_SIGNALS:
+    for number in heeded_signals():
         loop.add_signal_handler(number, interrupted if number == signal.SIGINT else stopping.set)
     parents_end(loop, stopping)
     # What a start makes stays: the collector would walk over it again and again, half a second of it with ten thousand partitions.

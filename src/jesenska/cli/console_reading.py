@@ -2,7 +2,7 @@
 
     Assigned   every partition of the topics, or the one that is named; nothing is committed
     Member     what the group gives this member; positions are committed every few seconds, before a rebalance and at the end, and the member
-               leaves the group when it ends, on Ctrl-C and SIGTERM too. After kill -9 the group takes its share when the session ends, and
+               leaves the group when it ends, on Ctrl-C, SIGTERM and SIGHUP too. After kill -9 the group takes its share when the session ends, and
                reads again what came after the last commit.
 
 Both look again for topics that a pattern matches; for partitions that are new in a topic that is read already only the former does.

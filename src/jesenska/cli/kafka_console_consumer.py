@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import re
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from jesenska.base.errors import GroupIdNotFoundError, JesenskaError
+from jesenska.base.errors import GroupIdNotFoundError, JesenskaError, NetworkException, RequestTimedOutError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.console_group_records import GroupRecordFormatter
 from jesenska.cli.console_reading import Assigned, Member, Reader, Topics, fetch_options, group_of, group_options, may_create
 from jesenska.cli.console_records import PROPERTIES, JsonFormatter, LoggingFormatter, NothingFormatter, RecordFormatter
+from jesenska.cli.stop_signals import heeded_signals
 from jesenska.cli.tool import (
     Parser,
     add_bootstrap,
@@ -56,7 +58,6 @@ _LOOK_SECONDS = 1.0
 #: Where Kafka's formatters stand, in the releases from 3.5 on and before.
 _FORMATTER_PACKAGES = ("org.apache.kafka.tools.consumer.", "kafka.tools.", "kafka.coordinator.group.GroupMetadataManager$")
 _FORMATTERS = ("DefaultMessageFormatter", "LoggingMessageFormatter", "NoOpMessageFormatter", "OffsetsMessageFormatter", "GroupMetadataMessageFormatter")
-_TERMINATED = 128 + signal.SIGTERM
 
 
 class Formatter(Protocol):
@@ -223,14 +224,18 @@ class _Printer:
         #: Where what was taken but is not printed begins: a group must not commit beyond it.
         self._unprinted: dict[TopicPartition, int] = {}
         self._count = 0
-        self._terminated = False
+        #: 128 and the number of the signal that ended it, as a shell gives it; 0 without one.
+        self._terminated = 0
         self._began = False
 
     async def run(self) -> int:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._terminate, task)
+        # Ctrl-C is the event loop's own.
+        signals = [number for number in heeded_signals() if number != signal.SIGINT]
+        for number in signals:
+            loop.add_signal_handler(number, self._terminate, task, number)
         try:
             async with telling("Waiting for the broker"):
                 await self._reader.look()
@@ -239,18 +244,19 @@ class _Printer:
             return 0
         except asyncio.CancelledError:
             if self._terminated:
-                return int(_TERMINATED)
+                return self._terminated
             raise
         finally:
             for partition, offset in self._unprinted.items():
                 self._reader.go_back(partition, offset)
             await self._reader.close()
-            loop.remove_signal_handler(signal.SIGTERM)
+            for number in signals:
+                loop.remove_signal_handler(number)
             if self._began or self._terminated:
                 print(f"Processed a total of {self._count} messages", file=sys.stderr, flush=True)
 
-    def _terminate(self, task: asyncio.Task[Any]) -> None:
-        self._terminated = True
+    def _terminate(self, task: asyncio.Task[Any], number: int) -> None:
+        self._terminated = 128 + number
         task.cancel()
 
     async def _print_all(self) -> None:
@@ -264,7 +270,7 @@ class _Printer:
                 return
             if now - last_look >= (300.0 if not self._reader.idle() else _LOOK_SECONDS):
                 last_look = now
-                await self._reader.look()
+                await self._look_again()
             if self._reader.idle():
                 await asyncio.sleep(min(wait, _LOOK_SECONDS))
                 continue
@@ -277,6 +283,11 @@ class _Printer:
                 if self._left() <= 0:
                     return
             self._unprinted.clear()
+
+    async def _look_again(self) -> None:
+        """Takes on what is new; a broker that is away at the moment is asked the next time."""
+        with contextlib.suppress(NetworkException, RequestTimedOutError):
+            await self._reader.look()
 
     def _print_fetched(self, fetched: Fetched) -> bool:
         """Prints batch by batch, so that only one is decoded at a time; True if there was a record."""

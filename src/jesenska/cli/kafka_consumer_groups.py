@@ -123,7 +123,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
             raise JesenskaError(
                 "--bootstrap-server and --zookeeper were both given: groups of brokers are asked for with the one, groups in the tree with the other."
             )
-        return await groups_in_tree.work(options, action)
+        async with telling("Waiting for ZooKeeper"):
+            return await groups_in_tree.work(options, action)
     timeout = {} if options.timeout is None else {"request.timeout.ms": str(options.timeout)}
     async with cluster_of(options, timeout) as cluster, telling("Waiting for the group's coordinator"):
         await cluster.any_channel()  # looking for a coordinator goes on for half a minute: where nobody answers, that is said at once

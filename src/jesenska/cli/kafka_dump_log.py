@@ -111,6 +111,8 @@ class _Dump:
         self._say(f"Dumping {self._path}")
         dump = kinds.get(self._path.suffix)
         if dump is None:
+            if not self._path.exists():
+                raise JesenskaError(f"The file {self._path} does not exist: name one that does.")
             print(f"kafka-dump-log: {self._path} is left out: only files that end in {', '.join(kinds)} are read.", file=sys.stderr)
             return False
         return dump(_content(self._path))

@@ -82,7 +82,8 @@ def _in_background(options: argparse.Namespace) -> int:
     if not address:
         process.wait()
         said = log.read_bytes()[begins:].decode(errors="replace").strip().splitlines()
-        raise JesenskaError(f"The broker did not start: {said[-1].removeprefix('kafka-server-start: ') if said else 'it said nothing'} (more in {log})")
+        reason = said[-1].removeprefix("kafka-server-start: ").removesuffix(".") if said else "it said nothing"
+        raise JesenskaError(f"The broker did not start: {reason} (more in {log}).")
     print(f"jesenska is up at {address} as process {process.pid}; it logs to {log}, kafka-server-stop stops it")
     # The broker outlives this process: nobody waits for it.
     process.returncode = 0

@@ -8,7 +8,7 @@ offsets committed. Flags and output of Apache Kafka 4.3.1's tool, which its syst
     {"timestamp":1795264188270,"name":"partitions_revoked","partitions":[{"topic":"t","partition":0}]}
     {"timestamp":1795264188757,"name":"shutdown_complete"}
 
-SIGINT and SIGTERM end it in order, after a `shutdown_requested`. Differs from Kafka's tool: `count` does not count what was fetched beyond --max-messages, and
+SIGINT, SIGTERM, SIGHUP end it in order, after a `shutdown_requested`. Unlike Kafka's: `count` does not count what was fetched beyond --max-messages, and
 `shutdown_requested` comes only where there was such a request.
 """
 

@@ -6,7 +6,7 @@ Kafka 4.3.1's tool, which its system tests are made of:
     {"timestamp":1795264179106,"name":"shutdown_complete"}
     {"timestamp":1795264179108,"name":"tool_data","sent":1,"acked":1,"target_throughput":-1,"avg_throughput":8.7}
 
-A record that could not be sent is a `producer_send_error`. SIGINT and SIGTERM end it in order, with the last two lines. Differs from Kafka's tool: the exit
+A record that could not be sent is a `producer_send_error`. SIGINT, SIGTERM, SIGHUP end it in order, with the last two lines. Unlike Kafka's: the exit
 code is 1 where a record was not acknowledged.
 """
 

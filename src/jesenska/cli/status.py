@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.stopping import lock_holder
-from jesenska.cli.tool import FAILED, print_json
+from jesenska.cli.tool import FAILED, print_json, seconds
 from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin
 
@@ -22,7 +22,7 @@ _NO_ANSWER_SECONDS = 10.0
 def add_status(status: argparse.ArgumentParser) -> None:
     status.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT", help="The broker to ask (default: 127.0.0.1:9092).")
     status.add_argument("--data", metavar="DIR", help="Also say which process holds this directory, and its memory.")
-    status.add_argument("--timeout-seconds", type=float, default=_NO_ANSWER_SECONDS, metavar="S", help="How long to wait for an answer (default: 10).")
+    status.add_argument("--timeout-seconds", type=seconds, default=_NO_ANSWER_SECONDS, metavar="S", help="How long to wait for an answer (default: 10).")
 
 
 def status(options: argparse.Namespace) -> int:

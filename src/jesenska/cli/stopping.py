@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.tool import print_json, telling
+from jesenska.cli.tool import print_json, seconds, telling
 from jesenska.log.directory_lock import FILE_NAME
 
 _LOOK_SECONDS = 0.05
@@ -25,7 +25,7 @@ _FLOCK = struct.Struct("@qqihh") if sys.platform == "darwin" else struct.Struct(
 
 
 def add_stop_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--timeout-seconds", type=float, default=300.0, metavar="S", help="How long to wait until it has stopped (default: 300).")
+    parser.add_argument("--timeout-seconds", type=seconds, default=300.0, metavar="S", help="How long to wait until it has stopped (default: 300).")
 
 
 async def stop_holders(what: str, directories: Sequence[Path], options: argparse.Namespace) -> int:
@@ -63,11 +63,14 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
 
 
 def lock_holder(directory: Path) -> int | None:
-    """The process that holds a directory's lock and wrote its id there, so a broker of ours; None otherwise. Takes no lock itself."""
+    """The process that holds a directory's lock and wrote its id there, so a broker of ours; None otherwise. Takes no lock itself, so who may read the
+    file may ask; JesenskaError for who may not."""
     try:
-        descriptor = os.open(directory / FILE_NAME, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise JesenskaError(f"{directory} may not be looked into by this user: ask as the one whose server it is, or as root.") from error
     try:
         text = os.pread(descriptor, 32, 0).strip()
         asked = _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if sys.platform == "darwin" else _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

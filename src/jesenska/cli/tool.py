@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import errno
 import json
+import math
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,14 +50,21 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(argparse.ArgumentParser):
-    """One command of a tool that has several; its mistakes are told in the same way."""
+    """One command of a tool that has several; its mistakes are told in the same way, and its own --help lists its options."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuses what it does not know: argparse would leave that to the tool, whose --help does not list it."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         _refuse(self, message)
 
 
 def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    print(f"{parser.prog}: {message}{_near_miss(parser, message)}; {parser.prog} --help lists the options.", file=sys.stderr)
+    print(f"{parser.prog}: {message.removesuffix('.')}{_near_miss(parser, message)}; {parser.prog} --help lists the options.", file=sys.stderr)
     raise SystemExit(FAILED)
 
 
@@ -97,29 +105,49 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
     if not given and not parser.runs_without_arguments:
         parser.print_help(sys.stderr)
         return FAILED
-    options = parser.parse_args(given)
+    debug = False
     try:
-        return work(options) or 0
+        try:
+            options = parser.parse_args(given)
+            debug = options.debug
+            code = work(options) or 0
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+        # What is still in the buffer is written here, where it is told if that fails: the interpreter would only complain of it at its end.
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not complain about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has gone.
+        _drop_output()
         return 0
     except (JesenskaError, PropertiesError) as error:
-        if options.debug:
+        if debug:
             raise
+        _drop_output()
         print(f"{parser.prog}: {sentence(error)}", file=sys.stderr)
         return FAILED
     except OSError as error:
-        if options.debug:
+        if debug:
             raise
+        _drop_output()
         if error.errno == errno.ENOSPC:
             told = f"The disk is full{f' ({error.filename})' if error.filename else ''}: make room on it, then try again."
         else:
             told = f"{error.filename or 'A system call'}: {error.strerror or error}."
         print(f"{parser.prog}: {told}", file=sys.stderr)
         return FAILED
+
+
+def _drop_output() -> None:
+    """What cannot be written now is gone: the interpreter must not try again at its end, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _open_what_is_closed() -> None:
@@ -155,6 +183,17 @@ def add_bootstrap(parser: argparse.ArgumentParser, *, old_name: str | None = Non
     names = ["--bootstrap-server", *([old_name] if old_name else [])]
     parser.add_argument(*names, dest="bootstrap_server", metavar="HOST:PORT[,...]", help="The Kafka server to connect to.")
     parser.add_argument("--command-config", metavar="FILE", help="Property file containing configs to be passed to the client.")
+
+
+def seconds(text: str) -> float:
+    """The type of a flag that says how long to wait."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time to wait: write a number of seconds above 0")
+    return value
 
 
 def read_properties(path: str | None) -> dict[str, str]:
@@ -196,7 +235,11 @@ async def cluster_of(options: argparse.Namespace, settings: dict[str, str] | Non
     if bootstrap and zookeeper:
         raise JesenskaError("--bootstrap-server and --zookeeper were both given: one of them says where the cluster is.")
     if not bootstrap:
-        bootstrap = await brokers_in(zookeeper) if zookeeper else settings.get("bootstrap.servers")
+        if zookeeper:
+            async with telling("Waiting for ZooKeeper"):
+                bootstrap = await brokers_in(zookeeper)
+        else:
+            bootstrap = settings.get("bootstrap.servers")
     if not bootstrap:
         raise JesenskaError("No broker is named: give --bootstrap-server host:port, for example 127.0.0.1:9092.")
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
@@ -239,14 +282,14 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.asynccontextmanager
-async def telling(what: str, quiet_seconds: float = QUIET_SECONDS) -> AsyncIterator[None]:
+async def telling(what: str) -> AsyncIterator[None]:
     """Says on stderr what is being waited for, once it has taken two seconds and every few seconds from then on."""
 
     async def tell() -> None:
         waited = 0.0
         while True:
-            await asyncio.sleep(quiet_seconds)
-            waited += quiet_seconds
+            await asyncio.sleep(QUIET_SECONDS)
+            waited += QUIET_SECONDS
             print(f"{what} ({waited:.0f} s so far)", file=sys.stderr, flush=True)
 
     task = asyncio.get_running_loop().create_task(tell())

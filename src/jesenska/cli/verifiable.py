@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from jesenska.base.clock import Clock
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from jesenska.cli.stop_signals import heeded_signals
 
 
 class Events:
@@ -49,12 +47,13 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """SIGINT and SIGTERM end the work inside in order instead of ending the process."""
+    """A signal to stop (SIGINT, SIGTERM, SIGHUP) ends the work inside in order instead of ending the process."""
     stop, loop = Stop(), asyncio.get_running_loop()
-    for number in _SIGNALS:
+    signals = heeded_signals()
+    for number in signals:
         loop.add_signal_handler(number, stop.tell, number)
     try:
         yield stop
     finally:
-        for number in _SIGNALS:
+        for number in signals:
             loop.remove_signal_handler(number)

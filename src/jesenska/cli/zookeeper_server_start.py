@@ -19,9 +19,10 @@ from pathlib import Path
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.broker_process import STOP_SIGNALS, parents_end, stopped_in_order
+from jesenska.cli.broker_process import parents_end, stopped_in_order
 from jesenska.cli.log_lines import add_logging, configure_logging
 from jesenska.cli.memory import Memory
+from jesenska.cli.stop_signals import heeded_signals
 from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
@@ -64,7 +65,7 @@ async def _work(options: argparse.Namespace) -> int:
         max_client_connections=numbers["maxClientCnxns"],
     )
     stopping = asyncio.Event()
-    for number in STOP_SIGNALS:
+    for number in heeded_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     parents_end(asyncio.get_running_loop(), stopping)
     clock = SystemClock()

@@ -2,12 +2,16 @@
 
 Connections are opened when they are needed and kept. Metadata is asked for when a topic is unknown, after an error that says it is stale, and
 when it is older than `metadata.max.age.ms`. A request to a broker that cannot be reached is tried at another one where any broker will do; after an attempt to
-connect that failed there is a pause before the next one to the same address, which grows. A connection that is not used is closed after some time.
+connect that failed there is a pause before the next one to the same address, which grows; where attempts go on failing a warning in the log says so. A
+connection that is not used is closed after some time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import socket
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +36,11 @@ from jesenska.wire.language import Message
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 Answer = TypeVar("Answer", bound=Message)
+
+logger = logging.getLogger(__name__)
+
+#: How long attempts to connect to an address fail before a warning says so, and the time between two such warnings.
+_QUIET_SECONDS, _TELL_AGAIN_SECONDS = 2.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,8 @@ class Cluster:
         self._connect_timeout = Backoff(connect_timeout_seconds, connect_timeout_max_seconds)
         #: Attempts to connect that failed in a row, and when the next one may be made, by address.
         self._failed: dict[tuple[str, int], tuple[int, float]] = {}
+        #: When the first of them was, and when the next warning is due, by address.
+        self._away: dict[tuple[str, int], tuple[float, float]] = {}
         self._send_buffer_bytes, self._receive_buffer_bytes = send_buffer_bytes, receive_buffer_bytes
         self._idle_seconds = connections_max_idle_seconds
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -169,9 +180,18 @@ class Cluster:
             )
         except KafkaError:
             self._failed[host, port] = failures + 1, self.clock.monotonic() + self._reconnect.seconds(failures + 1, self._chance())
+            self._tell_of_failures(host, port, failures + 1)
             raise
         self._failed.pop((host, port), None)
+        self._away.pop((host, port), None)
         return channel
+
+    def _tell_of_failures(self, host: str, port: int, failures: int) -> None:
+        now = self.clock.monotonic()
+        since, tell_at = self._away.setdefault((host, port), (now, now + _QUIET_SECONDS))
+        if now >= tell_at:
+            self._away[host, port] = since, now + _TELL_AGAIN_SECONDS
+            logger.warning("%s:%d cannot be reached (%d attempts in %.0f s): it is tried again.", host, port, failures, now - since)
 
     def _opened(self, address: tuple[str, int, str], opening: asyncio.Task[Channel]) -> None:
         """Keeps the connection even if whoever asked for it has given up meanwhile."""
@@ -232,7 +252,18 @@ class Cluster:
             node = self.nodes.get(broker_id)
             if node is None:
                 raise NetworkException(f"Broker {broker_id} is not in the cluster at present.")
-        return await self._channel_to(node.host, node.port, purpose)
+        try:
+            return await self._channel_to(node.host, node.port, purpose)
+        except NetworkException as error:
+            if self._answers_elsewhere(node):
+                raise NetworkException(_advertised_error(node, error)) from error
+            raise
+
+    def _answers_elsewhere(self, node: Node) -> bool:
+        """Whether the cluster is connected at an address that the user named, which is not the one that this broker tells its clients."""
+        return (node.host, node.port) not in self.bootstrap and any(
+            address[:2] in self.bootstrap and not channel.closed for address, channel in self._channels.items()
+        )
 
     async def ask_any(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
         return await self._ask(self.any_channel, request, response, at_most)
@@ -366,6 +397,19 @@ class Cluster:
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
+
+
+def _advertised_error(node: Node, error: NetworkException) -> str:
+    """Says whose address it is that cannot be reached: the user has named another one, and that one answers."""
+    cause = error.__cause__
+    if isinstance(cause, socket.gaierror):
+        reason = cause.strerror or "no address"
+    else:
+        reason = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else "no answer"
+    return (
+        f"Broker {node.broker_id} tells its clients to connect to {node.host}:{node.port}, which cannot be reached from here ({reason}): "
+        "start it, or correct its advertised.listeners."
+    )
 
 
 def _topic_error(name: str, code: int) -> str:

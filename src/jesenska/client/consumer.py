@@ -4,6 +4,8 @@ One fetch per broker is in flight at a time, over all partitions of that broker 
 `poll_raw` the batches as they came (for Arrow columns, for copying): what is fetched is only decoded if somebody asks for it. With each broker a fetch
 session is kept (client.fetch_session), if the broker has one to give.
 
+A broker that goes away ends nothing: what can pass is tried again, in each `poll` and between them, until it answers. A poll meanwhile is empty.
+
 Left out: groups (with the group coordinator), read_committed beyond passing it on; the public API comes later.
 """
 
@@ -17,7 +19,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from jesenska.base.errors import CorruptMessageError, ErrorCode, InvalidRequestError, KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from jesenska.base.errors import (
+    CorruptMessageError,
+    ErrorCode,
+    InvalidRequestError,
+    KafkaError,
+    NetworkException,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.fetch_session import FetchSession
@@ -38,6 +49,8 @@ logger = logging.getLogger(__name__)
 _NAMES_NOT_IDS = 12
 #: How often a partition that there is no more is looked for: its topic may be made anew.
 _GONE_SECONDS = 5.0
+#: How long a poll waits for brokers to say who leads a partition, where it was told to wait for less.
+_LOOK_UP_SECONDS = 1.0
 _SESSION_ERRORS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
 
 
@@ -93,6 +106,8 @@ class Consumer:
         self._in_flight: set[TopicPartition] = set()
         #: Fetches that failed in a row, by leader.
         self._failures: dict[int, int] = {}
+        #: Look-ups of leaders that failed in a row.
+        self._lookups_failed = 0
         self._sessions: dict[int, FetchSession] = {}
         self._failure: BaseException | None = None
         self._arrived = asyncio.Event()
@@ -185,28 +200,44 @@ class Consumer:
                 failure, self._failure = self._failure, None
                 raise failure
             ready = [items.popleft() for key, items in self._fetched.items() if items and key in self._positions and key not in self._paused]
-            await self._fetch_ahead({item.topic_partition: item.next_offset for item in ready})
+            try:
+                async with asyncio.timeout(max(deadline - self.cluster.clock.monotonic(), _LOOK_UP_SECONDS)):
+                    await self._fetch_ahead({item.topic_partition: item.next_offset for item in ready})
+            except TimeoutError:
+                self._lookups_failed += 1
             if ready:
                 return ready
             left = deadline - self.cluster.clock.monotonic()
             if left <= 0:
                 return []
             self._arrived.clear()
+            pause = self.cluster.retry_pause_seconds(self._lookups_failed) if self._lookups_failed else left
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(min(left, pause)):
                     await self._arrived.wait()
             except TimeoutError:
-                return []
+                if pause >= left:
+                    return []
 
     async def _fetch_ahead(self, taken: Mapping[TopicPartition, int]) -> None:
-        """Asks each broker that has no fetch in flight for what is not here yet."""
+        """Asks each broker that has no fetch in flight for what is not here yet. Where nobody says who leads a partition, that is for the next time."""
         wanted: dict[int, dict[TopicPartition, int]] = {}
+        failed = False
         for key, position in list(self._positions.items()):
             if self._fetched.get(key) or key in self._paused or key in self._in_flight:
                 continue
-            leader = await self._leader_of(key)
+            try:
+                leader = await self._leader_of(key)
+            except KafkaError as error:
+                if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
+                    raise
+                failed = True
+                if isinstance(error, NetworkException | RequestTimedOutError):
+                    break  # nobody answers: the others would only wait as long
+                continue
             if leader is not None and leader not in self._fetching:
                 wanted.setdefault(leader, {})[key] = taken.get(key, position)
+        self._lookups_failed = self._lookups_failed + 1 if failed else 0
         for leader, positions in wanted.items():
             if leader not in self._fetching:
                 self._in_flight.update(positions)
@@ -298,10 +329,8 @@ class Consumer:
             forgotten_topics_data=list(forgotten.values()),
         )
         channel = await self.cluster.channel_of(leader, self._purpose)
-        version = channel.version_for(FetchRequest, _NAMES_NOT_IDS)
-        async with asyncio.timeout(self.max_wait_seconds + self.cluster.request_timeout_seconds):
-            answer: FetchResponse = await channel.send(request, version)
-        return answer
+        timeout_seconds = self.max_wait_seconds + self.cluster.request_timeout_seconds
+        return await channel.request(request, FetchResponse, timeout_seconds=timeout_seconds, at_most=_NAMES_NOT_IDS)
 
     async def _take_in(self, answer: FetchResponse, positions: dict[TopicPartition, int]) -> None:
         for answered in answer.responses:

@@ -35,7 +35,7 @@ from jesenska.base.errors import InvalidConfigError, JesenskaError
 from jesenska.base.identifiers import TopicPartition, is_legal_topic_name
 from jesenska.base.limits import DATA_SOURCE_OPTION_MAX_CHARS
 from jesenska.config.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
-from jesenska.config.table import Table, Value
+from jesenska.config.table import Table, Unknown, Value
 from jesenska.pipeline.patterns import topic_pattern
 
 logger = logging.getLogger(__name__)
@@ -372,7 +372,7 @@ def _settings(options: _Given, table: Table, used: Collection[str]) -> dict[str,
     if protocol != "PLAINTEXT":
         raise JesenskaError(f"kafka.security.protocol={protocol} cannot be used yet: this release connects with PLAINTEXT only.")
     for unknown in table.unknown(texts):
-        logger.warning("kafka.%s: %s.", unknown.name, unknown)
+        logger.warning("%s", Unknown(f"kafka.{unknown.name}", unknown.nearest and f"kafka.{unknown.nearest}"))
     for name in sorted(texts):
         if name in table and name not in used:
             logger.warning("The option kafka.%s has no effect here: Kafka's own clients have it, this source and sink do without.", name)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jesenska.base.errors import JesenskaError
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.testing.broker import BrokerProcess
@@ -24,6 +25,30 @@ _count = 0
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("jesenska", "a Kafka broker for tests")
     group.addoption("--kafka-setting", action="append", default=[], metavar="NAME=VALUE", help="A setting of the broker behind kafka_broker.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuses a setting that a broker would refuse, and warns of a name that none knows, before a test runs."""
+    given: list[str] = config.getoption("--kafka-setting")
+    if not given:
+        return
+    # Read here: a run without such a setting need not wait for the tables of settings.
+    from jesenska.config.layers import BrokerConfig
+    from jesenska.config.properties import PropertiesError
+    from jesenska.config.safety import StartRefused, refuse_unsafe
+    from jesenska.config.sources import gather
+
+    for text in given:
+        name, equals, _ = text.partition("=")
+        if not equals or not name.strip():
+            raise pytest.UsageError(f"--kafka-setting takes NAME=VALUE, and {text!r} is not: write it as in --kafka-setting num.partitions=3.")
+    try:
+        gathered = gather(None, {}, given)
+        refuse_unsafe(BrokerConfig(gathered.settings))
+    except (JesenskaError, PropertiesError, StartRefused) as error:
+        raise pytest.UsageError(f"--kafka-setting: {error}") from error
+    for unknown in gathered.unknown:
+        config.issue_config_time_warning(pytest.PytestConfigWarning(f"--kafka-setting: {unknown}"), 2)
 
 
 @pytest.fixture(scope="session")
