@@ -12,8 +12,7 @@ from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import AppendResult
 from jesenska.records.header import read_header
-from jesenska.replication.partition import Partition
-from jesenska.replication.replicas import ACKS_ALL
+from jesenska.replication.partition import ACKS_ALL, Partition
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 
 _KEY = TopicPartition("t", 0)

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jesenska.base.errors import FencedLeaderEpochError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.replication.replicas import ACKS_ALL, Replicas
+from jesenska.replication.replicas import Replicas
 
 _KEY = TopicPartition("t", 0)
 _LAG_MS = 10_000
@@ -119,9 +119,9 @@ def test_who_is_proposed_holds_the_high_watermark_back_and_does_not_count_for_ac
     assert replicas.proposed_isr == (1, 2)
     assert replicas.high_watermark(100, 120) == 100
     with pytest.raises(NotEnoughReplicasError):
-        replicas.require_in_sync(ACKS_ALL)
+        replicas.require_in_sync()
     replicas.isr_written((1, 2))
-    replicas.require_in_sync(ACKS_ALL)
+    replicas.require_in_sync()
 
 
 def test_who_is_to_leave_holds_the_high_watermark_back_until_the_controller_has_agreed() -> None:
@@ -171,14 +171,10 @@ def test_the_client_that_knows_an_older_or_a_newer_leader_is_refused() -> None:
         replicas.require_leader(5)
 
 
-@pytest.mark.parametrize(("acks", "min_in_sync", "is_refused"), [(ACKS_ALL, 3, False), (ACKS_ALL, 4, True), (1, 4, False), (0, 4, False)])
-def test_acks_all_asks_for_replicas_in_sync(acks: int, min_in_sync: int, is_refused: bool) -> None:
-    replicas = leading(min_in_sync=min_in_sync)
-    if is_refused:
-        with pytest.raises(NotEnoughReplicasError):
-            replicas.require_in_sync(acks)
-    else:
-        replicas.require_in_sync(acks)
+def test_acks_all_asks_for_replicas_in_sync() -> None:
+    leading(min_in_sync=3).require_in_sync()
+    with pytest.raises(NotEnoughReplicasError):
+        leading(min_in_sync=4).require_in_sync()
 
 
 _FOLLOWERS = st.sampled_from((2, 3))

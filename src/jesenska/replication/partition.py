@@ -20,7 +20,10 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import AppendResult, PartitionLog, ReadResult
 from jesenska.records.batch import BatchHeader
-from jesenska.replication.replicas import ACKS_ALL, Replicas
+from jesenska.replication.replicas import Replicas
+
+#: What acks=all is in a request.
+ACKS_ALL = -1
 
 #: What became of a write.
 Done = Callable[[AppendResult | KafkaError], None]
@@ -154,19 +157,21 @@ class Partition:
 
     def leader_log(self, current_leader_epoch: int = -1) -> PartitionLog:
         """The log, if this broker leads the partition and the client's epoch (-1: none sent) is the current one; one below -1 is an old one."""
-        log = self._log
+        log, replicas = self._log, self._replicas
         if log is None:
-            if self._replicas.leader < 0:
+            if replicas.leader < 0:
                 raise NotLeaderOrFollowerError(f"{self.topic_partition} has no leader")
             raise KafkaStorageError(f"the log of {self.topic_partition} is not readable; see the broker's log")
-        self._replicas.require_leader(current_leader_epoch)
+        if current_leader_epoch != -1 or not replicas.leads:
+            replicas.require_leader(current_leader_epoch)
         return log
 
     def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done) -> AppendResult | None:
         """Appends checked batches as the leader. The result, if that is done as `acks` asks (all: every in-sync replica has it); None if it is
         still to wait, and then `done` is called with what became of it. NotEnoughReplicasError before anything is written if acks=all cannot be kept."""
         log = self.leader_log()
-        self._replicas.require_in_sync(acks)
+        if acks == ACKS_ALL:
+            self._replicas.require_in_sync()
 
         def written(outcome: AppendResult | KafkaError) -> None:
             self._advance(log)
@@ -205,7 +210,7 @@ class Partition:
         while self._uncommitted and self._uncommitted[0].result.last_offset < high_watermark:
             write = self._uncommitted.popleft()
             try:
-                self._replicas.require_in_sync(ACKS_ALL)
+                self._replicas.require_in_sync()
             except NotEnoughReplicasError as error:
                 # It is written; the replicas that were to have it have left the ISR meanwhile.
                 write.done(NotEnoughReplicasAfterAppendError(error.message))

@@ -21,8 +21,6 @@ from jesenska.base.errors import FencedLeaderEpochError, NotEnoughReplicasError,
 from jesenska.base.identifiers import TopicPartition
 
 NO_LEADER = -1
-#: What acks=all is in a request.
-ACKS_ALL = -1
 _UNKNOWN = -1
 
 
@@ -60,6 +58,7 @@ class Replicas:
         "isr",
         "leader",
         "leader_epoch",
+        "leads",
         "min_in_sync",
         "proposed_isr",
         "topic_partition",
@@ -71,6 +70,8 @@ class Replicas:
         self.assigned = tuple(assigned)
         self.min_in_sync = min_in_sync
         self.leader = NO_LEADER
+        #: True if this broker leads the partition.
+        self.leads = False
         self.leader_epoch = -1
         self.isr: tuple[int, ...] = ()
         #: What this leader has asked the controller for; None while it waits for nothing.
@@ -88,6 +89,7 @@ class Replicas:
             return False
         begins = leader == self.broker_id and (self.leader != leader or self.leader_epoch != leader_epoch)
         self.leader, self.leader_epoch, self.isr = leader, leader_epoch, tuple(isr)
+        self.leads = leader == self.broker_id
         self.proposed_isr = None
         if leader != self.broker_id:
             self._followers = {}
@@ -115,7 +117,7 @@ class Replicas:
 
     def forget_leader(self) -> None:
         """Nobody leads: the partition goes."""
-        self.leader = NO_LEADER
+        self.leader, self.leads = NO_LEADER, False
         self._followers = {}
         self._count()
 
@@ -132,11 +134,6 @@ class Replicas:
 
     # --- who leads ----------------------------------------------------------------------------------------------------------------------
 
-    @property
-    def leads(self) -> bool:
-        """True if this broker leads the partition."""
-        return self.leader == self.broker_id
-
     def require_leader(self, current_leader_epoch: int) -> None:
         """NOT_LEADER_OR_FOLLOWER if another broker leads, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client knows another epoch (-1: it sent none)."""
         if current_leader_epoch not in (-1, self.leader_epoch):
@@ -149,9 +146,9 @@ class Replicas:
 
     # --- what is committed --------------------------------------------------------------------------------------------------------------
 
-    def require_in_sync(self, acks: int) -> None:
-        """NotEnoughReplicasError where acks=all asks for more replicas in sync than there are."""
-        if acks == ACKS_ALL and len(self.isr) < self.min_in_sync:
+    def require_in_sync(self) -> None:
+        """NotEnoughReplicasError where a write with acks=all asks for more replicas in sync than there are."""
+        if len(self.isr) < self.min_in_sync:
             raise NotEnoughReplicasError(f"{self.topic_partition} has {len(self.isr)} in-sync replicas, min.insync.replicas asks for {self.min_in_sync}")
 
     def high_watermark(self, current: int, log_end_offset: int) -> int:
