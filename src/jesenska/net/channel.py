@@ -219,6 +219,6 @@ async def open_channel(
     except TimeoutError:
         raise NetworkException(f"No answer from {where} within {timeout_seconds:g} s: is a broker listening there?") from None
     except socket.gaierror as error:
-        raise NetworkException(f"The host {host!r} has no address ({error.strerror}): correct it, or name another with --bootstrap-server.") from error
+        raise NetworkException(f"The host {host!r} has no address ({error.strerror}): correct it.") from error
     reason = "no address" if failure is None else os.strerror(failure.errno) if failure.errno else str(failure)
     raise NetworkException(f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server.") from failure
