@@ -180,6 +180,21 @@ def test_a_members_commit_for_a_group_that_is_not_there(connection: RawConnectio
     assert [[item.error_code for item in topic.partitions] for topic in answer.topics] == [[error]]
 
 
+@pytest.mark.parametrize("version", [0, 8])
+def test_each_offset_of_a_partition_that_stands_twice_is_judged_by_its_own_metadata(connection: RawConnection, version: int) -> None:
+    create(connection, "committed-twice")
+    group, too_long = f"twice-{version}", "x" * 4097
+    assert connection.ask(FindCoordinatorRequest(key=group), 2, FindCoordinatorResponse).error_code == _NONE
+    offsets = [(1, ""), (2, ""), (3, too_long)]
+    items = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=text) for offset, text in offsets]
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="committed-twice", partitions=items)])
+    (answer,) = connection.ask(request, version, OffsetCommitResponse).topics
+    assert [item.error_code for item in answer.partitions] == [_NONE, _NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    asked = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name="committed-twice", partition_indexes=[0])])
+    (found,) = connection.ask(asked, min(version, 5), OffsetFetchResponse).topics
+    assert [item.committed_offset for item in found.partitions] == [2]
+
+
 def test_offsets_are_answered_as_they_are_asked_for(connection: RawConnection) -> None:
     assert connection.ask(FindCoordinatorRequest(key="no-group"), 2, FindCoordinatorResponse).error_code == _NONE
     topics = [OffsetFetchRequestTopic(name="a", partition_indexes=[1, 1]), OffsetFetchRequestTopic(name="b"), OffsetFetchRequestTopic(name="a")]

@@ -138,9 +138,6 @@ _MEANT: Final = (
     ),
     Known((1,), r"\.session_id", "no session remembers a name that no topic can have", ours="0", when=_with_long_name),
     Known((11,), "", "a rebalance time-out of 0 stands for the session's", ours="'WAITS'", when=lambda request: request.rebalance_timeout_ms <= 0),
-    Known(
-        (19,), r"\.topics\[\]\.error_(code|message)", "3.9.1 in ZooKeeper mode tells another of several mistakes than 4.3.1, which is followed", versions=(0, 1)
-    ),
     Known((19,), r"\.topics\[\]", "3.9.1 in ZooKeeper mode answers twice what stands twice, 4.3.1 once", versions=(0, 1), when=_with_doubles),
     Known(
         (20,), r"\.responses\[\]", "3.9.1 in ZooKeeper mode deletes and answers twice what stands twice; 4.3.1 refuses it", versions=(0,), when=_with_doubles
@@ -149,7 +146,7 @@ _MEANT: Final = (
         (19, 33, 44),
         r".*error_(code|message)",
         "segment.bytes may be as small as in 1.0; since 4.0 it is 1 MB at least",
-        ours="0|None",
+        ours="0|3|None",
         when=_with_small_segments,
     ),
     Known(
@@ -256,7 +253,6 @@ _TO_BE_MENDED: Final[tuple[Known, ...]] = (
         when=lambda request: any(value >= 0 for value in _values(request, "last_fetched_epoch")),
     ),
     Known((0,), r".*\.log_start_offset", "the log start offset beside a batch whose records are not what its header says", ours="-1"),
-    Known((0,), ".*", "a partition that stands twice: Kafka writes the good batch and answers the bad one; here the last counts", when=_with_doubles),
     Known(
         (0,),
         r".*\.(error_code|error_message|base_offset|log_start_offset)",
@@ -266,14 +262,6 @@ _TO_BE_MENDED: Final[tuple[Known, ...]] = (
         when=lambda request: any(value is not None and not _is_one_batch(value) for value in _values(request, "records")),
     ),
     Known((8,), r"\.topics\[\]\.partitions\[\]", "3.9.1 answers version 1 from a map, a partition that stands twice once", versions=(1,), when=_with_doubles),
-    Known(
-        (8,),
-        r"\.topics\[\]\.partitions\[\]\.error_code",
-        "a partition that stands twice: Kafka judges the metadata of each, here the last counts for both",
-        ours="0|12",
-        theirs="0|12",
-        when=_with_doubles,
-    ),
 )
 
 
