@@ -97,6 +97,20 @@ def test_a_partition_that_a_produce_names_twice_is_written_once(connection: RawC
     assert end_of(connection, "written-once") == 2
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_partition_that_a_produce_names_twice_is_refused_where_one_of_its_records_are_ill_formed(connection: RawConnection, order: int) -> None:
+    name = f"once-ill-formed{order}"
+    create(connection, name)
+    given = [(name, 0, batch(b"a")), (name, 0, batch(b"b") + batch(b"c"))][::order]
+    assert produce(connection, *given) == [(name, 0, ErrorCode.INVALID_RECORD)]
+    zstd = [(name, 0, batch(b"a")), (name, 0, batch(b"b", codec=Codec.ZSTD))][::order]
+    assert produce(connection, *zstd, version=6) == [(name, 0, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)]
+    unreadable = bytearray(batch(b"a"))
+    unreadable[MAGIC_OFFSET] = 3
+    assert produce(connection, *[(name, 0, bytes(unreadable)), (name, 0, batch(b"b"))][::order]) == [(name, 0, ErrorCode.CORRUPT_MESSAGE)]
+    assert end_of(connection, name) == 0
+
+
 def test_a_batch_of_an_unknown_magic_refuses_the_whole_produce(connection: RawConnection) -> None:
     create(connection, "unreadable")
     odd = bytearray(batch(b"a"))
