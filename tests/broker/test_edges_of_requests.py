@@ -35,6 +35,7 @@ from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from tests.raw_connection import RawConnection
+from tests.records.raw_batches import raw_batch, raw_record
 
 _NOW_MS = 1_700_000_000_000
 _NONE = ErrorCode.NONE
@@ -109,6 +110,17 @@ def test_a_partition_that_a_produce_names_twice_is_refused_where_one_of_its_reco
     unreadable[MAGIC_OFFSET] = 3
     assert produce(connection, *[(name, 0, bytes(unreadable)), (name, 0, batch(b"b"))][::order]) == [(name, 0, ErrorCode.CORRUPT_MESSAGE)]
     assert end_of(connection, name) == 0
+    assert produce(connection, (name, 0, None), (name, 0, batch(b"a", b"b"))) == [(name, 0, _NONE)]
+    assert end_of(connection, name) == 2
+
+
+def test_the_log_start_offset_is_told_with_what_is_wrong_inside_a_batch(connection: RawConnection) -> None:
+    create(connection, "wrong-inside")
+    wrong = bytes(raw_batch(raw_record(0) + raw_record(1), 3))
+    for records, told in ((wrong, 0), (wrong + wrong, -1)):
+        topic = ProduceRequestTopic(name="wrong-inside", partition_data=[ProduceRequestPartition(index=0, records=records)])
+        (answer,) = connection.ask(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[topic]), 9, ProduceResponse).responses[0].partition_responses
+        assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_RECORD, told)
 
 
 def test_a_batch_of_an_unknown_magic_refuses_the_whole_produce(connection: RawConnection) -> None:

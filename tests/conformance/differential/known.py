@@ -255,7 +255,6 @@ _KAFKA_FAILS: Final = (
 # --- to be mended ---------------------------------------------------------------------------------------------------------------------------
 
 _TO_BE_MENDED: Final[tuple[Known, ...]] = (
-    Known((0,), r".*\.log_append_time_ms", "for a batch that was written before Kafka tells the time in it", ours="-1", theirs="'<log_append_time_ms>'"),
     Known(
         (1,),
         r".*\.partitions\[\]\..*",
@@ -263,7 +262,6 @@ _TO_BE_MENDED: Final[tuple[Known, ...]] = (
         versions=range(12, 19),
         when=lambda request: any(value >= 0 for value in _values(request, "last_fetched_epoch")),
     ),
-    Known((0,), r".*\.log_start_offset", "the log start offset beside a batch whose records are not what its header says", ours="-1"),
     Known(
         (0,),
         r".*\.(error_code|error_message|base_offset|log_start_offset)",

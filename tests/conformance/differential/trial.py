@@ -20,7 +20,7 @@ READ_ONLY: Final = frozenset((1, 2, 9, 10, 15, 16, 17, 18, 22, 23, 29, 30, 31, 3
 #: APIs whose requests change what the controller keeps.
 _CONTROLLERS: Final = frozenset((3, 19, 20, 33, 37, 44))
 _CASES_IN_A_WORLD, _CASES_IN_A_WORLD_THAT_STAYS = 20, 1000
-_PRODUCE, _FIRST_PRODUCE_OF_4 = 0, 3
+_PRODUCE, _FIRST_PRODUCE_OF_4, _JOIN_GROUP = 0, 3, 11
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class Trial:
 
 def _leaves_what_no_answer_tells(request: Message) -> bool:
     """True for a write without acks or of a partition that stands twice (Kafka writes the good batch where it answers the bad one), and for a join whose
-    silent member stays for another while: the sides may differ afterwards."""
-    if request.api_key == _PRODUCE and with_doubles(request):
+    silent member stays for another while, or that names a protocol twice: the sides may differ afterwards."""
+    if request.api_key in (_PRODUCE, _JOIN_GROUP) and with_doubles(request):
         return True
     return getattr(request, "acks", 1) == 0 or getattr(request, "rebalance_timeout_ms", 1) <= 0
 

@@ -12,6 +12,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.records.encode import encode_batch
 from jesenska.wire.consumer_protocol import encode_assignment, encode_subscription
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -71,6 +72,7 @@ def build(connection: RawConnection, prefix: str) -> World:
     """Makes a world on the broker; the connection waits as long as a join may take."""
     world = World(prefix, [prefix + name for name in _TOPICS])
     _create(connection, world)
+    _until_all_are_led(connection, world)
     _fill(connection, world)
     world.groups = [
         _with_offsets(connection, world),
@@ -107,6 +109,20 @@ def _create(connection: RawConnection, world: World) -> None:
         answered = connection.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 12, MetadataResponse)
         world.ids = {str(topic.name): topic.topic_id for topic in answered.topics if topic.error_code == ErrorCode.NONE and topic.partitions}
         _until(deadline, "metadata")
+
+
+def _until_all_are_led(connection: RawConnection, world: World) -> None:
+    """A broker tells of a topic before it leads the last of its partitions."""
+    topics = []
+    for name, (count, _) in _TOPICS.items():
+        partitions = [ListOffsetsRequestPartition(partition_index=number, timestamp=-1) for number in range(count)]
+        topics.append(ListOffsetsRequestTopic(name=world.prefix + name, partitions=partitions))
+    deadline = time.monotonic() + _WITHIN_SECONDS
+    while True:
+        answer = connection.ask(ListOffsetsRequest(replica_id=-1, topics=topics), 5, ListOffsetsResponse)
+        if all(item.error_code == ErrorCode.NONE for topic in answer.topics for item in topic.partitions):
+            return
+        _until(deadline, "leaders")
 
 
 def _fill(connection: RawConnection, world: World) -> None:

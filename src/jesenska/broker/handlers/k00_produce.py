@@ -95,7 +95,6 @@ _WITHOUT_WORDS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_
 #: Errors that are found before the log is looked at.
 _BEFORE_THE_LOG = (
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-    ErrorCode.INVALID_RECORD,
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.INVALID_REQUIRED_ACKS,
@@ -216,7 +215,7 @@ class _Produce:
         if item.partition is not None:
             if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
                 answer.current_leader = ProduceResponseCurrentLeader(leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch)
-            if item.partition.log is not None and _was_in_the_log(error):
+            if item.partition.log is not None and _was_in_the_log(error, item.records):
                 answer.log_start_offset = item.partition.log.log_start_offset
 
 
@@ -352,23 +351,27 @@ def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequest
         return UnknownTopicIdError() if version >= _FIRST_WITH_IDS else UnknownTopicOrPartitionError()
     if not 0 <= data.index < len(topic.partitions):
         return UnknownTopicOrPartitionError()
+    if version >= _FIRST_WITH_BATCHES and not isinstance(data.records, memoryview):
+        return InvalidRecordError("a partition without records")
     return _ill_formed(data, version) or refusal
 
 
 def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | None:
-    """What is wrong with a partition's records before anything is looked up for them; old versions have no such rule."""
+    """What is wrong with a partition's records before anything is looked up for them. Old versions have no such rule, and what is not there no form."""
     records = data.records
-    if version < _FIRST_WITH_BATCHES:
+    if version < _FIRST_WITH_BATCHES or not isinstance(records, memoryview):
         return None
-    if not isinstance(records, memoryview) or not _is_one_batch(records):
+    if not _is_one_batch(records):
         return InvalidRecordError("a partition without one whole batch")
     if version < _FIRST_WITH_ZSTD and records[_LOW_ATTRIBUTES] & 7 == Codec.ZSTD:
         return UnsupportedCompressionTypeError("zstd needs Produce 7 or later")
     return None
 
 
-def _was_in_the_log(error: KafkaError) -> bool:
+def _was_in_the_log(error: KafkaError, records: memoryview | None) -> bool:
     """False for what Kafka refuses before it looks at the partition's log."""
+    if error.code == ErrorCode.INVALID_RECORD:
+        return records is not None and _is_one_batch(records)
     return isinstance(error, RecordErrors) or error.code not in _BEFORE_THE_LOG
 
 
