@@ -221,6 +221,19 @@ def test_each_offset_of_a_partition_that_stands_twice_is_judged_by_its_own_metad
     assert [item.committed_offset for item in found.partitions] == [2]
 
 
+def test_the_oldest_commit_to_the_log_takes_the_last_of_a_partition_that_stands_twice(connection: RawConnection) -> None:
+    create(connection, "committed-last")
+    assert connection.ask(FindCoordinatorRequest(key="last"), 2, FindCoordinatorResponse).error_code == _NONE
+    for offsets, error, committed in ((((1, ""), (2, "x" * 4097)), ErrorCode.OFFSET_METADATA_TOO_LARGE, -1), (((2, "x" * 4097), (1, "")), _NONE, 1)):
+        items = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=text) for offset, text in offsets]
+        request = OffsetCommitRequest(group_id="last", topics=[OffsetCommitRequestTopic(name="committed-last", partitions=items)])
+        (answer,) = connection.ask(request, 1, OffsetCommitResponse).topics
+        assert [item.error_code for item in answer.partitions] == [error]
+        asked = OffsetFetchRequest(group_id="last", topics=[OffsetFetchRequestTopic(name="committed-last", partition_indexes=[0])])
+        (found,) = connection.ask(asked, 5, OffsetFetchResponse).topics
+        assert [item.committed_offset for item in found.partitions] == [committed]
+
+
 def test_offsets_are_answered_as_they_are_asked_for(connection: RawConnection) -> None:
     assert connection.ask(FindCoordinatorRequest(key="no-group"), 2, FindCoordinatorResponse).error_code == _NONE
     topics = [OffsetFetchRequestTopic(name="a", partition_indexes=[1, 1]), OffsetFetchRequestTopic(name="b"), OffsetFetchRequestTopic(name="a")]

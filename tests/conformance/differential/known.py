@@ -270,7 +270,6 @@ _TO_BE_MENDED: Final[tuple[Known, ...]] = (
         versions=range(3),
         when=lambda request: any(value is not None and not _is_one_batch(value) for value in _values(request, "records")),
     ),
-    Known((8,), r"\.topics\[\]\.partitions\[\]", "3.9.1 answers version 1 from a map, a partition that stands twice once", versions=(1,), when=with_doubles),
 )
 
 

@@ -26,9 +26,9 @@ transactional batch and no transactional id is refused as a whole (TRANSACTIONAL
 batches nor such a batch without a producer id means anything; both are taken, as in Apache Kafka.
 
 As in Apache Kafka: a partition that stands twice is written once, from where it stands last, and a topic without partitions is not answered. Where one of
-its records are ill-formed that is its answer, and, unlike in Kafka, nothing is written. A batch of an
-unknown magic refuses the whole request (CORRUPT_MESSAGE), for nothing can be read in it. Where acks is none of 0, 1 and -1, a partition that is not there and
-a batch that is none are told first. The log start offset is told with an error that was found in the log or in the records, not before.
+the partition's records are ill-formed that is its answer, and, unlike in Kafka, nothing is written. A batch of an unknown magic refuses the whole request
+(CORRUPT_MESSAGE), for nothing can be read in it. Where acks is none of 0, 1 and -1, a partition that is not there and a batch that is none are told first.
+The log start offset is told with an error that was found in the log or in the records, not before.
 
 Left out: transactions, quotas.
 """

@@ -10,8 +10,9 @@
     10     topic ids
 
 The answer leaves when the offsets are committed in the group's log. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION for its partitions,
-the others go through. Of a partition that stands twice each offset is judged by its own metadata, and the last good one stays. A topic that is there
-and named without partitions is not answered; one that is named twice is answered once where anything of the request is unknown.
+the others go through. Of a partition that stands twice each offset is judged by its own metadata, and the last good one stays; in version 1 the last counts
+alone and is answered once. A topic that is there and named without partitions is not answered; one that is named twice is answered once where anything
+of the request is unknown.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from jesenska.broker.server import Broker
 
 _INT64_MAX = 2**63 - 1
+#: Kafka 3.9, the last that serves this version, keeps what it is to commit in a map.
+_WITH_MAP = 1
 _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_IDS = 10
 
@@ -69,6 +72,9 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
             if is_metadata_too_large(value.metadata, limit):
                 too_large.add((at, number))
 
+    if version == _WITH_MAP:
+        offsets = list(dict(offsets).items())
+
     def error_of(place: tuple[int, int], partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> ErrorCode:
         if place in errors:
             return errors[place]
@@ -94,6 +100,8 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
                 )
                 for number, item in enumerate(topic.partitions)
             ]
+            if version == _WITH_MAP:
+                answer.partitions = list({item.partition_index: item for item in answer.partitions}.values())
         return response
 
     if version == 0:
