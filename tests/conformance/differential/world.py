@@ -26,12 +26,15 @@ from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsRequestTopic,
     DeleteRecordsResponse,
 )
+from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tests.raw_connection import RawConnection
 
 #: Timestamp of the first record of everything, ms.
 BASE_MS = 1_700_000_000_000
 PRODUCER_ID = 5000
 _WITHIN_SECONDS = 20.0
+#: Between two attempts, so that the broker gets on with what it is asked about.
+_PAUSE_SECONDS = 0.005
 _HALF_HOUR_MS = 1_800_000
 _MOMENT_MS = 200
 
@@ -81,6 +84,8 @@ def build(connection: RawConnection, prefix: str) -> World:
         _joined(connection, world),
         Group(world.unknown),
     ]
+    # The group without a name belongs to no world: one may have been left by another.
+    connection.ask(DeleteGroupsRequest(groups_names=[""]), 1, DeleteGroupsResponse)
     return world
 
 
@@ -91,6 +96,7 @@ def forget(connection: RawConnection, world: World) -> None:
 
 def _until(deadline: float, what: str) -> None:
     assert time.monotonic() < deadline, f"{what} did not come about within {_WITHIN_SECONDS} s"
+    time.sleep(_PAUSE_SECONDS)
 
 
 def _create(connection: RawConnection, world: World) -> None:
