@@ -226,9 +226,11 @@ def test_the_oldest_commit_to_the_log_takes_the_last_of_a_partition_that_stands_
     assert connection.ask(FindCoordinatorRequest(key="last"), 2, FindCoordinatorResponse).error_code == _NONE
     for offsets, error, committed in ((((1, ""), (2, "x" * 4097)), ErrorCode.OFFSET_METADATA_TOO_LARGE, -1), (((2, "x" * 4097), (1, "")), _NONE, 1)):
         items = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=text) for offset, text in offsets]
+        items += [OffsetCommitRequestPartition(partition_index=7)] * 2
         request = OffsetCommitRequest(group_id="last", topics=[OffsetCommitRequestTopic(name="committed-last", partitions=items)])
         (answer,) = connection.ask(request, 1, OffsetCommitResponse).topics
-        assert [item.error_code for item in answer.partitions] == [error]
+        unknown = (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert [(item.partition_index, item.error_code) for item in answer.partitions] == [(0, error), unknown, unknown]
         asked = OffsetFetchRequest(group_id="last", topics=[OffsetFetchRequestTopic(name="committed-last", partition_indexes=[0])])
         (found,) = connection.ask(asked, 5, OffsetFetchResponse).topics
         assert [item.committed_offset for item in found.partitions] == [committed]

@@ -11,8 +11,8 @@
 
 The answer leaves when the offsets are committed in the group's log. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION for its partitions,
 the others go through. Of a partition that stands twice each offset is judged by its own metadata, and the last good one stays; in version 1 the last counts
-alone and is answered once. A topic that is there and named without partitions is not answered; one that is named twice is answered once where anything
-of the request is unknown.
+alone and is answered once, if the partition is there. A topic that is there and named without partitions is not answered; one that is named twice is
+answered once where anything of the request is unknown.
 """
 
 from __future__ import annotations
@@ -72,8 +72,10 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
             if is_metadata_too_large(value.metadata, limit):
                 too_large.add((at, number))
 
+    unanswered: set[tuple[int, int]] = set()
     if version == _WITH_MAP:
         offsets = list(dict(offsets).items())
+        unanswered = set(places) - set({key: place for place, key in places.items()}.values())
 
     def error_of(place: tuple[int, int], partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> ErrorCode:
         if place in errors:
@@ -99,9 +101,8 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> Ou
                     error_code=error_of((at, number), partitions, otherwise),
                 )
                 for number, item in enumerate(topic.partitions)
+                if (at, number) not in unanswered
             ]
-            if version == _WITH_MAP:
-                answer.partitions = list({item.partition_index: item for item in answer.partitions}.values())
         return response
 
     if version == 0:
