@@ -65,10 +65,10 @@ class Trial:
         self._worlds: Counter[int] = Counter()
 
     def run(self, key: int, cases: int) -> Report:
-        """So many cases, over all versions that a judge serves."""
+        """So many cases at least, over all versions that a judge serves."""
         report = Report(key)
         for judge, versions in self._judged(key):
-            share = cases * len(versions) // len([version for _, several in self._judged(key) for version in several])
+            share = -(-cases * len(versions) // len([version for _, several in self._judged(key) for version in several]))
             self._run(report, judge, [versions[number % len(versions)] for number in range(max(share, len(versions)))])
         return report
 
