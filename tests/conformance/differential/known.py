@@ -95,6 +95,10 @@ def _from_an_inner_replica(request: Any) -> bool:
     return any(value < -1 for value in _values(request, "replica_id"))
 
 
+def _from_another_broker(request: Any) -> bool:
+    return any(value >= 0 for value in _values(request, "replica_id"))
+
+
 def _with_long_name(request: Any) -> bool:
     return any(len(value) > TOPIC_NAME_MAX_CHARS for value in _values(request, "topic"))
 
@@ -222,9 +226,10 @@ _KAFKA_FAILS: Final = (
         (8, 9),
         r"\.topics\[\]\.partitions\[\]\.error_code",
         "Kafka does not foresee the group without a name in the tree",
-        ours="24",
-        theirs="-1",
+        ours="24|12",
+        theirs="-1|12",
         versions=(0,),
+        when=lambda request: request.group_id == "",
     ),
     Known((11,), ".*", "Kafka counts a protocol that stands twice as two members' and chooses none, or fails", when=with_doubles),
     Known((1, 2), ".*", "Kafka does not foresee an unknown isolation level; here it reads uncommitted", when=_of_unknown_isolation),
@@ -255,6 +260,13 @@ _KAFKA_FAILS: Final = (
 # --- to be mended ---------------------------------------------------------------------------------------------------------------------------
 
 _TO_BE_MENDED: Final[tuple[Known, ...]] = (
+    Known(
+        (1,),
+        r".*\.partitions\[\]\.current_leader\..*|\.node_endpoints\[\]",
+        "a broker that follows nothing here is not told who leads",
+        versions=range(16, 19),
+        when=_from_another_broker,
+    ),
     Known(
         (1,),
         r".*\.partitions\[\]\..*",

@@ -190,7 +190,9 @@ def _join(connection: RawConnection, world: World, name: str, instance: str | No
             return Group(name, answer.generation_id, answer.member_id, instance)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             request.member_id = answer.member_id
-        _until(deadline, f"joining {name}")
+        elif answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+            request.member_id = ""
+        _until(deadline, f"joining {name}, which was refused with {ErrorCode(answer.error_code).name},")
 
 
 def _sync(connection: RawConnection, world: World, group: Group) -> None:
