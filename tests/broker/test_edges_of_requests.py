@@ -35,6 +35,7 @@ from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from tests.raw_connection import RawConnection
+from tests.records.raw_batches import raw_batch, raw_record
 
 _NOW_MS = 1_700_000_000_000
 _NONE = ErrorCode.NONE
@@ -95,6 +96,31 @@ def test_a_partition_that_a_produce_names_twice_is_written_once(connection: RawC
     create(connection, "written-once")
     assert produce(connection, ("written-once", 0, batch(b"a")), ("written-once", 0, batch(b"b", b"c"))) == [("written-once", 0, _NONE)]
     assert end_of(connection, "written-once") == 2
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_partition_that_a_produce_names_twice_is_refused_where_one_of_its_records_are_ill_formed(connection: RawConnection, order: int) -> None:
+    name = f"once-ill-formed{order}"
+    create(connection, name)
+    given = [(name, 0, batch(b"a")), (name, 0, batch(b"b") + batch(b"c"))][::order]
+    assert produce(connection, *given) == [(name, 0, ErrorCode.INVALID_RECORD)]
+    zstd = [(name, 0, batch(b"a")), (name, 0, batch(b"b", codec=Codec.ZSTD))][::order]
+    assert produce(connection, *zstd, version=6) == [(name, 0, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)]
+    unreadable = bytearray(batch(b"a"))
+    unreadable[MAGIC_OFFSET] = 3
+    assert produce(connection, *[(name, 0, bytes(unreadable)), (name, 0, batch(b"b"))][::order]) == [(name, 0, ErrorCode.CORRUPT_MESSAGE)]
+    assert end_of(connection, name) == 0
+    assert produce(connection, (name, 0, None), (name, 0, batch(b"a", b"b"))) == [(name, 0, _NONE)]
+    assert end_of(connection, name) == 2
+
+
+def test_the_log_start_offset_is_told_with_what_is_wrong_inside_a_batch(connection: RawConnection) -> None:
+    create(connection, "wrong-inside")
+    wrong = bytes(raw_batch(raw_record(0) + raw_record(1), 3))
+    for records, told in ((wrong, 0), (wrong + wrong, -1)):
+        topic = ProduceRequestTopic(name="wrong-inside", partition_data=[ProduceRequestPartition(index=0, records=records)])
+        (answer,) = connection.ask(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[topic]), 9, ProduceResponse).responses[0].partition_responses
+        assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_RECORD, told)
 
 
 def test_a_batch_of_an_unknown_magic_refuses_the_whole_produce(connection: RawConnection) -> None:
@@ -178,6 +204,36 @@ def test_a_members_commit_for_a_group_that_is_not_there(connection: RawConnectio
     request = OffsetCommitRequest(group_id="no-group", generation_id_or_member_epoch=3, member_id="someone", topics=[topic, empty])
     answer = connection.ask(request, version, OffsetCommitResponse)
     assert [[item.error_code for item in topic.partitions] for topic in answer.topics] == [[error]]
+
+
+@pytest.mark.parametrize("version", [0, 8])
+def test_each_offset_of_a_partition_that_stands_twice_is_judged_by_its_own_metadata(connection: RawConnection, version: int) -> None:
+    create(connection, "committed-twice")
+    group, too_long = f"twice-{version}", "x" * 4097
+    assert connection.ask(FindCoordinatorRequest(key=group), 2, FindCoordinatorResponse).error_code == _NONE
+    offsets = [(1, ""), (2, ""), (3, too_long)]
+    items = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=text) for offset, text in offsets]
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="committed-twice", partitions=items)])
+    (answer,) = connection.ask(request, version, OffsetCommitResponse).topics
+    assert [item.error_code for item in answer.partitions] == [_NONE, _NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    asked = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name="committed-twice", partition_indexes=[0])])
+    (found,) = connection.ask(asked, min(version, 5), OffsetFetchResponse).topics
+    assert [item.committed_offset for item in found.partitions] == [2]
+
+
+def test_the_oldest_commit_to_the_log_takes_the_last_of_a_partition_that_stands_twice(connection: RawConnection) -> None:
+    create(connection, "committed-last")
+    assert connection.ask(FindCoordinatorRequest(key="last"), 2, FindCoordinatorResponse).error_code == _NONE
+    for offsets, error, committed in ((((1, ""), (2, "x" * 4097)), ErrorCode.OFFSET_METADATA_TOO_LARGE, -1), (((2, "x" * 4097), (1, "")), _NONE, 1)):
+        items = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=text) for offset, text in offsets]
+        items += [OffsetCommitRequestPartition(partition_index=7)] * 2
+        request = OffsetCommitRequest(group_id="last", topics=[OffsetCommitRequestTopic(name="committed-last", partitions=items)])
+        (answer,) = connection.ask(request, 1, OffsetCommitResponse).topics
+        unknown = (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert [(item.partition_index, item.error_code) for item in answer.partitions] == [(0, error), unknown, unknown]
+        asked = OffsetFetchRequest(group_id="last", topics=[OffsetFetchRequestTopic(name="committed-last", partition_indexes=[0])])
+        (found,) = connection.ask(asked, 5, OffsetFetchResponse).topics
+        assert [item.committed_offset for item in found.partitions] == [committed]
 
 
 def test_offsets_are_answered_as_they_are_asked_for(connection: RawConnection) -> None:

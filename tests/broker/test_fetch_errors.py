@@ -90,6 +90,14 @@ def test_a_replica_that_is_none_is_told_to_look_elsewhere(broker: BrokerProcess,
     assert (part.error_code, part.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
+@pytest.mark.parametrize("version", [9, 12, 17])
+def test_a_replica_that_names_a_partition_twice_is_told_of_its_last_epoch(broker: BrokerProcess, topic_id: uuid.UUID, version: int) -> None:
+    for epochs, error in (((-1, 7), ErrorCode.UNKNOWN_LEADER_EPOCH), ((7, -1), ErrorCode.NOT_LEADER_OR_FOLLOWER)):
+        asked = [FetchRequestPartition(partition=0, partition_max_bytes=1000, current_leader_epoch=epoch) for epoch in epochs]
+        (part,) = _ask(broker, topic_id, version, *asked, follower=1).responses[0].partitions
+        assert part.error_code == error
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_aborted_transactions_are_none_or_null_as_in_apache_kafka(broker: BrokerProcess, topic_id: uuid.UUID, version: int) -> None:
     asked = [FetchRequestPartition(partition=0), FetchRequestPartition(partition=0, fetch_offset=99), FetchRequestPartition(partition=7)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -180,6 +181,25 @@ def test_a_creation_is_refused_in_kafkas_words(topic: NewTopic, kind: type[Kafka
     with pytest.raises(kind) as caught:
         cluster.plan(topic)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("topic", "kinds"),
+    [
+        (NewTopic("a.b", 0, configs={"retention.ms": None}), (TopicAlreadyExistsError, TopicAlreadyExistsError)),
+        (NewTopic(".", 1, configs={"retention.ms": None}, assignment={0: [0]}), (InvalidTopicException, InvalidConfigError)),
+        (NewTopic(".", 1, assignment={0: [0]}), (InvalidTopicException, InvalidRequestError)),
+        (NewTopic(".", 0), (InvalidTopicException, InvalidPartitionsError)),
+        (NewTopic("n", 1, 3, configs={"retention.ms": "x"}), (InvalidConfigError, InvalidReplicationFactorError)),
+        (NewTopic("a_b", assignment={0: []}), (InvalidTopicException, InvalidTopicException)),
+        (NewTopic("n", assignment={0: []}, configs={"retention.ms": "x"}), (InvalidConfigError, InvalidReplicaAssignmentError)),
+    ],
+)
+def test_which_of_several_mistakes_is_told_is_a_matter_of_the_requests_age(topic: NewTopic, kinds: tuple[type[KafkaError], type[KafkaError]]) -> None:
+    cluster = Cluster([0, 1], ["a.b"])
+    for as_in_zookeeper_mode, kind in enumerate(kinds):
+        with pytest.raises(kind):
+            cluster.plan(replace(topic, checked_as_in_zookeeper_mode=bool(as_in_zookeeper_mode)))
 
 
 def test_topics_of_the_longest_name_and_internal_ones_can_be_made() -> None:

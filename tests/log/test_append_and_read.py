@@ -49,6 +49,12 @@ def test_create_time_topics_answer_no_append_time(tmp_path: Path) -> None:
         assert harness.append(make_batch()).log_append_time_ms == -1
 
 
+def test_the_time_of_a_batch_that_was_appended_before_is_that_of_its_latest_record(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        times = [harness.append(make_batch(2, timestamp=5, producer_id=7, producer_epoch=0, base_sequence=0)).log_append_time_ms for _ in range(2)]
+        assert times == [-1, 6]
+
+
 def test_read_at_the_end_is_empty_and_beyond_is_out_of_range(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
         harness.append(make_batch(2))

@@ -66,6 +66,9 @@ class Effect(Enum):
     MEANINGLESS = "meaningless"  # accepted; nothing here to apply it to
 
 
+#: What Java takes off both ends of a value, and Kafka around the commas of a list.
+_TRIMMED = "".join(map(chr, range(0x21)))
+_WHITESPACE = " \t\n\v\f\r"
 _INT_LIMITS = {Type.SHORT: 2**15, Type.INT: 2**31, Type.LONG: 2**63}
 _INT_TEXT = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _DOUBLE_TEXT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?\Z")
@@ -243,13 +246,13 @@ class Setting:
     def parse(self, text: str) -> Value:
         """The typed, checked value of a text; InvalidConfigError with Kafka's sentence otherwise."""
         try:
-            value = _parse(self.type, text.strip())
+            value = _parse(self.type, text.strip(_TRIMMED))
             if self.check is not None:
                 self.check(self.name, value)
         except _ElementRefused as refused:
             raise invalid_value(self.name, refused.element, str(refused)) from None
         except ValueRefused as refused:
-            shown = "[hidden]" if self.sensitive else text.strip()
+            shown = "[hidden]" if self.sensitive else text.strip(_TRIMMED)
             raise invalid_value(self.name, shown, f"{refused}{meant(self.name, text)}") from None
         return value
 
@@ -281,7 +284,7 @@ def _parse(kind: Type, text: str) -> Value:
             raise ValueRefused("Not a number of type DOUBLE")
         return float(text.rstrip("dDfF"))
     if kind is Type.LIST:
-        return tuple(item.strip() for item in text.split(",")) if text else ()
+        return tuple(item.strip(_WHITESPACE) for item in text.split(",")) if text else ()
     return text
 
 

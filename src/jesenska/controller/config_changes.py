@@ -10,6 +10,7 @@ stop at the next start. Names that no table knows are kept for brokers and refus
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -171,13 +172,26 @@ def _list_changed(settings: Mapping[str, str], item: ConfigOp, table: Table | No
     if setting is None or setting.type is not Type.LIST:
         raise InvalidConfigError(f"Can't {OpType(item.op).name} to key {item.name} because its type is not LIST.")
     before = settings[item.name] if item.name in settings else value_text(setting.default) or ""
-    kept = [part.strip() for part in before.split(",") if part.strip()]
-    named = [part.strip() for part in (item.value or "").split(",") if part.strip()]
+    kept = [part for part in _parts(before) if part]
     if item.op == OpType.APPEND:
-        kept += [part for index, part in enumerate(named) if part not in kept and part not in named[:index]]
-    else:
-        kept = [part for part in kept if part not in named]
-    return ",".join(kept)
+        there = set(kept)
+        return ",".join(kept + [part for part in dict.fromkeys(_parts(item.value or "")) if part not in there])
+    removed = Counter(_parts(item.value or ""))
+    left = []
+    for part in kept:
+        if removed[part]:
+            removed[part] -= 1
+        else:
+            left.append(part)
+    return ",".join(left)
+
+
+def _parts(text: str) -> list[str]:
+    """Where Java splits a list: blanks are kept, the empty parts at the end are not, and a text without a comma is one part."""
+    parts = text.split(",")
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return [] if "," in text and parts == [""] else parts
 
 
 def _topic_plan(view: ClusterView, topic: str, settings: dict[str, str], broker_config: BrokerConfig) -> ConfigPlan:

@@ -62,6 +62,8 @@ class NewTopic:
     configs: Mapping[str, str | None] = field(default_factory=dict)
     #: The request assigns replicas to a partition more than once.
     assigned_twice: bool = False
+    #: Of several mistakes the one is told that Kafka in ZooKeeper mode finds first, not the one that a KRaft controller does.
+    checked_as_in_zookeeper_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ def plan_creation(view: ClusterView, request: NewTopic, broker_config: BrokerCon
     """The plan of a new topic; KafkaError with the code and sentence of the answer where it is refused.
 
     `start_index` and `shift` say where placing replicas begins: chance, from 0 to the number of brokers."""
+    if request.checked_as_in_zookeeper_mode:
+        _require_as_in_zookeeper_mode(view, request, broker_config)
     require_topic_name(request.name)
     if request.name == CLUSTER_METADATA:
         raise InvalidRequestError(f"Creation of internal topic {CLUSTER_METADATA} is prohibited.")
@@ -239,11 +243,23 @@ def _require_new(view: ClusterView, name: str) -> None:
                 raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {other}")
 
 
+def _require_as_in_zookeeper_mode(view: ClusterView, request: NewTopic, broker_config: BrokerConfig) -> None:
+    """Kafka in ZooKeeper mode looks at the numbers before the name, and at the settings' values last."""
+    if request.name in view.topics:
+        _require_new(view, request.name)
+    _require_no_nulls(request.configs)
+    if request.assignment:
+        _require_no_numbers(request)
+    else:
+        _replicas_of(view, request, broker_config, 0, 0)
+    require_topic_name(request.name)
+    _require_new(view, request.name)
+    _replicas_of(view, request, broker_config, 0, 0)
+
+
 def _checked_configs(configs: Mapping[str, str | None], broker_config: BrokerConfig) -> dict[str, str]:
     overrides: dict[str, str] = {}
-    empty = [name for name, value in configs.items() if value is None]
-    if empty:
-        raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(empty)}")
+    _require_no_nulls(configs)
     for name, value in configs.items():
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
@@ -255,12 +271,22 @@ def _checked_configs(configs: Mapping[str, str | None], broker_config: BrokerCon
     return overrides
 
 
+def _require_no_nulls(configs: Mapping[str, str | None]) -> None:
+    empty = [name for name, value in configs.items() if value is None]
+    if empty:
+        raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(empty)}")
+
+
+def _require_no_numbers(request: NewTopic) -> None:
+    if request.partitions != DEFAULT_COUNT:
+        raise InvalidRequestError("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    if request.replication_factor != DEFAULT_COUNT:
+        raise InvalidRequestError("A manual partition assignment was specified, but replication factor was not set to -1.")
+
+
 def _replicas_of(view: ClusterView, request: NewTopic, broker_config: BrokerConfig, start_index: int, shift: int) -> dict[int, tuple[int, ...]]:
     if request.assignment:
-        if request.partitions != DEFAULT_COUNT:
-            raise InvalidRequestError("A manual partition assignment was specified, but numPartitions was not set to -1.")
-        if request.replication_factor != DEFAULT_COUNT:
-            raise InvalidRequestError("A manual partition assignment was specified, but replication factor was not set to -1.")
+        _require_no_numbers(request)
         if request.assigned_twice:
             raise InvalidRequestError("The manual partition assignment names a partition twice.")
         require_count((len(request.assignment),))

@@ -74,8 +74,9 @@ class GroupOffsets:
         elif event.member_id in group.members:
             self._touch(group, group.members[event.member_id], now)
         limit = self._settings.offset_metadata_max_bytes
-        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE if is_metadata_too_large(value.metadata, limit) else ErrorCode.NONE for key, value in event.offsets}
-        good = [(key, value) for key, value in event.offsets if results[key] is ErrorCode.NONE]
+        good = [(key, value) for key, value in event.offsets if not is_metadata_too_large(value.metadata, limit)]
+        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE for key, _ in event.offsets}
+        results.update((key, ErrorCode.NONE) for key, _ in good)
         if not good:
             self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
             return
@@ -237,7 +238,7 @@ class GroupOffsets:
 
 def is_metadata_too_large(text: str, limit: int) -> bool:
     """True where a commit's metadata has more characters than `offset.metadata.max.bytes` allows. Those beyond U+FFFF count twice, as in Kafka."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
+    return 2 * len(text) > limit and len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
 
 def _offset_value(value: CommittedOffset) -> OffsetCommitValue:

@@ -75,7 +75,7 @@ _WARMED_SEGMENTS_MAX = 4
 class AppendResult(NamedTuple):
     base_offset: int
     last_offset: int
-    #: -1 unless the topic has log append time.
+    #: -1 unless the topic has log append time. Of a batch that had been appended before it is the time of its latest record, as in Kafka.
     log_append_time_ms: int
     log_start_offset: int
     #: The batch had been appended before; the offsets are those of that time.
@@ -287,7 +287,7 @@ class PartitionLog:
                         earlier = producers.check(header)
                         if earlier is not None:
                             producers.undo(changes)
-                            return self._duplicate(earlier, append_time_ms >= 0, done)
+                            return self._duplicate(earlier, done)
                         changes.append(producers.apply(header, offset, timestamp, now_ms))
                 last_offset = offset + header.last_offset_delta
                 batches.append(PublishedBatch(position, batch_bytes, offset, last_offset, timestamp))
@@ -356,10 +356,9 @@ class PartitionLog:
             self.flush()
         return AppendResult(headers[0].base_offset, last_offset, -1, self.log_start_offset, False)
 
-    def _duplicate(self, earlier: RememberedBatch, with_time: bool, done: Callable[[AppendResult | KafkaError], None] | None) -> AppendResult | None:
+    def _duplicate(self, earlier: RememberedBatch, done: Callable[[AppendResult | KafkaError], None] | None) -> AppendResult | None:
         """The answer to a batch that was appended before; None if that one is still waiting to be written, and `done` hears with it."""
-        timestamp = earlier.timestamp if with_time else -1
-        result = AppendResult(earlier.first_offset, earlier.last_offset, timestamp, self.log_start_offset, True)
+        result = AppendResult(earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, True)
         if done is not None and earlier.last_offset >= self.log_end_offset:
             waiting = self._queue.holding(earlier.last_offset)
             assert waiting is not None, "an offset at or beyond the log end belongs to a queued append"

@@ -1,6 +1,7 @@
 """Answers as plain values, without what two brokers may say differently, and where two of them differ.
 
-Left out: throttle times, the table of API versions, values of a broker's own settings and loggers. Replaced by a sign: addresses, ids that a broker
+Left out: throttle times, the table of API versions, values of a broker's own settings and loggers, topics' settings that 4.x has dropped (old formats
+are served here). Replaced by a sign: addresses, ids that a broker
 gives (by the name of what they stand for), directories, sizes of volumes, times of appends, words of messages. Elements of arrays are put in order of what
 names them, and those that name nothing of this world nor of the request are left out of answers about everything. A fetch's topics are put together.
 """
@@ -25,6 +26,7 @@ _NUMBERS: Final = ("partition_index", "partition", "partition_id", "index", "bro
 #: Answers that may be about everything: listings.
 _ABOUT_EVERYTHING: Final = frozenset((3, 16, 35, 43, 46, 74, 75))
 _OWN_SETTINGS: Final = frozenset((4, 8))
+_DROPPED_SETTINGS: Final = frozenset(("message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"))
 _FETCH = 1
 _INIT_PRODUCER_ID, _DESCRIBE_CONFIGS, _DESCRIBE_LOG_DIRS = 22, 32, 35
 _EVERYWHERE: Final = ("0", "__consumer_offsets")
@@ -68,6 +70,8 @@ class _Plain:
 
     def _field(self, name: str, value: Any) -> Any:
         if isinstance(value, list):
+            if name == "configs":
+                value = [item for item in value if item.name not in _DROPPED_SETTINGS]
             elements = [self._field(name, item) for item in value]
             if elements and isinstance(elements[0], dict):
                 if self._key == _FETCH and name == "responses":

@@ -61,7 +61,7 @@ def _values(request: Any, name: str) -> Iterator[Any]:
             yield getattr(struct, name)
 
 
-def _with_doubles(request: Any) -> bool:
+def with_doubles(request: Any) -> bool:
     """True where a topic, partition, group, resource or protocol stands twice."""
     for struct in _structs(request):
         for field in struct.fields:
@@ -95,16 +95,27 @@ def _from_an_inner_replica(request: Any) -> bool:
     return any(value < -1 for value in _values(request, "replica_id"))
 
 
+def _from_another_broker(request: Any) -> bool:
+    return any(value >= 0 for value in _values(request, "replica_id"))
+
+
 def _with_long_name(request: Any) -> bool:
     return any(len(value) > TOPIC_NAME_MAX_CHARS for value in _values(request, "topic"))
 
 
 def _with_small_segments(request: Any) -> bool:
-    return any(value == "segment.bytes" for value in _values(request, "name"))
+    """True where segment.bytes is a number below that of 4.0."""
+    items = (item for struct in _structs(request) for item in getattr(struct, "configs", ()))
+    return any(item.name == "segment.bytes" and re.fullmatch(r"\s*\d{1,7}\s*", item.value or "") for item in items)
+
+
+def _replaces_settings_of_every_broker(request: Any) -> bool:
+    return any((item.resource_type, item.resource_name) == (_BROKER, "") for item in request.resources)
 
 
 _ATTRIBUTES_AT: Final = 22
 _TRANSACTIONS_AND_SHARE_GROUPS: Final = (1, 2)
+_BROKER: Final = 4
 _CLIENT_METRICS: Final = 16
 _HALF_OF_INT32: Final = 2**30
 
@@ -117,8 +128,18 @@ _MEANT: Final = (
         "Kafka 4.3.1 does not let a broker's min.insync.replicas be changed, for its eligible leader replicas' sake; there are none here",
         ours="0|None",
         theirs="40|'<words>'",
-        when=lambda request: 4 in _values(request, "resource_type") and "min.insync.replicas" in _values(request, "name"),
+        when=lambda request: _BROKER in _values(request, "resource_type") and "min.insync.replicas" in _values(request, "name"),
     ),
+    Known(
+        (33,),
+        r".*error_(code|message)",
+        "Kafka 4.3.1 keeps min.insync.replicas among every broker's settings for the same sake, and refuses to replace them by any without it",
+        ours="0|None",
+        theirs="40|'<words>'",
+        when=_replaces_settings_of_every_broker,
+    ),
+    Known((19, 32), r".*\.configs\[\]\.config_source", "a topic's min.insync.replicas comes from that one", ours="5", theirs="3"),
+    Known((32,), r".*\.synonyms\[\]", "and has it among its synonyms", ours=r"1 elements: \[\('min.insync.*", theirs=r"2 elements: \[\('min.insync.*"),
     Known((0,), r".*\.error_message", "what is wrong with a batch is said in words", ours="'<words>'", theirs="None"),
     Known(
         (3,),
@@ -138,18 +159,13 @@ _MEANT: Final = (
     ),
     Known((1,), r"\.session_id", "no session remembers a name that no topic can have", ours="0", when=_with_long_name),
     Known((11,), "", "a rebalance time-out of 0 stands for the session's", ours="'WAITS'", when=lambda request: request.rebalance_timeout_ms <= 0),
-    Known(
-        (19,), r"\.topics\[\]\.error_(code|message)", "3.9.1 in ZooKeeper mode tells another of several mistakes than 4.3.1, which is followed", versions=(0, 1)
-    ),
-    Known((19,), r"\.topics\[\]", "3.9.1 in ZooKeeper mode answers twice what stands twice, 4.3.1 once", versions=(0, 1), when=_with_doubles),
-    Known(
-        (20,), r"\.responses\[\]", "3.9.1 in ZooKeeper mode deletes and answers twice what stands twice; 4.3.1 refuses it", versions=(0,), when=_with_doubles
-    ),
+    Known((19,), r"\.topics\[\]", "3.9.1 in ZooKeeper mode answers twice what stands twice, 4.3.1 once", versions=(0, 1), when=with_doubles),
+    Known((20,), r"\.responses\[\]", "3.9.1 in ZooKeeper mode deletes and answers twice what stands twice; 4.3.1 refuses it", versions=(0,), when=with_doubles),
     Known(
         (19, 33, 44),
         r".*error_(code|message)",
         "segment.bytes may be as small as in 1.0; since 4.0 it is 1 MB at least",
-        ours="0|None",
+        theirs="40|'<words>'",
         when=_with_small_segments,
     ),
     Known(
@@ -166,20 +182,10 @@ _MEANT: Final = (
     Known((22,), ".*", "transactions are not served yet", when=_of_transactions),
     Known(
         (32,),
-        r"\.results\[\]\.configs\[\]",
-        "settings of topics that 4.x has dropped are told: old formats are served here",
-        ours="36 elements.*",
-        theirs="33 elements.*",
-    ),
-    Known(
-        (32,),
         ".*",
         "3.9.1 in ZooKeeper mode has no subscriptions to clients' metrics; 4.3.1, which has, does not serve version 0",
         versions=(0,),
         when=lambda request: _CLIENT_METRICS in _values(request, "resource_type"),
-    ),
-    Known(
-        (32,), r".*\.value", "defaults are those of the documents, 1.0; Kafka 3.9.1 and 4.3.1 have others", ours="'1.0-IV0'", theirs="'3.0-IV1'", versions=(0,)
     ),
     Known((1,), r".*\.records", "how much of a partition's limit is used when batches go out in an old format", versions=range(4)),
     Known((10,), ".*", "transactions and share groups are not served yet", when=lambda request: request.key_type in _TRANSACTIONS_AND_SHARE_GROUPS),
@@ -220,13 +226,20 @@ _KAFKA_FAILS: Final = (
         (8, 9),
         r"\.topics\[\]\.partitions\[\]\.error_code",
         "Kafka does not foresee the group without a name in the tree",
-        ours="24",
-        theirs="-1",
+        ours="24|12",
+        theirs="-1|12",
         versions=(0,),
+        when=lambda request: request.group_id == "",
     ),
-    Known((11,), ".*", "Kafka counts a protocol that stands twice as two members' and chooses none, or fails", when=_with_doubles),
+    Known((11,), ".*", "Kafka counts a protocol that stands twice as two members' and chooses none, or fails", when=with_doubles),
     Known((1, 2), ".*", "Kafka does not foresee an unknown isolation level; here it reads uncommitted", when=_of_unknown_isolation),
     Known((1,), ".*", "Kafka does not foresee a negative limit of bytes", when=lambda request: request.max_bytes < 0),
+    Known(
+        (1,),
+        r".*\.partitions\[\]\..*",
+        "Kafka does not foresee a negative limit of a partition's bytes",
+        when=lambda request: any(value < 0 for value in _values(request, "partition_max_bytes")),
+    ),
     Known(
         (1,),
         ".*",
@@ -247,7 +260,13 @@ _KAFKA_FAILS: Final = (
 # --- to be mended ---------------------------------------------------------------------------------------------------------------------------
 
 _TO_BE_MENDED: Final[tuple[Known, ...]] = (
-    Known((0,), r".*\.log_append_time_ms", "for a batch that was written before Kafka tells the time in it", ours="-1", theirs="'<log_append_time_ms>'"),
+    Known(
+        (1,),
+        r".*\.partitions\[\]\.current_leader\..*|\.node_endpoints\[\]",
+        "a broker that follows nothing here is not told who leads",
+        versions=range(16, 19),
+        when=_from_another_broker,
+    ),
     Known(
         (1,),
         r".*\.partitions\[\]\..*",
@@ -255,8 +274,6 @@ _TO_BE_MENDED: Final[tuple[Known, ...]] = (
         versions=range(12, 19),
         when=lambda request: any(value >= 0 for value in _values(request, "last_fetched_epoch")),
     ),
-    Known((0,), r".*\.log_start_offset", "the log start offset beside a batch whose records are not what its header says", ours="-1"),
-    Known((0,), ".*", "a partition that stands twice: Kafka writes the good batch and answers the bad one; here the last counts", when=_with_doubles),
     Known(
         (0,),
         r".*\.(error_code|error_message|base_offset|log_start_offset)",
@@ -264,15 +281,6 @@ _TO_BE_MENDED: Final[tuple[Known, ...]] = (
         ours="87|'<words>'|-1",
         versions=range(3),
         when=lambda request: any(value is not None and not _is_one_batch(value) for value in _values(request, "records")),
-    ),
-    Known((8,), r"\.topics\[\]\.partitions\[\]", "3.9.1 answers version 1 from a map, a partition that stands twice once", versions=(1,), when=_with_doubles),
-    Known(
-        (8,),
-        r"\.topics\[\]\.partitions\[\]\.error_code",
-        "a partition that stands twice: Kafka judges the metadata of each, here the last counts for both",
-        ours="0|12",
-        theirs="0|12",
-        when=_with_doubles,
     ),
 )
 

@@ -1,4 +1,5 @@
-"""How the brokers are set, so that they differ in nothing that the tester does not mean: the same id, no retention by time, groups that begin at once."""
+"""How the brokers are set, so that they differ in nothing that the tester does not mean: the same id, no retention by time, groups that begin
+at once and stay."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ _BOTH: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "group.max.session.timeout.ms": "1800000",
     "log.retention.ms": "-1",
+    "offsets.retention.check.interval.ms": "86400000",
     "offsets.topic.num.partitions": "5",
     "offsets.topic.replication.factor": "1",
 }

@@ -12,6 +12,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.records.encode import encode_batch
 from jesenska.wire.consumer_protocol import encode_assignment, encode_subscription
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -25,12 +26,15 @@ from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsRequestTopic,
     DeleteRecordsResponse,
 )
+from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tests.raw_connection import RawConnection
 
 #: Timestamp of the first record of everything, ms.
 BASE_MS = 1_700_000_000_000
 PRODUCER_ID = 5000
 _WITHIN_SECONDS = 20.0
+#: Between two attempts, so that the broker gets on with what it is asked about.
+_PAUSE_SECONDS = 0.005
 _HALF_HOUR_MS = 1_800_000
 _MOMENT_MS = 200
 
@@ -71,6 +75,7 @@ def build(connection: RawConnection, prefix: str) -> World:
     """Makes a world on the broker; the connection waits as long as a join may take."""
     world = World(prefix, [prefix + name for name in _TOPICS])
     _create(connection, world)
+    _until_all_are_led(connection, world)
     _fill(connection, world)
     world.groups = [
         _with_offsets(connection, world),
@@ -79,6 +84,8 @@ def build(connection: RawConnection, prefix: str) -> World:
         _joined(connection, world),
         Group(world.unknown),
     ]
+    # The group without a name belongs to no world: one may have been left by another.
+    connection.ask(DeleteGroupsRequest(groups_names=[""]), 1, DeleteGroupsResponse)
     return world
 
 
@@ -89,6 +96,7 @@ def forget(connection: RawConnection, world: World) -> None:
 
 def _until(deadline: float, what: str) -> None:
     assert time.monotonic() < deadline, f"{what} did not come about within {_WITHIN_SECONDS} s"
+    time.sleep(_PAUSE_SECONDS)
 
 
 def _create(connection: RawConnection, world: World) -> None:
@@ -107,6 +115,20 @@ def _create(connection: RawConnection, world: World) -> None:
         answered = connection.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 12, MetadataResponse)
         world.ids = {str(topic.name): topic.topic_id for topic in answered.topics if topic.error_code == ErrorCode.NONE and topic.partitions}
         _until(deadline, "metadata")
+
+
+def _until_all_are_led(connection: RawConnection, world: World) -> None:
+    """A broker tells of a topic before it leads the last of its partitions."""
+    topics = []
+    for name, (count, _) in _TOPICS.items():
+        partitions = [ListOffsetsRequestPartition(partition_index=number, timestamp=-1) for number in range(count)]
+        topics.append(ListOffsetsRequestTopic(name=world.prefix + name, partitions=partitions))
+    deadline = time.monotonic() + _WITHIN_SECONDS
+    while True:
+        answer = connection.ask(ListOffsetsRequest(replica_id=-1, topics=topics), 5, ListOffsetsResponse)
+        if all(item.error_code == ErrorCode.NONE for topic in answer.topics for item in topic.partitions):
+            return
+        _until(deadline, "leaders")
 
 
 def _fill(connection: RawConnection, world: World) -> None:
@@ -168,7 +190,9 @@ def _join(connection: RawConnection, world: World, name: str, instance: str | No
             return Group(name, answer.generation_id, answer.member_id, instance)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             request.member_id = answer.member_id
-        _until(deadline, f"joining {name}")
+        elif answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+            request.member_id = ""
+        _until(deadline, f"joining {name}, which was refused with {ErrorCode(answer.error_code).name},")
 
 
 def _sync(connection: RawConnection, world: World, group: Group) -> None:

@@ -25,9 +25,10 @@ transaction. It is refused with INVALID_TXN_STATE, as Apache Kafka answers for a
 transactional batch and no transactional id is refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a transactional id without such
 batches nor such a batch without a producer id means anything; both are taken, as in Apache Kafka.
 
-As in Apache Kafka: a partition that stands twice is written once, from where it stands last, and a topic without partitions is not answered. A batch of an
-unknown magic refuses the whole request (CORRUPT_MESSAGE), for nothing can be read in it. Where acks is none of 0, 1 and -1, a partition that is not there and
-a batch that is none are told first. The log start offset is told with an error that was found in the log or in the records, not before.
+As in Apache Kafka: a partition that stands twice is written once, from where it stands last, and a topic without partitions is not answered. Where one of
+the partition's records are ill-formed that is its answer, and, unlike in Kafka, nothing is written. A batch of an unknown magic refuses the whole request
+(CORRUPT_MESSAGE), for nothing can be read in it. Where acks is none of 0, 1 and -1, a partition that is not there and a batch that is none are told first.
+The log start offset is told with an error that was found in the log or in the records, not before.
 
 Left out: transactions, quotas.
 """
@@ -94,7 +95,6 @@ _WITHOUT_WORDS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_
 #: Errors that are found before the log is looked at.
 _BEFORE_THE_LOG = (
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-    ErrorCode.INVALID_RECORD,
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.INVALID_REQUIRED_ACKS,
@@ -213,7 +213,7 @@ class _Produce:
         if item.partition is not None:
             if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
                 answer.current_leader = ProduceResponseCurrentLeader(leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch)
-            if _was_in_the_log(error):
+            if _was_in_the_log(error, item.records):
                 answer.log_start_offset = item.partition.log_start_offset
 
 
@@ -228,7 +228,10 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
     budget = INLINE_DECOMPRESSED_MAX_BYTES
     topics = request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
-        topics = _once_each(topics)
+        topics = _once_each(topics, version)
+        if topics is not request.topic_data:
+            kinds = {_kind_of(data.records) for wanted in request.topic_data for data in wanted.partition_data if isinstance(data.records, memoryview)}
+            is_transactional, is_unreadable = _OF_TRANSACTION in kinds, _UNREADABLE in kinds
     for wanted in topics:
         topic = broker.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(wanted.name)
         answers = []
@@ -314,8 +317,8 @@ def _prepare(broker: Services, item: _Item, topic: Topic | None, data: ProduceRe
     return made_bytes
 
 
-def _once_each(topics: list[ProduceRequestTopic]) -> list[ProduceRequestTopic]:
-    """The topics that have partitions, each partition once: the last of those that stand twice."""
+def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceRequestTopic]:
+    """The topics that have partitions, each partition once: of those that stand twice the last that is ill-formed, or else the last."""
     for topic in topics:
         partitions = topic.partition_data
         if not partitions or (len(partitions) > 1 and len({data.index for data in partitions}) < len(partitions)):
@@ -326,7 +329,11 @@ def _once_each(topics: list[ProduceRequestTopic]) -> list[ProduceRequestTopic]:
     found: dict[tuple[str, uuid.UUID], dict[int, ProduceRequestPartition]] = {}
     for topic in topics:
         if topic.partition_data:
-            found.setdefault((topic.name, topic.topic_id), {}).update({data.index: data for data in topic.partition_data})
+            partitions_of = found.setdefault((topic.name, topic.topic_id), {})
+            for data in topic.partition_data:
+                before = partitions_of.get(data.index)
+                if before is None or _ill_formed(before, version) is None or _ill_formed(data, version) is not None:
+                    partitions_of[data.index] = data
     return [ProduceRequestTopic(name=name, topic_id=topic_id, partition_data=list(partitions.values())) for (name, topic_id), partitions in found.items()]
 
 
@@ -342,21 +349,32 @@ def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequest
         return UnknownTopicIdError() if version >= _FIRST_WITH_IDS else UnknownTopicOrPartitionError()
     if not 0 <= data.index < len(topic.partitions):
         return UnknownTopicOrPartitionError()
+    if version >= _FIRST_WITH_BATCHES and not isinstance(data.records, memoryview):
+        return InvalidRecordError("a partition without records")
+    return _ill_formed(data, version) or refusal
+
+
+def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | None:
+    """What is wrong with a partition's records before anything is looked up for them. Old versions have no such rule, and what is not there no form."""
     records = data.records
-    if version >= _FIRST_WITH_BATCHES and not (isinstance(records, memoryview) and _is_one_batch(records)):
+    if version < _FIRST_WITH_BATCHES or not isinstance(records, memoryview):
+        return None
+    if not _is_one_batch(records):
         return InvalidRecordError("a partition without one whole batch")
-    if _FIRST_WITH_BATCHES <= version < _FIRST_WITH_ZSTD and isinstance(records, memoryview) and records[_LOW_ATTRIBUTES] & 7 == Codec.ZSTD:
+    if version < _FIRST_WITH_ZSTD and records[_LOW_ATTRIBUTES] & 7 == Codec.ZSTD:
         return UnsupportedCompressionTypeError("zstd needs Produce 7 or later")
-    return refusal
+    return None
 
 
-def _was_in_the_log(error: KafkaError) -> bool:
+def _was_in_the_log(error: KafkaError, records: memoryview | None) -> bool:
     """False for what Kafka refuses before it looks at the partition's log."""
+    if error.code == ErrorCode.INVALID_RECORD:
+        return records is not None and _is_one_batch(records)
     return isinstance(error, RecordErrors) or error.code not in _BEFORE_THE_LOG
 
 
 def _is_one_batch(records: memoryview) -> bool:
-    return len(records) > _LOW_ATTRIBUTES and int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD == len(records)
+    return len(records) > _LOW_ATTRIBUTES and records[MAGIC_OFFSET] == MAGIC_V2 and int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD == len(records)
 
 
 def _kind_of(records: memoryview) -> int:

@@ -387,6 +387,8 @@ class _FullFetch(_Fetch):
                 wanted = make(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes)
                 if named is not None and (first := named.setdefault((key, part.partition), wanted)) is not wanted:
                     first.fetch_offset, first.current_leader_epoch, first.max_bytes = part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes
+                    if follows and topic is not None and 0 <= part.partition < len(topic.partitions):
+                        first.error = _refuse_follower(topic.partitions[part.partition], part.current_leader_epoch)
                     continue
                 if topic is None:
                     wanted.error = UnknownTopicIdError if by_id else UnknownTopicOrPartitionError

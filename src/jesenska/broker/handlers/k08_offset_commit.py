@@ -10,8 +10,9 @@
     10     topic ids
 
 The answer leaves when the offsets are committed in the group's log. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION for its partitions,
-the others go through. A topic that is there and named without partitions is not answered; one that is named twice is answered once where anything of
-the request is unknown.
+the others go through. Of a partition that stands twice each offset is judged by its own metadata, and the last good one stays; in version 1 the last counts
+alone and is answered once, if the partition is there. A topic that is there and named without partitions is not answered; one that is named twice is
+answered once where anything of the request is unknown.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 _INT64_MAX = 2**63 - 1
+#: Kafka 3.9, the last that serves this version, keeps what it is to commit in a map.
+_WITH_MAP = 1
 _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_IDS = 10
 
@@ -48,6 +51,8 @@ def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> 
     errors: dict[tuple[int, int], ErrorCode] = {}
     places: dict[tuple[int, int], TopicPartition] = {}
     unknown: set[int] = set()
+    too_large: set[tuple[int, int]] = set()
+    limit = broker.config.integer("offset.metadata.max.bytes")
     for at, topic in enumerate(request.topics):
         known = broker.view.by_id.get(topic.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(topic.name)
         if known is None:
@@ -64,6 +69,20 @@ def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> 
             expires = min(now_ms + request.retention_time_ms, _INT64_MAX) if request.retention_time_ms >= 0 else -1
             value = CommittedOffset(item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", stamp, expires)
             offsets.append((key, value))
+            if is_metadata_too_large(value.metadata, limit):
+                too_large.add((at, number))
+
+    unanswered: set[tuple[int, int]] = set()
+    if version == _WITH_MAP:
+        offsets = list(dict(offsets).items())
+        unanswered = set(places) - set({key: place for place, key in places.items()}.values())
+
+    def error_of(place: tuple[int, int], partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> ErrorCode:
+        if place in errors:
+            return errors[place]
+        if place in too_large and otherwise is ErrorCode.NONE:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return partitions.get(places[place], otherwise)
 
     def build(partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> OffsetCommitResponse:
         response = OffsetCommitResponse()
@@ -79,14 +98,15 @@ def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> 
             answer.partitions += [
                 OffsetCommitResponsePartition(
                     partition_index=item.partition_index,
-                    error_code=errors.get((at, number)) or (partitions.get(places[at, number], otherwise) if (at, number) in places else otherwise),
+                    error_code=error_of((at, number), partitions, otherwise),
                 )
                 for number, item in enumerate(topic.partitions)
+                if (at, number) not in unanswered
             ]
         return response
 
     if version == 0:
-        return _to_tree(broker, request.group_id, offsets, build)
+        return _to_tree(broker, request.group_id, [(key, value) for key, value in offsets if not is_metadata_too_large(value.metadata, limit)], build)
 
     def reply(response: Response) -> None:
         assert isinstance(response, PartitionsAnswer)
@@ -117,10 +137,6 @@ async def _to_tree(
     build: Callable[[dict[TopicPartition, ErrorCode], ErrorCode], OffsetCommitResponse],
 ) -> OffsetCommitResponse:
     results = {}
-    limit = broker.config.integer("offset.metadata.max.bytes")
     for key, value in offsets:
-        if is_metadata_too_large(value.metadata, limit):
-            results[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            continue
         results[key] = await commit_to_tree(broker.store, group_id, key, value.offset)
     return build(results, ErrorCode.NONE)

@@ -7,7 +7,8 @@
     7      answers topic ids
 
 A topic that is answered as created can be written to and read from everywhere. A name that stands twice in a request is INVALID_REQUEST.
-A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is done; up to version 1 it is done and answered so.
+A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is done; up to version 1 it is done and answered so. Of several
+mistakes versions 0 and 1 are told the one that Kafka in ZooKeeper mode finds first.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ async def _create(broker: Services, request: CreateTopicsRequest, context: Conte
                 raise InvalidRequestError("Duplicate topic name.")
             if broker.view.controller_id != broker.broker_id:
                 raise NotControllerError
-            plan, topic = await broker.topics.create(_wanted(item), validate_only=request.validate_only)
+            plan, topic = await broker.topics.create(_wanted(item, context.version), validate_only=request.validate_only)
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None
@@ -77,7 +78,7 @@ async def _create(broker: Services, request: CreateTopicsRequest, context: Conte
     return response
 
 
-def _wanted(item: CreateTopicsRequestTopic) -> NewTopic:
+def _wanted(item: CreateTopicsRequestTopic, version: int) -> NewTopic:
     numbers = [assignment.partition_index for assignment in item.assignments]
     return NewTopic(
         item.name,
@@ -86,6 +87,7 @@ def _wanted(item: CreateTopicsRequestTopic) -> NewTopic:
         {assignment.partition_index: assignment.broker_ids for assignment in item.assignments},
         {config.name: config.value for config in item.configs},
         assigned_twice=len(set(numbers)) != len(numbers),
+        checked_as_in_zookeeper_mode=version < _FIRST_WITH_DEADLINE,
     )
 
 

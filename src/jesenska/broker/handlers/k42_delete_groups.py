@@ -1,11 +1,14 @@
-"""DeleteGroups (key 42), versions 0-2: removes empty groups with everything they committed. 2 compact."""
+"""DeleteGroups (key 42), versions 0-2: removes empty groups with everything they committed. 2 compact. Many are removed in
+pieces, with other requests in between."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import KafkaError
-from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.slices import Slices
 from jesenska.groups.events import DeleteGroup, ErrorAnswer, Response
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult
 
@@ -15,19 +18,23 @@ if TYPE_CHECKING:
 
 @handles(DeleteGroupsRequest, 0, 2)
 def handle(broker: Services, request: DeleteGroupsRequest, context: Context) -> Outcome:
-    names = list(dict.fromkeys(request.groups_names))
-    results = {name: DeleteGroupsResponseResult(group_id=name) for name in names}
-    left = len(names)
-    if not names:
-        return DeleteGroupsResponse()
+    return _delete(broker, request)
+
+
+async def _delete(broker: Services, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    results = {name: DeleteGroupsResponseResult(group_id=name) for name in request.groups_names}
+    left = len(results)
+    all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done() -> None:
         nonlocal left
         left -= 1
-        if left == 0:
-            context.answer(DeleteGroupsResponse(results=list(results.values())))
+        if left == 0 and not all_answered.done():
+            all_answered.set_result(None)
 
-    for name in names:
+    between = Slices(broker.clock)
+    for name in list(results):
+        await between()
 
         def reply(response: Response, name: str = name) -> None:
             assert isinstance(response, ErrorAnswer)
@@ -39,4 +46,6 @@ def handle(broker: Services, request: DeleteGroupsRequest, context: Context) -> 
         except KafkaError as error:
             results[name].error_code = error.code
             done()
-    return LATER
+    if results:
+        await all_answered
+    return DeleteGroupsResponse(results=list(results.values()))
