@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
@@ -58,7 +57,7 @@ from jesenska.base.errors import (
 from jesenska.base.limits import COST_OF_CONVERTING, COST_OF_RECOMPRESSING, INLINE_CHECK_MAX_BYTES, INLINE_DECOMPRESSED_MAX_BYTES
 from jesenska.broker.cluster_view import Topic
 from jesenska.broker.dispatch import LATER, NO_ANSWER, Context, Outcome, handles
-from jesenska.log.partition_log import AppendResult
+from jesenska.log.partition_log import AppendResult, PartitionLog
 from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
 from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
@@ -107,7 +106,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 class _Item:
     """One partition of a request on its way into the log."""
 
-    __slots__ = ("answer", "checked", "error", "partition", "records", "rules")
+    __slots__ = ("answer", "checked", "error", "partition", "produce", "records", "rules")
 
     def __init__(self, index: int) -> None:
         self.answer = ProduceResponsePartition(index=index)
@@ -116,6 +115,12 @@ class _Item:
         self.rules: CheckRules | None = None
         self.checked: list[BatchHeader] | None = None
         self.error: KafkaError | None = None
+        self.produce: _Produce | None = None
+
+    def written(self, outcome: AppendResult | KafkaError) -> None:
+        """A write that had to wait is in the log, or failed."""
+        assert self.produce is not None
+        self.produce.written(self, outcome)
 
 
 class _Produce:
@@ -149,9 +154,12 @@ class _Produce:
                     item.error = InvalidTxnStateError("transactions are not served yet: write without a transactional id")
                     self._refused(item)
                     continue
-                size = sum(header.batch_length + LENGTH_OVERHEAD for header in item.checked)
+                # What follows the batch are too few bytes for another one: `check_batches` lets one through.
+                size = first.batch_length + LENGTH_OVERHEAD
+                records = item.records if len(item.records) == size else item.records[:size]
+                item.produce = self
                 try:
-                    result = partition.append(item.records[:size], item.checked, self.acks, now_ms, partial(self._written, item))
+                    result = partition.append(records, item.checked, self.acks, now_ms, item.written)
                 except KafkaError as error:
                     item.error = error
                 else:
@@ -170,8 +178,7 @@ class _Produce:
         answer.log_append_time_ms = result.log_append_time_ms
         answer.log_start_offset = result.log_start_offset
 
-    def _written(self, item: _Item, outcome: AppendResult | KafkaError) -> None:
-        """A queued write is in the log, or failed."""
+    def written(self, item: _Item, outcome: AppendResult | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
             item.error = outcome
             self._refused(item)
@@ -239,6 +246,17 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
             item = _Item(data.index)
             items.append(item)
             answers.append(item.answer)
+            if refusal is not None:
+                item.error = _without_acks(refusal, topic, data, version)
+            else:
+                try:
+                    budget -= _prepare(broker, item, topic, data, version, context.client_id, budget)
+                except KafkaError as error:
+                    item.error = error
+            if item.checked is not None and item.error is None:
+                if item.checked[0].attributes & _TRANSACTIONAL:
+                    is_transactional = True
+                continue
             records = data.records
             if isinstance(records, memoryview):
                 kind = _kind_of(records)
@@ -246,15 +264,7 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
                     is_transactional = True
                 elif kind == _UNREADABLE:
                     is_unreadable = True
-            if refusal is not None:
-                item.error = _without_acks(refusal, topic, data, version)
-                continue
-            try:
-                budget -= _prepare(broker, item, topic, data, version, context.client_id, budget)
-            except KafkaError as error:
-                item.error = error
-                continue
-            if item.checked is None:
+            if item.error is None:
                 pooled.append(item)
         response.responses.append(ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers))
     if is_unreadable:
@@ -300,7 +310,7 @@ def _prepare(broker: Services, item: _Item, topic: Topic | None, data: ProduceRe
     if topic.is_internal and client_id != _ADMIN_CLIENT:
         raise InvalidTopicException(f"clients do not write to the internal topic {topic.name}")
     partition = topic.partitions[data.index]
-    partition.leader_log()
+    log = partition.leader_log()
     item.partition = partition
     records = data.records
     if not isinstance(records, memoryview):
@@ -310,10 +320,10 @@ def _prepare(broker: Services, item: _Item, topic: Topic | None, data: ProduceRe
     if len(records) > INLINE_CHECK_MAX_BYTES:
         return 0
     if _is_message_set(records, version):
-        return _convert_at_once(item, partition, records, budget_bytes)
+        return _convert_at_once(item, log, records, budget_bytes)
     item.checked, made_bytes = check_within(records, item.rules, _version_of_checks(version), budget_bytes)
     if item.checked is not None:
-        _require_format(partition, item.checked[0])
+        _require_format(log, item.checked[0])
     return made_bytes
 
 
@@ -396,7 +406,7 @@ def _is_message_set(records: memoryview, version: int) -> bool:
     return version < _FIRST_WITH_BATCHES and not (len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] == MAGIC_V2)
 
 
-def _convert_at_once(item: _Item, partition: Partition, records: memoryview, budget_bytes: int) -> int:
+def _convert_at_once(item: _Item, log: PartitionLog, records: memoryview, budget_bytes: int) -> int:
     """Makes a batch of a message set, or leaves it to the pool if that takes too long; how much of the budget it took."""
     cost = len(records) * COST_OF_CONVERTING
     if cost > budget_bytes:
@@ -409,14 +419,14 @@ def _convert_at_once(item: _Item, partition: Partition, records: memoryview, bud
         return budget_bytes
     if made is None:
         return 0
-    _require_format(partition, made.header)
+    _require_format(log, made.header)
     item.records, item.checked = memoryview(made.batch), [made.header]
     return max(cost, made.unpacked_bytes * COST_OF_RECOMPRESSING)
 
 
-def _require_format(partition: Partition, header: BatchHeader) -> None:
+def _require_format(log: PartitionLog, header: BatchHeader) -> None:
     """A topic in an old format takes nothing that its consumers could not be given."""
-    if partition.leader_log().config.message_magic < MAGIC_V2:
+    if log.config.message_magic < MAGIC_V2:
         if header.producer_id >= 0:
             raise UnsupportedForMessageFormatError("idempotent producers need a topic with message.format.version 0.11.0 or later")
         if header.attributes & 7 == Codec.ZSTD:
@@ -435,7 +445,7 @@ def _check_all(items: list[_Item], version: int) -> None:
                 item.records, item.checked = memoryview(made.batch), [made.header]
             if item.checked is not None:
                 assert item.partition is not None
-                _require_format(item.partition, item.checked[0])
+                _require_format(item.partition.leader_log(), item.checked[0])
         except KafkaError as error:
             item.error = error
         except Exception:
