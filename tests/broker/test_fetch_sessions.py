@@ -17,6 +17,7 @@ from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.broker import fetch_sessions
 from jesenska.broker.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions, SessionPartition, next_epoch
 from jesenska.replication.partition import Partition
+from jesenska.replication.replicas import Replicas
 from jesenska.wire.messages.k01_fetch import (
     FetchRequestForgottenTopicsData,
     FetchRequestPartition,
@@ -210,7 +211,8 @@ class _There:
     """A partition whose facts are set by hand."""
 
     def __init__(self, index: int) -> None:
-        self.partition = Partition(TopicPartition(TOPIC, index), NO_UUID, 0, (0,), 1, lambda key: None)
+        key = TopicPartition(TOPIC, index)
+        self.partition = Partition(key, NO_UUID, Replicas(key, 0, (0,), 1, 30_000), lambda key: None, lambda: 0)
         self.log_start_offset = self.high_watermark = 0
         self.failure = ErrorCode.NONE
 

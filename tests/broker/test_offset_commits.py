@@ -71,8 +71,12 @@ def test_commits_ask_for_as_many_replicas_as_they_are_told_to(tmp_path: Path, ac
         broker = Broker(config(tmp_path, min_insync_replicas="2", offsets_commit_required_acks=acks))
         await broker.start()
         try:
-            await broker.groups.ensure_topic()
-            assert await commit(broker, 1) is answer
+            topic = await broker.groups.ensure_topic()
+            # A topic with one replica asks for one in sync.
+            assert await commit(broker, 1) is ErrorCode.NONE
+            for partition in topic.partitions:
+                partition.assign((broker.broker_id, broker.broker_id + 1))
+            assert await commit(broker, 2) is answer
         finally:
             await broker.stop()
 

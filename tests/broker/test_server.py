@@ -15,7 +15,6 @@ from jesenska.base.errors import (
     InvalidConfigError,
     InvalidTopicException,
     KafkaError,
-    NotEnoughReplicasError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -130,11 +129,10 @@ def test_settings_change_while_running_and_take_effect(broker: BrokerProcess) ->
             assert isinstance(future.exception(), KafkaError)
             assert future.exception().code == ErrorCode.MESSAGE_TOO_LARGE  # type: ignore[union-attr]
             await admin.alter_configs(TOPIC, "tuned", [ConfigChange("max.message.bytes", None, DELETE), ConfigChange("min.insync.replicas", "2")])
-            short = Producer(cluster, linger_seconds=0, delivery_timeout_seconds=0.2)
-            future = await short.send("tuned", bytes(500), partition=0)
-            await short.flush()
-            assert isinstance(future.exception(), NotEnoughReplicasError)
-            await short.close()
+            # A topic with one replica asks for one in sync, whatever the setting says: as in Apache Kafka 3.9.1 and 4.3.1 (1.0.2 refuses it).
+            future = await producer.send("tuned", bytes(500), partition=0)
+            await producer.flush()
+            assert future.exception() is None
         entries = {item.name: item for item in await admin.describe_configs(TOPIC, "tuned")}
         assert (entries["min.insync.replicas"].value, entries["min.insync.replicas"].source) == ("2", 1)
         assert entries["max.message.bytes"].source == 5

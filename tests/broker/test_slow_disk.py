@@ -15,6 +15,7 @@ from typing import TypeVar
 import pytest
 
 from jesenska.base.errors import ErrorCode
+from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.files import FileLayer
@@ -127,7 +128,7 @@ class Client:
 @asynccontextmanager
 async def running(data: Path, files: FileLayer) -> AsyncIterator[Broker]:
     settings = {"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", "broker.id": "0", "log.retention.ms": "-1"}
-    broker = Broker(BrokerConfig(settings), files=files)
+    broker = Broker(BrokerConfig(settings), Machine(files=files))
     await broker.start()
     try:
         yield broker

@@ -14,6 +14,7 @@ import pytest
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.topics import NewTopic
@@ -43,7 +44,9 @@ class SetClock:
 @asynccontextmanager
 async def running(data: Path, clock: SetClock, **settings: str) -> Any:
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    broker = Broker(BrokerConfig({"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "1", **given}), clock=clock)
+    broker = Broker(
+        BrokerConfig({"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "1", **given}), Machine(clock=clock)
+    )
     try:
         await broker.start()
         yield broker

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from jesenska.base.errors import InvalidRequestError, MessageTooLargeError, NotEnoughReplicasError
+from jesenska.base.errors import CorruptMessageError, InvalidRequestError, MessageTooLargeError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
@@ -14,6 +14,7 @@ from jesenska.client.consumer import Consumer
 from jesenska.client.partitioner import partition_of_key
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
+from tests.log.log_harness import make_batch
 
 
 def with_topic(broker: BrokerProcess, topic: str, work: Callable[[Cluster], Awaitable[None]], **config: str) -> None:
@@ -84,16 +85,18 @@ def test_a_send_that_waits_for_room_ends_when_the_producer_closes(broker: Broker
 
 def test_a_batch_is_sent_again_as_often_as_retries_says(broker: BrokerProcess) -> None:
     async def work(cluster: Cluster) -> None:
-        async with Producer(cluster, retries=2, delivery_timeout_seconds=1000) as producer:
+        async with Producer(cluster, acks=1, retries=2, delivery_timeout_seconds=1000) as producer:
             pauses: list[int] = []
             cluster.retry_pause_seconds = lambda failures: pauses.append(failures) or 0.0  # type: ignore[method-assign,func-returns-value]
-            refused = await producer.send("few-retries", b"value")
+            broken = make_batch()
+            broken[-1] ^= 1
+            refused = await producer.send_batch("few-retries", 0, broken)
             async with asyncio.timeout(20):
-                with pytest.raises(NotEnoughReplicasError):
+                with pytest.raises(CorruptMessageError):
                     await refused
             assert pauses == [1, 2]
 
-    with_topic(broker, "few-retries", work, min_insync_replicas="2")
+    with_topic(broker, "few-retries", work)
 
 
 class _Drawn(random.Random):

@@ -140,7 +140,7 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
     assert not missing, f"topics are lost: {sorted(missing)}"
     assert not facts.gone & topics.keys(), f"deleted topics are back: {sorted(facts.gone & topics.keys())}"
     for name in facts.made & topics.keys():
-        assert all(partition.leads for partition in topics[name].partitions), f"{name} has no log"
+        assert all(partition.is_served for partition in topics[name].partitions), f"{name} has no log"
         if name.startswith("round"):
             assert topics[name].log_config.retention_ms == 1234567, f"{name} has lost its settings"
     if facts.limit:

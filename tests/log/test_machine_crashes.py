@@ -19,7 +19,7 @@ from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import DirectorySettings, LogDirectories
 from jesenska.log.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers
-from tests.log.forgetful_disk import ForgetfulFiles
+from jesenska.testing.simulation.disk import ForgetfulFiles
 from tests.log.log_harness import NOW_MS, make_batch
 
 CLUSTER = "BkqKvcOWQuuOhwNvbYx_og"

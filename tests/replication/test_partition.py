@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.base.errors import KafkaError, NotEnoughReplicasAfterAppendError, NotEnoughReplicasError, NotLeaderOrFollowerError
+from jesenska.base.errors import KafkaError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import AppendResult
 from jesenska.records.header import read_header
 from jesenska.replication.partition import ACKS_ALL, Partition
+from jesenska.replication.replicas import Replicas
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 
 _KEY = TopicPartition("t", 0)
@@ -25,7 +26,8 @@ class Harness:
         self.log = LogHarness(directory).log
         self.log.high_watermark = 0
         self.news: list[TopicPartition] = []
-        self.partition = Partition(_KEY, NO_UUID, 1, (1, 2, 3), 1, self.news.append)
+        self.now_ms = 0
+        self.partition = Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1, 2, 3), 1, 100), self.news.append, lambda: self.now_ms)
         self.partition.found_log(self.log)
         self.partition.led_by(1, 0, (1, 2, 3), 0)
         self.outcomes: list[AppendResult | KafkaError] = []
@@ -37,7 +39,10 @@ class Harness:
 
     def all_fetched(self, offset: int) -> None:
         for follower in (2, 3):
-            self.partition.follower_fetched(follower, offset, 1)
+            self.fetched(follower, offset)
+
+    def fetched(self, follower: int, offset: int) -> None:
+        self.partition.follower_fetched(follower, offset, self.log.log_end_offset)
 
     def codes(self) -> list[str]:
         return [type(outcome).__name__ for outcome in self.outcomes]
@@ -61,35 +66,66 @@ def test_acks_1_is_answered_when_it_is_written_and_nobody_reads_it_before_it_is_
 def test_acks_all_is_answered_when_every_replica_in_sync_has_it(harness: Harness) -> None:
     assert harness.append(ACKS_ALL, 3) is None
     assert harness.append(ACKS_ALL, 2) is None
-    harness.partition.follower_fetched(2, 5, 1)
+    harness.fetched(2, 5)
     assert harness.outcomes == []
-    harness.partition.follower_fetched(3, 4, 1)
+    harness.fetched(3, 4)
     assert [outcome.last_offset for outcome in harness.outcomes if isinstance(outcome, AppendResult)] == [2]
-    harness.partition.follower_fetched(3, 5, 1)
+    harness.fetched(3, 5)
     assert harness.codes() == ["AppendResult", "AppendResult"]
     assert harness.partition.high_watermark == 5
 
 
 def test_a_replica_that_leaves_lets_what_waits_for_it_be_answered(harness: Harness) -> None:
     assert harness.append(ACKS_ALL) is None
-    harness.partition.follower_fetched(2, 1, 10)
-    assert harness.partition.drop_lagging(100, 200)
+    harness.fetched(2, 1)
+    harness.now_ms = 200
+    assert harness.partition.drop_lagging()
     assert harness.partition.proposed_isr == (1, 2)
     assert harness.outcomes == []
-    harness.partition.isr_written((1, 2))
+    harness.partition.isr_written((1, 2), 0, 1)
     assert harness.codes() == ["AppendResult"]
 
 
-def test_too_few_in_sync_are_told_before_the_append_or_after_it(harness: Harness) -> None:
+def test_too_few_in_sync_take_no_write_with_acks_all_and_commit_nothing_until_more_are(harness: Harness) -> None:
     harness.partition.configure(LogConfig(), 2)
     assert harness.append(ACKS_ALL) is None
-    assert harness.partition.drop_lagging(100, 200)
-    harness.partition.isr_written((1,))
-    assert [type(outcome) for outcome in harness.outcomes] == [NotEnoughReplicasAfterAppendError]
+    harness.now_ms = 200
+    assert harness.partition.drop_lagging()
+    harness.partition.isr_written((1,), 0, 1)
     with pytest.raises(NotEnoughReplicasError):
         harness.append(ACKS_ALL)
     assert harness.log.log_end_offset == 1
     assert harness.append(1) is not None
+    assert harness.outcomes == []
+    assert harness.partition.high_watermark == 0
+    harness.fetched(2, 2)
+    assert harness.partition.proposed_isr == (1, 2)
+    harness.partition.isr_written((1, 2), 0, 2)
+    assert harness.codes() == ["AppendResult"]
+    assert harness.partition.high_watermark == 2
+
+
+def test_a_smaller_isr_in_the_same_epoch_lets_what_waits_be_answered(harness: Harness) -> None:
+    assert harness.append(ACKS_ALL) is None
+    harness.fetched(2, 1)
+    harness.now_ms = 200
+    harness.partition.led_by(1, 0, (1, 2), 1)
+    assert harness.codes() == ["AppendResult"]
+
+
+def test_a_batch_that_was_sent_again_does_not_wait_behind_a_later_one(harness: Harness) -> None:
+    assert harness.append(ACKS_ALL, 3) is None
+    assert harness.append(ACKS_ALL, 3) is None
+    partition = harness.partition
+    assert partition._uncommitted is not None
+    partition._uncommitted.reverse()
+    harness.all_fetched(3)
+    assert [outcome.last_offset for outcome in harness.outcomes if isinstance(outcome, AppendResult)] == [2]
+
+
+def test_a_follower_that_knows_another_epoch_is_refused(harness: Harness) -> None:
+    with pytest.raises(UnknownLeaderEpochError):
+        harness.partition.follower_fetched(2, 0, 0, 1)
 
 
 def test_what_waits_for_a_commit_is_told_when_another_broker_leads(harness: Harness) -> None:
@@ -113,9 +149,9 @@ def test_what_waits_for_a_commit_is_told_when_the_topic_goes(harness: Harness) -
 def test_whoever_waits_is_told_of_commits_and_not_of_fetches_that_commit_nothing(harness: Harness) -> None:
     harness.append(1)
     harness.news.clear()
-    harness.partition.follower_fetched(2, 1, 1)
+    harness.fetched(2, 1)
     assert harness.news == []
-    harness.partition.follower_fetched(3, 1, 1)
+    harness.fetched(3, 1)
     assert harness.news == [_KEY]
     harness.all_fetched(1)
     assert harness.news == [_KEY]
@@ -134,5 +170,5 @@ def test_a_leader_of_several_keeps_its_high_watermark_until_its_followers_have_f
     harness.append(1, 4)
     harness.all_fetched(3)
     assert harness.partition.high_watermark == 3
-    harness.partition.led_by(1, 1, (1, 2, 3), 2)
+    harness.partition.led_by(1, 1, (1, 2, 3), 1)
     assert harness.partition.high_watermark == 3

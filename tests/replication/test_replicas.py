@@ -16,61 +16,61 @@ _LAG_MS = 10_000
 
 def leading(isr: tuple[int, ...] = (1, 2, 3), *, end: int = 100, min_in_sync: int = 1, assigned: tuple[int, ...] = (1, 2, 3)) -> Replicas:
     """Broker 1 leads in epoch 5, from now (time 0) on."""
-    replicas = Replicas(_KEY, 1, assigned, min_in_sync)
-    assert replicas.led_by(1, 5, isr, end, 0)
+    replicas = Replicas(_KEY, 1, assigned, min_in_sync, _LAG_MS)
+    assert replicas.led_by(1, 5, isr, 0, end, 0)
     return replicas
 
 
 def test_alone_everything_in_the_log_is_committed() -> None:
-    assert leading((1,)).high_watermark(40, 100) == 100
+    assert leading((1,), assigned=(1,)).next_high_watermark(40, 100, 0) == 100
 
 
 def test_the_slowest_in_sync_says_what_is_committed() -> None:
     replicas = leading()
     replicas.follower_fetched(2, 90, 100, 40, 1)
     replicas.follower_fetched(3, 70, 100, 40, 1)
-    assert replicas.high_watermark(40, 100) == 70
+    assert replicas.next_high_watermark(40, 100, 1) == 70
 
 
 def test_one_out_of_sync_holds_nothing_back() -> None:
     replicas = leading((1, 2))
     replicas.follower_fetched(2, 90, 100, 40, 1)
     replicas.follower_fetched(3, 10, 100, 40, 1)
-    assert replicas.high_watermark(40, 100) == 90
+    assert replicas.next_high_watermark(40, 100, 1) == 90
 
 
 def test_a_follower_that_has_not_fetched_yet_holds_the_high_watermark_where_it_is() -> None:
     replicas = leading()
     replicas.follower_fetched(2, 100, 100, 40, 1)
-    assert replicas.high_watermark(40, 100) == 40
+    assert replicas.next_high_watermark(40, 100, 1) == 40
 
 
 def test_what_followers_had_under_the_leader_before_counts_no_more() -> None:
     replicas = leading((1, 2))
     replicas.follower_fetched(2, 100, 100, 40, 1)
-    assert replicas.led_by(2, 6, (1, 2), 100, 2) is False
-    assert replicas.led_by(1, 7, (1, 2), 120, 3) is True
-    assert replicas.high_watermark(40, 120) == 40
+    assert replicas.led_by(2, 6, (1, 2), 0, 100, 2) is False
+    assert replicas.led_by(1, 7, (1, 2), 0, 120, 3) is True
+    assert replicas.next_high_watermark(40, 120, 1) == 40
 
 
 def test_what_followers_had_in_the_epoch_before_counts_no_more_under_the_same_leader() -> None:
     """They may have cut their logs meanwhile."""
     replicas = leading((1, 2))
     replicas.follower_fetched(2, 100, 100, 40, 1)
-    assert replicas.led_by(1, 6, (1, 2), 100, 2) is True
-    assert replicas.high_watermark(40, 100) == 40
+    assert replicas.led_by(1, 6, (1, 2), 0, 100, 2) is True
+    assert replicas.next_high_watermark(40, 100, 1) == 40
 
 
 def test_the_same_state_again_begins_nothing() -> None:
     replicas = leading((1, 2))
     replicas.follower_fetched(2, 100, 100, 40, 1)
-    assert replicas.led_by(1, 5, (1, 2), 120, 3) is False
-    assert replicas.high_watermark(40, 120) == 100
+    assert replicas.led_by(1, 5, (1, 2), 0, 120, 3) is False
+    assert replicas.next_high_watermark(40, 120, 1) == 100
 
 
 def test_a_state_of_an_older_epoch_changes_nothing() -> None:
     replicas = leading()
-    assert replicas.led_by(2, 4, (2,), 100, 1) is False
+    assert replicas.led_by(2, 4, (2,), 0, 100, 1) is False
     assert (replicas.leader, replicas.leader_epoch, replicas.isr) == (1, 5, (1, 2, 3))
 
 
@@ -78,8 +78,8 @@ def test_who_has_not_had_the_whole_log_for_too_long_is_to_leave() -> None:
     replicas = leading()
     replicas.follower_fetched(2, 100, 100, 40, _LAG_MS)
     replicas.follower_fetched(3, 99, 100, 40, _LAG_MS)
-    assert not replicas.drop_lagging(101, _LAG_MS, _LAG_MS)
-    assert replicas.drop_lagging(101, _LAG_MS, _LAG_MS + 1)
+    assert not replicas.drop_lagging(101, _LAG_MS)
+    assert replicas.drop_lagging(101, _LAG_MS + 1)
     assert replicas.proposed_isr == (1, 2)
 
 
@@ -90,19 +90,19 @@ def test_who_has_always_what_was_there_at_its_fetch_before_stays() -> None:
     for _ in range(10):
         replicas.follower_fetched(2, end - 100, end, 40, now_ms)
         now_ms, end = now_ms + _LAG_MS // 2, end + 100
-        assert not replicas.drop_lagging(end, _LAG_MS, now_ms)
+        assert not replicas.drop_lagging(end, now_ms)
 
 
 def test_who_has_the_whole_log_stays_though_nothing_was_heard_of_it() -> None:
     replicas = leading((1, 2))
     replicas.follower_fetched(2, 100, 100, 40, 0)
-    assert not replicas.drop_lagging(100, _LAG_MS, 100 * _LAG_MS)
+    assert not replicas.drop_lagging(100, 100 * _LAG_MS)
 
 
 def test_those_in_sync_have_their_time_from_the_beginning_of_the_leadership() -> None:
     replicas = leading()
-    assert not replicas.drop_lagging(100, _LAG_MS, _LAG_MS)
-    assert replicas.drop_lagging(100, _LAG_MS, _LAG_MS + 1)
+    assert not replicas.drop_lagging(100, _LAG_MS)
+    assert replicas.drop_lagging(100, _LAG_MS + 1)
     assert replicas.proposed_isr == (1,)
 
 
@@ -117,28 +117,29 @@ def test_who_is_proposed_holds_the_high_watermark_back_and_does_not_count_for_ac
     replicas = leading((1,), min_in_sync=2)
     replicas.follower_fetched(2, 100, 100, 100, 1)
     assert replicas.proposed_isr == (1, 2)
-    assert replicas.high_watermark(100, 120) == 100
+    assert replicas.next_high_watermark(100, 120, 1 + 2 * _LAG_MS) == 100
     with pytest.raises(NotEnoughReplicasError):
         replicas.require_in_sync()
-    replicas.isr_written((1, 2))
+    replicas.isr_written((1, 2), 5, 1)
     replicas.require_in_sync()
 
 
 def test_who_is_to_leave_holds_the_high_watermark_back_until_the_controller_has_agreed() -> None:
     replicas = leading((1, 2))
     replicas.follower_fetched(2, 80, 100, 40, 1)
-    assert replicas.drop_lagging(100, _LAG_MS, 2 * _LAG_MS)
-    assert replicas.high_watermark(40, 100) == 80
-    replicas.isr_written((1,))
-    assert replicas.high_watermark(80, 100) == 100
+    assert replicas.drop_lagging(100, 2 * _LAG_MS)
+    late_ms = 2 * _LAG_MS
+    assert replicas.next_high_watermark(40, 100, late_ms) == 80
+    replicas.isr_written((1,), 5, 1)
+    assert replicas.next_high_watermark(80, 100, late_ms) == 100
 
 
 def test_one_proposal_at_a_time_and_a_refused_one_can_be_made_again() -> None:
     replicas = leading((1, 2))
     assert replicas.follower_fetched(3, 100, 100, 40, 1)
     assert not replicas.follower_fetched(3, 100, 100, 40, 2)
-    assert not replicas.drop_lagging(100, _LAG_MS, 2 * _LAG_MS)
-    replicas.proposal_refused()
+    assert not replicas.drop_lagging(100, 2 * _LAG_MS)
+    replicas.proposal_refused(5, 0)
     assert replicas.isr == (1, 2)
     assert replicas.follower_fetched(3, 100, 100, 40, 3)
 
@@ -164,7 +165,7 @@ def test_the_client_that_knows_an_older_or_a_newer_leader_is_refused() -> None:
         replicas.require_leader(4)
     with pytest.raises(UnknownLeaderEpochError):
         replicas.require_leader(6)
-    replicas.led_by(2, 6, (2,), 100, 1)
+    replicas.led_by(2, 6, (2,), 0, 100, 1)
     with pytest.raises(NotLeaderOrFollowerError, match="broker 2 leads"):
         replicas.require_leader(6)
     with pytest.raises(FencedLeaderEpochError):
@@ -174,27 +175,76 @@ def test_the_client_that_knows_an_older_or_a_newer_leader_is_refused() -> None:
 def test_acks_all_asks_for_replicas_in_sync() -> None:
     leading(min_in_sync=3).require_in_sync()
     with pytest.raises(NotEnoughReplicasError):
-        leading(min_in_sync=4).require_in_sync()
+        leading((1, 2), min_in_sync=3).require_in_sync()
+
+
+def test_a_follower_that_keeps_up_is_waited_for_before_it_is_in_sync() -> None:
+    """Else the high watermark would always be ahead of its fetches, and it would never come back."""
+    replicas = leading((1,), assigned=(1, 2), end=0)
+    high_watermark = end = 0
+    for now_ms in range(5):
+        has, end = end, end + 10
+        high_watermark = replicas.next_high_watermark(high_watermark, end, now_ms)
+        if replicas.follower_fetched(2, has, end, high_watermark, now_ms):
+            break
+    assert replicas.proposed_isr == (1, 2)
+
+
+def test_fewer_in_sync_than_asked_for_commit_nothing() -> None:
+    replicas = leading((1,), min_in_sync=2)
+    assert replicas.next_high_watermark(40, 100, 1) == 40
+
+
+def test_no_more_in_sync_are_asked_for_than_there_are_replicas() -> None:
+    leading((1,), min_in_sync=2, assigned=(1,)).require_in_sync()
+
+
+def test_an_old_answer_of_the_controller_changes_nothing() -> None:
+    replicas = leading((1, 2))
+    assert replicas.follower_fetched(3, 100, 100, 40, 1)
+    assert replicas.led_by(1, 6, (1, 2), 1, 100, 2)
+    assert replicas.follower_fetched(3, 100, 100, 40, 3)
+    assert not replicas.proposal_refused(5, 0)
+    assert not replicas.isr_written((1, 2, 3), 5, 1)
+    assert not replicas.led_by(1, 6, (1,), 1, 100, 4)
+    assert (replicas.isr, replicas.proposed_isr) == ((1, 2), (1, 2, 3))
+
+
+def test_nobody_comes_back_while_the_leader_has_no_log() -> None:
+    replicas = Replicas(_KEY, 1, (1, 2), 1, _LAG_MS)
+    replicas.led_by(1, 0, (1,), 0, None, 0)
+    assert not replicas.follower_fetched(2, 100, 100, 0, 1)
+    replicas.found_log(100)
+    assert replicas.follower_fetched(2, 100, 100, 0, 2)
 
 
 _FOLLOWERS = st.sampled_from((2, 3))
 
 
 class _Leadership(RuleBasedStateMachine):
-    """A leader, two followers and a controller: what is committed is in the log of everybody who could be elected."""
+    """A leader, two followers, and a controller whose answers come late and in any order: what is committed is in the log of everybody who could be
+    elected. The same broker leads in every epoch; that followers cut their logs after an election is not part of this."""
 
     @initialize(isr=st.sampled_from([(1,), (1, 2), (1, 3), (1, 2, 3)]))
     def begin(self, isr: tuple[int, ...]) -> None:
         self.replicas = leading(isr, end=0)
         #: What the controller has written: an election could choose any of these.
-        self.written = isr
+        self.written, self.epoch, self.version = isr, 5, 0
+        #: Proposals on their way to the controller, with the state that each was made on top of; answers on their way back.
+        self.asked: list[tuple[tuple[int, ...], int, int]] = []
+        self.answers: list[tuple[str, tuple[int, ...], int, int]] = []
         self.end = self.high_watermark = self.now_ms = 0
         self.has = {1: 0, 2: 0, 3: 0}
 
     def _moved(self) -> None:
-        high_watermark = self.replicas.high_watermark(self.high_watermark, self.end)
+        high_watermark = self.replicas.next_high_watermark(self.high_watermark, self.end, self.now_ms)
         assert high_watermark >= self.high_watermark
         self.high_watermark = high_watermark
+
+    def _ask(self, proposes: bool) -> None:
+        if proposes:
+            assert self.replicas.proposed_isr is not None
+            self.asked.append((self.replicas.proposed_isr, self.replicas.leader_epoch, self.replicas.partition_epoch))
 
     @rule(records=st.integers(1, 5))
     def the_leader_appends(self, records: int) -> None:
@@ -205,39 +255,42 @@ class _Leadership(RuleBasedStateMachine):
     @rule(follower=_FOLLOWERS, records=st.integers(0, 5))
     def a_follower_fetches(self, follower: int, records: int) -> None:
         """It asks for what comes after all it has, and then gets some."""
-        self.replicas.follower_fetched(follower, self.has[follower], self.end, self.high_watermark, self.now_ms)
+        self._ask(self.replicas.follower_fetched(follower, self.has[follower], self.end, self.high_watermark, self.now_ms))
         self._moved()
         self.has[follower] = min(self.end, self.has[follower] + records)
 
     @rule(passes_ms=st.integers(1, 2 * _LAG_MS))
     def time_passes(self, passes_ms: int) -> None:
         self.now_ms += passes_ms
-        self.replicas.drop_lagging(self.end, _LAG_MS, self.now_ms)
+        self._ask(self.replicas.drop_lagging(self.end, self.now_ms))
         self._moved()
 
-    @precondition(lambda self: self.replicas.proposed_isr is not None)
-    @rule()
-    def the_controller_writes_the_proposal(self) -> None:
-        proposed = self.replicas.proposed_isr
-        assert proposed is not None
-        self.written = proposed
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data(), refuses=st.booleans())
+    def the_controller_takes_or_refuses(self, data: st.DataObject, refuses: bool) -> None:
+        isr, epoch, version = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
+        if (epoch, version) != (self.epoch, self.version):
+            return  # it was made on top of an old state; the leader hears of the new one
+        if refuses:
+            self.answers.append(("refused", isr, epoch, version))
+        else:
+            self.written, self.version = isr, self.version + 1
+            self.answers.append(("written", isr, epoch, self.version))
 
-    @precondition(lambda self: self.replicas.proposed_isr == self.written)
-    @rule()
-    def the_leader_hears_of_it(self) -> None:
-        self.replicas.isr_written(self.written)
-        self._moved()
-
-    @precondition(lambda self: self.replicas.proposed_isr not in (None, self.written))
-    @rule()
-    def the_controller_refuses(self) -> None:
-        self.replicas.proposal_refused()
+    @precondition(lambda self: self.answers)
+    @rule(data=st.data())
+    def an_answer_comes(self, data: st.DataObject) -> None:
+        what, isr, epoch, version = self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))
+        if what == "refused":
+            self.replicas.proposal_refused(epoch, version)
+        else:
+            self.replicas.isr_written(isr, epoch, version)
         self._moved()
 
     @rule()
     def an_election(self) -> None:
-        """The next leader is any that the controller thinks in sync; here the same one, with nobody's progress known."""
-        self.replicas.led_by(1, self.replicas.leader_epoch + 1, self.written, self.end, self.now_ms)
+        self.epoch, self.version = self.epoch + 1, self.version + 1
+        self.replicas.led_by(1, self.epoch, self.written, self.version, self.end, self.now_ms)
         self._moved()
 
     @invariant()

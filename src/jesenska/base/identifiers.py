@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import re
 import uuid
+from collections.abc import Callable
 from typing import NamedTuple, NewType
 
 Offset = NewType("Offset", int)
@@ -42,10 +43,11 @@ def uuid_from_text(text: str) -> uuid.UUID:
     return uuid.UUID(bytes=raw)
 
 
-def random_uuid() -> uuid.UUID:
-    """A random id that Kafka accepts: none of its reserved values, and as text without a leading dash (tools would take it for a flag)."""
+def random_uuid(make: Callable[[], uuid.UUID] = uuid.uuid4) -> uuid.UUID:
+    """A random id that Kafka accepts: none of its reserved values, and as text without a leading dash (tools would take it for a flag). `make` gives
+    random ids of any kind."""
     while True:
-        candidate = uuid.uuid4()
+        candidate = make()
         if candidate not in _RESERVED and not uuid_to_text(candidate).startswith("-"):
             return candidate
 

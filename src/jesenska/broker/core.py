@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 
-from jesenska.base.clock import Clock, system_random
 from jesenska.base.regions import FileRegion
 from jesenska.broker.cluster_view import ClusterView
+from jesenska.broker.machine import Machine
 from jesenska.broker.pool import Pool
 from jesenska.broker.waiting import WaitingRoom
 from jesenska.config.layers import BrokerConfig
@@ -19,18 +19,19 @@ _POOL_THREADS = 2
 class BrokerCore:
     """One broker, for those of its rooms that know neither requests nor each other."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, machine: Machine) -> None:
         loop = asyncio.get_running_loop()
         #: The settings in force.
         self.config = config
-        self.clock = clock
-        self.random = system_random()
+        self.machine = machine
+        self.clock = machine.clock
+        self.random = machine.random
         #: -1 until it is known.
         self.broker_id = config.integer("broker.id")
-        self.pool = Pool(loop, _POOL_THREADS)
+        self.pool = Pool(loop, machine.threads(_POOL_THREADS, "pool"))
         self.waiting = WaitingRoom(loop)
         self.view = ClusterView("", -1)
-        #: From the start on.
+        #: Set by `Broker.start`.
         self.directories: LogDirectories
 
     def reconfigure(self, config: BrokerConfig) -> None:

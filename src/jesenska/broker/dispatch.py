@@ -392,7 +392,8 @@ class Dispatcher:
         self.max_request_bytes = max_request_bytes
         self.read_buffer = ReadBuffer()
         self.stages: dict[int, Stages] = {key: Stages() for key in SERVED}
-        self.connections: set[Connection] = set()
+        #: Those that are open, in the order in which they came.
+        self.connections: dict[Connection, None] = {}
         #: Memory of converted answers that have not left.
         self.lent_bytes = 0
         own = SERVED[API_VERSIONS]
@@ -400,7 +401,7 @@ class Dispatcher:
         #: What a client is told that asks for versions in one that is not served: with this key's range it comes back in one that is.
         self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
         self.unserved = UnservedRequests()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._by_host: Counter[str] = Counter()
         self._refused_at = -_SECONDS_BETWEEN_WARNINGS
 
@@ -416,11 +417,11 @@ class Dispatcher:
         self.limits.size_buffers(sock, client_host)
         self.limits.watch_peer(sock)
         self._by_host[client_host] += 1
-        self.connections.add(Connection(self, sock, client_host, listener_name))
+        self.connections[Connection(self, sock, client_host, listener_name)] = None
 
     def forget(self, connection: Connection, reason: str) -> None:
         if connection in self.connections:
-            self.connections.remove(connection)
+            del self.connections[connection]
             self._by_host[connection.client_host] -= 1
             if not self._by_host[connection.client_host]:
                 del self._by_host[connection.client_host]
@@ -443,8 +444,8 @@ class Dispatcher:
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Runs a handler's coroutine; at most one for each connection."""
         task = self.loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def close(self, grace_seconds: float) -> None:
         """Lets requests in work finish for a while, then closes every connection."""

@@ -27,7 +27,6 @@ from jesenska.base.errors import (
     NotCoordinatorError,
     TopicAlreadyExistsError,
 )
-from jesenska.base.identifiers import random_uuid
 from jesenska.broker.cluster_view import Topic
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.group_loader import GroupLoader
@@ -126,7 +125,7 @@ class Groups:
             self._partition_count = len(topic.partitions)
         for partition in topic.partitions[: self._partition_count]:
             number = partition.topic_partition.partition
-            if number in self._loaded or not partition.leads:
+            if number in self._loaded or not partition.is_served:
                 continue
             log = partition.leader_log()
             loaded = self._loaded[number] = _Loaded(self._new_coordinator(), partition)
@@ -137,7 +136,7 @@ class Groups:
                 loaded.loading = self._loop.create_task(self._load(loaded, log))
 
     def _new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self._settings, lambda: str(random_uuid()))
+        return GroupCoordinator(self._settings, lambda: str(self._core.machine.new_uuid()))
 
     def give_up(self) -> None:
         """The offsets topic is gone: whoever waits is told NOT_COORDINATOR, and nothing is kept."""

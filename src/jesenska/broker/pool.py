@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 
 from jesenska.base.errors import RequestTimedOutError
 from jesenska.base.limits import POOL_QUEUE_MAX
@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 class Pool:
     """Runs blocking work in threads and comes back to the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor) -> None:
         self._loop = loop
-        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="jesenska-pool")
+        self.executor = executor
         self._waiting = 0
 
     def submit(self, work: Callable[[], object], finished: Callable[[], None]) -> None:

@@ -16,12 +16,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from pathlib import Path
 
-from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import InvalidConfigError, JesenskaError
-from jesenska.base.identifiers import random_uuid, uuid_to_text
+from jesenska.base.identifiers import uuid_to_text
 from jesenska.broker import handlers
 from jesenska.broker.cluster_view import BrokerNode
 from jesenska.broker.connection_limits import ConnectionLimits
@@ -29,6 +28,7 @@ from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.effective import directory_settings_of
 from jesenska.broker.groups import Groups
 from jesenska.broker.loop_lag import LoopLag
+from jesenska.broker.machine import Machine
 from jesenska.broker.membership import Membership
 from jesenska.broker.services import Services
 from jesenska.broker.topics import Topics
@@ -38,7 +38,7 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Listener as ConfiguredListener
 from jesenska.config.listeners import listeners_of
 from jesenska.log.background import DirectoryWriter, ThreadBackground
-from jesenska.log.files import FileLayer, raise_open_file_limit
+from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_directories import Known, LoadProgress, LogDirectories
 from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerNode as RegisteredBroker
@@ -64,9 +64,8 @@ def _nothing() -> None:
 class Broker(Services):
     """One broker on the running event loop: `start`, then `stop`."""
 
-    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, files: FileLayer | None = None) -> None:
-        super().__init__(config, clock or SystemClock())
-        self._files = files
+    def __init__(self, config: BrokerConfig, machine: Machine | None = None) -> None:
+        super().__init__(config, machine or Machine())
         self._loop = asyncio.get_running_loop()
         self._listeners_config = listeners_of(config)
         self._listeners: list[Listener] = []
@@ -74,10 +73,10 @@ class Broker(Services):
         self._membership: Membership
         self._tree_changes: TreeChanges | None = None
         self._ticking: asyncio.Task[None] | None = None
-        self._writers: list[ThreadPoolExecutor] = []
-        self._flushers: list[ThreadPoolExecutor] = []
+        self._writers: list[Executor] = []
+        self._flushers: list[Executor] = []
         self._locked = False
-        self._background = ThreadPoolExecutor(1, thread_name_prefix="jesenska-background")
+        self._background = self.machine.threads(1, "background")
         self._stopped = False
         limits = ConnectionLimits(config)
         self.dispatcher = Dispatcher(self, self._loop, self.clock, config.integer("socket.request.max.bytes"), limits)
@@ -102,7 +101,8 @@ class Broker(Services):
         paths = [Path(item) for item in self._log_dirs()]
         self.directories = LogDirectories(
             paths,
-            files=self._files,
+            files=self.machine.files,
+            helpers=self.machine.helpers,
             settings=directory_settings_of(self.config),
             background=ThreadBackground(self._background, self._loop.call_soon_threadsafe),
             writer_for=self._writer_for,
@@ -112,11 +112,11 @@ class Broker(Services):
         )
         found = self.directories.lock()
         self._locked = True
-        self._home = home = await open_home(self.config, paths[0], self.clock)
+        self._home = home = await open_home(self.config, paths[0], self.machine)
         self.store = store = home.store
         await ensure_paths(store)
         found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)
-        cluster_id = await ensure_cluster_id(store, found_id or uuid_to_text(random_uuid()))
+        cluster_id = await ensure_cluster_id(store, found_id or uuid_to_text(self.machine.new_uuid()))
         if self.broker_id < 0:
             known_id = next((item.broker_id for item in found if item is not None and item.broker_id is not None), None)
             self.broker_id = known_id if known_id is not None else await next_broker_id(store, self.config.integer("reserved.broker.max.id"))
@@ -161,7 +161,8 @@ class Broker(Services):
             def accepted(sock: socket.socket, host: str, name: str = name) -> None:
                 self.dispatcher.accept(sock, host, name)
 
-            self._listeners.append(Listener(self._loop, name, item.host, item.port, accepted, backlog))
+            listening = self.machine.network.listening_socket(item.host, item.port, backlog)
+            self._listeners.append(Listener(self._loop, name, listening, accepted))
 
     def _log_dirs(self) -> list[str]:
         several = self.config.string("log.dirs")
@@ -172,7 +173,7 @@ class Broker(Services):
         return found
 
     def _writer_for(self, path: Path) -> DirectoryWriter:
-        writer, flusher = (ThreadPoolExecutor(1, thread_name_prefix=f"jesenska-{work}") for work in ("writer", "flusher"))
+        writer, flusher = (self.machine.threads(1, work) for work in ("writer", "flusher"))
         self._writers.append(writer)
         self._flushers.append(flusher)
         give_back = self._loop.call_soon_threadsafe

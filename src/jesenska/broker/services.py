@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jesenska.base.clock import Clock
 from jesenska.broker.cluster_view import BrokerNode, Topic
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
+from jesenska.broker.machine import Machine
 from jesenska.broker.topics import Topics
 from jesenska.config.layers import BrokerConfig
 from jesenska.metadata.producer_ids import ProducerIds
@@ -19,12 +19,12 @@ from jesenska.records.check import CheckRules
 class Services(BrokerCore):
     """One broker, for whoever answers requests."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
-        super().__init__(config, clock)
+    def __init__(self, config: BrokerConfig, machine: Machine) -> None:
+        super().__init__(config, machine)
         slots = config.integer("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, lambda: self.random.randint(1, 2**31 - 1), self.waiting.notify)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
-        #: From the start on, these.
+        #: These four are set by `Broker.start`.
         self.groups: Groups
         self.store: Store
         self.topics: Topics

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from jesenska.base.errors import InvalidRequestError, JesenskaError, KafkaError, KafkaStorageError, UnknownServerError
-from jesenska.base.identifiers import TopicPartition, random_uuid
+from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.cluster_view import INTERNAL_TOPICS, Topic
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.effective import check_rules_of, log_config_of
@@ -56,6 +56,7 @@ from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import Store, multi_in_pieces
 from jesenska.metadata.transactions import Create, MultiError, NoNodeError, Operation, Result, SetData, TreeError
 from jesenska.replication.partition import Partition
+from jesenska.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +86,10 @@ class Topics:
         self._store = store
         self._change_max_bytes = change_max_bytes
         self.facts = facts
-        #: Set before `take_over`.
+        #: Set by the broker, before `take_over`.
         self.offsets_keeper: OffsetsKeeper
+        # One object for all partitions: a method is made anew each time it is looked up.
+        self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
         self._one_at_a_time = asyncio.Lock()
         self._told = ToldChanges()
         #: Partitions of this broker that have no log, since the disk did not let one be made.
@@ -113,7 +116,7 @@ class Topics:
 
     async def _give_id(self, name: str, topic: TopicView) -> None:
         """Topics of releases before 2.8 have no id."""
-        node = nodes.TopicNode(topic.node.replicas, random_uuid(), topic.node.adding, topic.node.removing)
+        node = nodes.TopicNode(topic.node.replicas, self._core.machine.new_uuid(), topic.node.adding, topic.node.removing)
         stat = await self._store.set(paths.topic(name), node.encode(), topic.version)
         self.facts.topics[name] = TopicView(name, node, stat.version, topic.partitions, topic.deleting)
 
@@ -200,27 +203,26 @@ class Topics:
                 log = made[number]
             else:
                 log = self._log(topic_partition, facts.topic_id, config) if self._core.broker_id in replicas else None
-            partition = Partition(
-                topic_partition,
-                facts.topic_id or random_uuid(),
-                self._core.broker_id,
-                replicas,
-                config.integer("min.insync.replicas"),
-                self._core.waiting.notify,
-            )
+            partition = self._partition(topic_partition, facts.topic_id or self._core.machine.new_uuid(), replicas, config)
             if log is not None:
                 partition.found_log(log)
-            partition.led_by(state.leader, state.leader_epoch, state.isr, self._elapsed_ms())
+            partition.led_by(state.leader, state.leader_epoch, state.isr, facts.partitions[number].version)
             partitions.append(partition)
         log_config = log_config_of(config)
         rules = check_rules_of(config, log_config)
-        topic = Topic(name, facts.topic_id or random_uuid(), partitions, config, log_config, rules, name in INTERNAL_TOPICS)
+        topic = Topic(name, facts.topic_id or self._core.machine.new_uuid(), partitions, config, log_config, rules, name in INTERNAL_TOPICS)
         for partition in partitions:
             partition.configure(log_config, config.integer("min.insync.replicas"))
         self._core.view.add(topic)
         if name == OFFSETS_TOPIC and self._is_running:
             self.offsets_keeper.take_over(topic)
         return topic
+
+    def _partition(self, topic_partition: TopicPartition, topic_id: uuid.UUID, assigned: Sequence[int], config: TopicConfig) -> Partition:
+        core = self._core
+        max_lag_ms = core.config.integer("replica.lag.time.max.ms")
+        replicas = Replicas(topic_partition, core.broker_id, assigned, config.integer("min.insync.replicas"), max_lag_ms)
+        return Partition(topic_partition, topic_id, replicas, self._notify, self._elapsed)
 
     def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: TopicConfig) -> PartitionLog | None:
         """The partition's log, made if it is not there; None if the disk does not let it, which is logged."""
@@ -252,7 +254,9 @@ class Topics:
         async with self._one_at_a_time:
             brokers = max(1, len(self.facts.brokers))
             chance = self._core.random.randrange
-            plan = plan_creation(self.facts, request, self._core.config, topic_id=random_uuid(), start_index=chance(brokers), shift=chance(brokers))
+            plan = plan_creation(
+                self.facts, request, self._core.config, topic_id=self._core.machine.new_uuid(), start_index=chance(brokers), shift=chance(brokers)
+            )
             if validate_only:
                 return plan, None
             await self._do(plan.operations)
@@ -354,7 +358,7 @@ class Topics:
         known = self.facts.topics.get(name)
         if node.topic_id is None:
             topic_id = known.topic_id if known is not None else None
-            node = nodes.TopicNode(node.replicas, topic_id or random_uuid(), node.adding, node.removing)
+            node = nodes.TopicNode(node.replicas, topic_id or self._core.machine.new_uuid(), node.adding, node.removing)
             version = (await self._store.set(paths.topic(name), node.encode(), version)).version
         partitions, operations = await self._led(TopicView(name, node, version, written.partitions), clean=True)
         if operations:
@@ -362,7 +366,10 @@ class Topics:
         self.facts.topics[name] = TopicView(name, node, version, partitions)
         topic = self._show(name, await self._new_logs(name))
         for partition in topic.partitions:
-            partition.assign(node.replicas[partition.topic_partition.partition], self._elapsed_ms())
+            number = partition.topic_partition.partition
+            state, state_version = partitions[number].state, partitions[number].version
+            partition.assign(node.replicas[number])
+            partition.led_by(state.leader, state.leader_epoch, state.isr, state_version)
         logger.info("topic %s was written in the tree: it has %d partitions", name, len(topic.partitions))
 
     async def vanished(self, name: str) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError
+from jesenska.broker.machine import Machine
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller import reading
 from jesenska.controller.view import ClusterView, view_of
@@ -24,7 +24,6 @@ from jesenska.metadata.zookeeper.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.connect_string import ConnectString
 from jesenska.metadata.zookeeper.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.serving import ServerConfig
-from jesenska.net.listener import listening_socket
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +62,16 @@ class TreeHome(Protocol):
         ...
 
 
-async def open_home(config: BrokerConfig, log_dir: Path, clock: Clock) -> TreeHome:
+#: Connections that wait to be accepted.
+_BACKLOG = 100
+
+
+async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> TreeHome:
     """The home that the settings name; TreeError, JournalError, or JesenskaError with one sentence where it cannot be had."""
     servers = (config.string("zookeeper.connect") or "").strip()
     if servers:
         return await ZooKeeperHome.open(servers, config)
-    return await EmbeddedHome.open(log_dir / METADATA_FILE, config, clock)
+    return await EmbeddedHome.open(log_dir / METADATA_FILE, config, machine)
 
 
 class EmbeddedHome:
@@ -77,9 +80,9 @@ class EmbeddedHome:
     change_max_bytes: int | None = None
     session_timeout_ms = 0
 
-    def __init__(self, tree: EmbeddedTree, store: Store, clock: Clock, listener: tuple[str, int] | None, connections_per_host: int) -> None:
+    def __init__(self, tree: EmbeddedTree, store: Store, machine: Machine, listener: tuple[str, int] | None, connections_per_host: int) -> None:
         self._tree = tree
-        self._clock = clock
+        self._machine = machine
         self._listener = listener
         self._connections_per_host = connections_per_host
         self.store = store
@@ -87,11 +90,11 @@ class EmbeddedHome:
         self.server: ZooKeeperServer | None = None
 
     @staticmethod
-    async def open(path: Path, config: BrokerConfig, clock: Clock) -> EmbeddedHome:
+    async def open(path: Path, config: BrokerConfig, machine: Machine) -> EmbeddedHome:
         listener = _address(config.string("jesenska.zookeeper.listener"))
-        tree = await EmbeddedTree.open(path, clock, served=listener is not None)
+        tree = await EmbeddedTree.open(path, machine.clock, served=listener is not None, executor=machine.threads(1, "metadata"))
         try:
-            return EmbeddedHome(tree, await tree.session(), clock, listener, config.integer("max.connections.per.ip"))
+            return EmbeddedHome(tree, await tree.session(), machine, listener, config.integer("max.connections.per.ip"))
         except BaseException:
             await tree.close()
             raise
@@ -106,9 +109,9 @@ class EmbeddedHome:
     async def serve(self) -> None:
         if self._listener is None:
             return
-        server = ZooKeeperServer(self._tree, self._clock, ServerConfig(max_client_connections=self._connections_per_host))
+        server = ZooKeeperServer(self._tree, self._machine.clock, ServerConfig(max_client_connections=self._connections_per_host))
         host, port = self._listener
-        await server.start(listening_socket(host, port))
+        await server.start(self._machine.network.listening_socket(host, port, _BACKLOG))
         self.server = server
         logger.info("ZooKeeper's clients are served at %s:%d", host or "*", server.port)
 

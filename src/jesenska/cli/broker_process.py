@@ -14,7 +14,6 @@ import signal
 import sys
 from collections.abc import Callable
 
-from jesenska.base.clock import SystemClock
 from jesenska.base.source_only import request_path_is_compiled
 from jesenska.broker.figures import figures_line
 from jesenska.broker.server import Broker
@@ -80,7 +79,7 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     # What a start makes stays: the collector would walk over it again and again, half a second of it with ten thousand partitions.
     gc.collect()
     gc.disable()
-    broker = Broker(config, clock=SystemClock())
+    broker = Broker(config)
     is_up = False
 
     def tell_figures() -> None:

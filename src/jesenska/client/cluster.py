@@ -32,6 +32,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.backoff import Backoff
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
+from jesenska.net.network import Network
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -114,6 +115,7 @@ class Cluster:
         metadata_max_idle_seconds: float | None = None,
         clock: Clock | None = None,
         chance: Callable[[], float] | None = None,
+        network: Network | None = None,
     ) -> None:
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
@@ -121,6 +123,7 @@ class Cluster:
         self.retry_backoff_seconds = retry_backoff_seconds
         self.clock: Clock = clock or SystemClock()
         self._chance = chance or system_random().random
+        self._network = network
         self._retry = Backoff(retry_backoff_seconds, retry_backoff_max_seconds)
         self._reconnect = Backoff(reconnect_backoff_seconds, reconnect_backoff_max_seconds)
         self._connect_timeout = Backoff(connect_timeout_seconds, connect_timeout_max_seconds)
@@ -177,6 +180,7 @@ class Cluster:
                 timeout_seconds=self._connect_timeout.seconds(failures + 1, self._chance()),
                 send_buffer_bytes=self._send_buffer_bytes,
                 receive_buffer_bytes=self._receive_buffer_bytes,
+                network=self._network,
             )
         except KafkaError:
             self._failed[host, port] = failures + 1, self.clock.monotonic() + self._reconnect.seconds(failures + 1, self._chance())

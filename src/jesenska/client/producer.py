@@ -158,7 +158,7 @@ class Producer:
         self._producer: tuple[int, int] | None = None
         self._producer_lock = asyncio.Lock()
         self._ready: dict[TopicPartition, None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._closed = False
 
     @property
@@ -312,8 +312,8 @@ class Producer:
 
     def _run(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _send_by_leader(self, queues: list[_PartitionQueue]) -> None:
         """Finds each partition's leader and sends the first batch of each, one request per leader and `max_request_size`."""

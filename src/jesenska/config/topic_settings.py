@@ -74,7 +74,7 @@ TOPIC_SETTINGS = Table("topic", (
     row("min.compaction.lag.ms", LONG, 0, MEDIUM, Between(0), effect=CLEANER,
         doc="How long a record stays uncompacted at least."),
     row("min.insync.replicas", INT, 1, MEDIUM, Between(1),
-        doc="Replicas that must be in sync for a write with acks=all to be taken."),
+        doc="Replicas that must be in sync for a write with acks=all to be taken; no more than the partition has."),
     row("preallocate", BOOLEAN, False, MEDIUM,
         doc="Whether a new segment's file is given its full size at once."),
     row("remote.log.copy.disable", BOOLEAN, False, MEDIUM, effect=TIERED, release="3.9",

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,14 +124,17 @@ class LogDirectories:
         open_segments_max: int = OPEN_SEGMENTS_MAX,
         jitter: Callable[[int], int] = lambda limit_ms: 0,
         monotonic_ms: Callable[[], int] | None = None,
+        helpers: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
-        """`writer_for` gives each directory its writer thread, `background` removes files and writes checkpoints; by default both work at
+        """`helpers` makes threads for a start and a stop, so many of that name.
+        `writer_for` gives each directory its writer thread, `background` removes files and writes checkpoints; by default both work at
         once. `jitter(limit)` gives a random number from 0 to `limit`. `monotonic_ms` is the clock that intervals and delays are measured by, so that
         a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each call."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
         self._background = background if background is not None else InlineBackground()
+        self._helpers = helpers
         self._found: list[MetaProperties | None] = []
         self._jitter = jitter
         self._monotonic_ms = monotonic_ms
@@ -210,7 +213,7 @@ class LogDirectories:
         counted.total = len(jobs)
         marks = {directory.path: _read_or_nothing(directory.high_watermarks) for directory in self.directories}
         threads = max(1, self._settings.recovery_threads_per_data_dir) * len(self.directories)
-        with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
+        with self._helpers(threads, "recovery") as pool:
             futures = [pool.submit(counted.done_with, loader.load) for _, _, _, _, loader in jobs]
             for (directory, topic_partition, topic_id, config, _), future in zip(jobs, futures, strict=True):
                 loaded = future.result()
@@ -534,7 +537,7 @@ class LogDirectories:
         """True if all are synced. Many files are synced at once, since the file system commits them together: a thousand partitions take half
         a second then, and one after the other eleven."""
         whole = True
-        with ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="closing") as pool:
+        with self._helpers(_SYNC_THREADS, "closing") as pool:
             for start in range(0, len(logs), _CLOSED_AT_ONCE):
                 closing: list[tuple[PartitionLog, FlushWork | None, Future[int | NotOpenedError | OSError] | None]] = []
                 for log in logs[start : start + _CLOSED_AT_ONCE]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -75,7 +75,7 @@ class StoreFullError(ConnectionLossError):
 class EmbeddedTree:
     """The one owner of the tree in this process; `session` gives stores on it."""
 
-    def __init__(self, tree: Tree, clock: Clock, journal: Journal | None, executor: ThreadPoolExecutor | None, secret: bytes = bytes(32)) -> None:
+    def __init__(self, tree: Tree, clock: Clock, journal: Journal | None, executor: Executor | None, secret: bytes = bytes(32)) -> None:
         #: What passwords of sessions follow from; the same after a restart.
         self.secret = secret
         self._committed = tree
@@ -92,11 +92,12 @@ class EmbeddedTree:
         self._after: list[Callable[[], None]] = []
 
     @staticmethod
-    async def open(path: Path, clock: Clock, *, served: bool = False) -> EmbeddedTree:
+    async def open(path: Path, clock: Clock, *, served: bool = False, executor: Executor | None = None) -> EmbeddedTree:
         """The tree journalled in that file, which is made where it is not there; JournalError with one sentence otherwise.
 
-        `served`: it has clients; their sessions stay, for a server that goes on with them, and there is room for what they write."""
-        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-metadata")
+        `served`: it has clients; their sessions stay, for a server that goes on with them, and there is room for what they write. `executor` has one
+        thread, which is the tree's from here on."""
+        executor = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-metadata")
         try:
             journal, tree = await asyncio.get_running_loop().run_in_executor(executor, partial(SqliteJournal.open, path, many_writes=served))
         except BaseException:

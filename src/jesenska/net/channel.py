@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from jesenska.base.errors import ErrorCode, KafkaError, NetworkException, RequestTimedOutError, UnsupportedVersionError
 from jesenska.net.connection import FramedConnection, ReadBuffer
+from jesenska.net.network import Network, SystemNetwork
 from jesenska.wire.codec import MalformedMessageError, decode, encode_parts
 from jesenska.wire.headers import read_response_head, request_head
 from jesenska.wire.language import Message
@@ -176,6 +177,9 @@ def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:
     return answer
 
 
+_SYSTEM = SystemNetwork()
+
+
 async def open_channel(
     host: str,
     port: int,
@@ -186,39 +190,24 @@ async def open_channel(
     timeout_seconds: float = 10.0,
     send_buffer_bytes: int = -1,
     receive_buffer_bytes: int = -1,
+    network: Network | None = None,
 ) -> Channel:
     """Connects and agrees on versions; NetworkException with one sentence if that fails. Buffers of the system: as it sees fit with -1."""
-    loop = asyncio.get_running_loop()
     where = f"{host}:{port}"
     try:
         async with asyncio.timeout(timeout_seconds):
-            addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            failure: OSError | None = None
-            for family, kind, protocol, _, address in addresses:
-                sock = socket.socket(family, kind, protocol)
-                try:
-                    sock.setblocking(False)
-                    for option, size in ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes)):
-                        if size > 0:
-                            sock.setsockopt(socket.SOL_SOCKET, option, size)
-                    await loop.sock_connect(sock, address)
-                except OSError as error:
-                    sock.close()
-                    failure = error
-                    continue
-                except BaseException:
-                    sock.close()
-                    raise
-                channel = Channel(loop, sock, buffer, client_id, host, port)
-                try:
-                    await channel.agree_on_versions("jesenska", software_version)
-                except BaseException:
-                    channel.close()
-                    raise
-                return channel
+            sock = await (network or _SYSTEM).connect(host, port, send_buffer_bytes, receive_buffer_bytes)
+            channel = Channel(asyncio.get_running_loop(), sock, buffer, client_id, host, port)
+            try:
+                await channel.agree_on_versions("jesenska", software_version)
+            except BaseException:
+                channel.close()
+                raise
+            return channel
     except TimeoutError:
         raise NetworkException(f"No answer from {where} within {timeout_seconds:g} s: is a broker listening there?") from None
     except socket.gaierror as error:
         raise NetworkException(f"The host {host!r} has no address ({error.strerror}): correct it.") from error
-    reason = "no address" if failure is None else os.strerror(failure.errno) if failure.errno else str(failure)
-    raise NetworkException(f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server.") from failure
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise NetworkException(f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server.") from error

@@ -18,16 +18,14 @@ _RETRY_SECONDS = 0.5
 
 
 class Listener:
-    """Listens on `host:port` ("" for all interfaces). JesenskaError with one sentence if that is not possible."""
+    """Accepts from a socket that listens, which is closed with it."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, name: str, host: str, port: int, on_accepted: Callable[[socket.socket, str], None], backlog: int
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, listening: socket.socket, on_accepted: Callable[[socket.socket, str], None]) -> None:
         self.name = name
         self._loop = loop
         self._on_accepted = on_accepted
-        self._socket = listening_socket(host, port, backlog)
-        self.host, self.port = host, self._socket.getsockname()[1]
+        self._socket = listening
+        self.port = listening.getsockname()[1]
         self._retry: asyncio.TimerHandle | None = None
         self._open = False
 

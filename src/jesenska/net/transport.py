@@ -41,13 +41,15 @@ class PlainTransport:
 
     `on_drained` is called when everything handed over has left, if it could not leave at once; `on_broken` when the connection failed."""
 
-    __slots__ = ("_loop", "_on_broken", "_on_drained", "_queue", "_writing", "closed", "sock", "unsent_bytes")
+    __slots__ = ("_loop", "_on_broken", "_on_drained", "_queue", "_send_file", "_writing", "closed", "sock", "unsent_bytes")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, on_drained: Callable[[], None], on_broken: Callable[[str], None]) -> None:
         sock.setblocking(False)
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
+        #: A socket that is none of the system's has its own (`net.network`).
+        self._send_file: Callable[[int, int, int], int] | None = getattr(sock, "send_file", None)
         self._loop = loop
         self._on_drained = on_drained
         self._on_broken = on_broken
@@ -121,7 +123,11 @@ class PlainTransport:
 
     def _send_region(self, region: FileRegion) -> bool:
         """One sendfile; False when the socket is full."""
-        sent = os.sendfile(self.sock.fileno(), region.file.fileno(), region.position, min(region.size_bytes, _SENDFILE_MAX_BYTES))
+        wanted = min(region.size_bytes, _SENDFILE_MAX_BYTES)
+        if self._send_file is None:
+            sent = os.sendfile(self.sock.fileno(), region.file.fileno(), region.position, wanted)
+        else:
+            sent = self._send_file(region.file.fileno(), region.position, wanted)
         if sent == 0:
             raise _TruncatedError("the log was truncated under an answer in flight")
         self.unsent_bytes -= sent
@@ -129,7 +135,6 @@ class PlainTransport:
             self._queue.popleft()
             region.release()
             return True
-        wanted = min(region.size_bytes, _SENDFILE_MAX_BYTES)
         region.position += sent
         region.size_bytes -= sent
         return sent == wanted

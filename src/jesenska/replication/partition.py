@@ -5,17 +5,16 @@
 Committed is what every in-sync replica has; consumers see nothing beyond it. `replication.replicas` holds the rules; this carries them out on the log:
 it appends as the leader, moves the log's high watermark, tells whoever waits for something new, and whoever waits for a commit. Nobody else does.
 
-A mover: it holds the log.
+A mover: it holds the log. Left out: the time-out of a write with acks=all, which no log of a broker alone ever waits for.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from jesenska.base.errors import KafkaError, KafkaStorageError, NotEnoughReplicasAfterAppendError, NotEnoughReplicasError, NotLeaderOrFollowerError
+from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import AppendResult, PartitionLog, ReadResult
@@ -43,28 +42,30 @@ class _Uncommitted(NamedTuple):
 
 
 class Partition:
-    """A partition with its replicas. This broker has a log of it, or none: it has no replica, its directory failed, or the topic goes.
+    """A partition with its replicas. This broker has a log of it, or none: it has no replica, its directory failed, or the topic is being deleted.
 
-    `notify` is called with the partition's name whenever there is something new: records, moved offsets, another leader."""
+    `notify` is called with the partition's name whenever there is something new: records, moved offsets, another leader. `elapsed_ms` is a clock that
+    nobody sets."""
 
-    __slots__ = ("_log", "_notify", "_replicas", "_uncommitted", "_watchers", "topic_id", "topic_partition")
+    __slots__ = ("_elapsed_ms", "_log", "_notify", "_replicas", "_uncommitted", "_watchers", "topic_id", "topic_partition")
 
     def __init__(
         self,
         topic_partition: TopicPartition,
         topic_id: uuid.UUID,
-        broker_id: int,
-        assigned: Sequence[int],
-        min_in_sync: int,
+        replicas: Replicas,
         notify: Callable[[TopicPartition], None],
+        elapsed_ms: Callable[[], int],
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self._replicas = Replicas(topic_partition, broker_id, assigned, min_in_sync)
+        self._replicas = replicas
         self._log: PartitionLog | None = None
         self._notify = notify
+        self._elapsed_ms = elapsed_ms
         self._watchers: dict[Watcher, None] = {}
-        self._uncommitted: deque[_Uncommitted] = deque()
+        #: None where nothing waits.
+        self._uncommitted: list[_Uncommitted] | None = None
 
     # --- what is known of it ------------------------------------------------------------------------------------------------------------
 
@@ -88,7 +89,7 @@ class Partition:
         return self._replicas.isr
 
     @property
-    def leads(self) -> bool:
+    def is_served(self) -> bool:
         """True if this broker leads it and has its log."""
         return self._log is not None and self._replicas.leads
 
@@ -119,48 +120,54 @@ class Partition:
         self._log = log
         log.on_log_start_moved = self.changed
         if self._replicas.leads:
+            self._replicas.found_log(log.log_end_offset)
             self._begin_to_lead(log)
 
-    def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], now_ms: int) -> None:
-        """The partition's state as the controller wrote it."""
-        log = self._log
-        begins = self._replicas.led_by(leader, leader_epoch, isr, 0 if log is None else log.log_end_offset, now_ms)
-        if begins and log is not None:
+    def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> None:
+        """The partition's state as the controller wrote it; one that is not newer than what is known changes nothing."""
+        log, replicas = self._log, self._replicas
+        end_offset = None if log is None else log.log_end_offset
+        begins = replicas.led_by(leader, leader_epoch, isr, partition_epoch, end_offset, self._elapsed_ms())
+        if not replicas.leads:
+            self._fail_uncommitted()
+            self.changed()
+        elif log is not None and begins:
             self._begin_to_lead(log)
-        if not self._replicas.leads:
-            self._fail_uncommitted(NotLeaderOrFollowerError(f"{self.topic_partition} has another leader"))
-        self.changed()
+        else:
+            self._look_again()
 
     def _begin_to_lead(self, log: PartitionLog) -> None:
         """The leader's epoch begins where its log ends. Clients are told the epoch from now on, and ask where it ends."""
         log.assign_leader_epoch(self._replicas.leader_epoch, log.log_end_offset)
         self._advance(log)
 
-    def assign(self, assigned: Sequence[int], now_ms: int) -> None:
-        """Other brokers are to have it."""
-        self._replicas.assign(assigned, now_ms)
+    def assign(self, assigned: Sequence[int]) -> None:
+        """The brokers that are to hold replicas are others now."""
+        self._replicas.assign(assigned, self._elapsed_ms())
+        self._look_again()
 
     def configure(self, log_config: LogConfig, min_in_sync: int) -> None:
         """Settings of its topic."""
         self._replicas.min_in_sync = min_in_sync
         if self._log is not None:
             self._log.config = log_config
+        self._look_again()
 
     def vanish(self) -> None:
-        """The topic goes: requests that wait for it are told to look for its leader elsewhere, and find that there is none."""
+        """The topic is being deleted: requests that wait for it are told to look for its leader elsewhere, and find that there is none."""
         self._log = None
         self._replicas.forget_leader()
-        self._fail_uncommitted(NotLeaderOrFollowerError(f"{self.topic_partition} is gone"))
+        self._fail_uncommitted()
         self.changed()
 
     # --- reading and writing ------------------------------------------------------------------------------------------------------------
 
     def leader_log(self, current_leader_epoch: int = -1) -> PartitionLog:
-        """The log, if this broker leads the partition and the client's epoch (-1: none sent) is the current one; one below -1 is an old one."""
+        """The log, if this broker leads the partition and the client's epoch is the current one. -1 is none; numbers below it are refused as old epochs."""
         log, replicas = self._log, self._replicas
         if log is None:
-            if replicas.leader < 0:
-                raise NotLeaderOrFollowerError(f"{self.topic_partition} has no leader")
+            if not replicas.leads:
+                raise replicas.not_leader()
             raise KafkaStorageError(f"the log of {self.topic_partition} is not readable; see the broker's log")
         if current_leader_epoch != -1 or not replicas.leads:
             replicas.require_leader(current_leader_epoch)
@@ -169,16 +176,20 @@ class Partition:
     def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done) -> AppendResult | None:
         """Appends checked batches as the leader. The result, if that is done as `acks` asks (all: every in-sync replica has it); None if it is
         still to wait, and then `done` is called with what became of it. NotEnoughReplicasError before anything is written if acks=all cannot be kept."""
-        log = self.leader_log()
+        log, leader_epoch = self.leader_log(), self._replicas.leader_epoch
         if acks == ACKS_ALL:
             self._replicas.require_in_sync()
 
         def written(outcome: AppendResult | KafkaError) -> None:
+            if self._log is not log or not self._replicas.leads or self._replicas.leader_epoch != leader_epoch:
+                # Led by another meanwhile, which may cut it off again.
+                done(self._replicas.not_leader() if acks == ACKS_ALL else outcome)
+                return
             self._advance(log)
             if isinstance(outcome, KafkaError) or self._is_done(log, acks, outcome, done):
                 done(outcome)
 
-        result = log.append_or_queue(buffer, headers, self._replicas.leader_epoch, now_ms, written)
+        result = log.append_or_queue(buffer, headers, leader_epoch, now_ms, written)
         if result is None:
             return None
         self._advance(log)
@@ -188,6 +199,8 @@ class Partition:
         """Whether a write that is in this log is done; if not, `done` is called when it is committed."""
         if acks != ACKS_ALL or log.high_watermark > result.last_offset:
             return True
+        if self._uncommitted is None:
+            self._uncommitted = []
         self._uncommitted.append(_Uncommitted(result, done))
         return False
 
@@ -201,26 +214,37 @@ class Partition:
 
     def _advance(self, log: PartitionLog) -> None:
         """The log has grown, or a follower has: what everybody in sync has is committed."""
-        log.high_watermark = self._replicas.high_watermark(log.high_watermark, log.log_end_offset)
+        replicas = self._replicas
+        now_ms = 0 if replicas.is_alone else self._elapsed_ms()
+        log.high_watermark = replicas.next_high_watermark(log.high_watermark, log.log_end_offset, now_ms)
         if self._uncommitted:
             self._answer_committed(log.high_watermark)
         self.changed()
 
-    def _answer_committed(self, high_watermark: int) -> None:
-        while self._uncommitted and self._uncommitted[0].result.last_offset < high_watermark:
-            write = self._uncommitted.popleft()
-            try:
-                self._replicas.require_in_sync()
-            except NotEnoughReplicasError as error:
-                # It is written; the replicas that were to have it have left the ISR meanwhile.
-                write.done(NotEnoughReplicasAfterAppendError(error.message))
-            else:
-                write.done(write.result)
+    def _look_again(self) -> None:
+        """Advances where the high watermark is another one: a fetch of a follower at the end of the log is no news for anybody."""
+        log, replicas = self._log, self._replicas
+        if log is None or not replicas.leads:
+            return
+        if replicas.next_high_watermark(log.high_watermark, log.log_end_offset, self._elapsed_ms()) != log.high_watermark:
+            self._advance(log)
+        elif self._uncommitted:
+            self._answer_committed(log.high_watermark)
 
-    def _fail_uncommitted(self, error: KafkaError) -> None:
-        failed, self._uncommitted = self._uncommitted, deque()
+    def _answer_committed(self, high_watermark: int) -> None:
+        # Not in the order of their offsets where a batch was sent again.
+        waiting = self._uncommitted or ()
+        committed = [write for write in waiting if write.result.last_offset < high_watermark]
+        if not committed:
+            return
+        self._uncommitted = [write for write in waiting if write.result.last_offset >= high_watermark] or None
+        for write in committed:
+            write.done(write.result)
+
+    def _fail_uncommitted(self) -> None:
+        failed, self._uncommitted = self._uncommitted or (), None
         for write in failed:
-            write.done(error)
+            write.done(self._replicas.not_leader())
 
     # --- followers ----------------------------------------------------------------------------------------------------------------------
 
@@ -229,33 +253,27 @@ class Partition:
         """What the controller is to be asked for; None for nothing."""
         return self._replicas.proposed_isr
 
-    def follower_fetched(self, broker_id: int, offset: int, now_ms: int) -> bool:
-        """A follower has everything below `offset`, which may commit something. True if the controller is to be asked for another ISR now."""
-        log = self.leader_log()
-        proposes = self._replicas.follower_fetched(broker_id, offset, log.log_end_offset, log.high_watermark, now_ms)
-        self._look_again(log)
+    def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, current_leader_epoch: int = -1) -> bool:
+        """A follower has everything below `offset`, which may commit something; `leader_end_offset` is where the log ended when its fetch was read. True
+        if the controller is to be asked for another ISR now."""
+        log = self.leader_log(current_leader_epoch)
+        proposes = self._replicas.follower_fetched(broker_id, offset, leader_end_offset, log.high_watermark, self._elapsed_ms())
+        self._look_again()
         return proposes
 
-    def drop_lagging(self, max_lag_ms: int, now_ms: int) -> bool:
+    def drop_lagging(self) -> bool:
         """True if the controller is to be asked for an ISR without those that lag behind."""
-        return self._log is not None and self._replicas.drop_lagging(self._log.log_end_offset, max_lag_ms, now_ms)
+        return self._log is not None and self._replicas.drop_lagging(self._log.log_end_offset, self._elapsed_ms())
 
-    def isr_written(self, isr: Sequence[int]) -> None:
+    def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
         """The controller has taken what was proposed, or written another ISR."""
-        self._replicas.isr_written(isr)
-        if self.leads:
-            self._look_again(self.leader_log())
+        if self._replicas.isr_written(isr, leader_epoch, partition_epoch):
+            self._look_again()
 
-    def proposal_refused(self) -> None:
-        """The controller has not taken what was proposed."""
-        self._replicas.proposal_refused()
-        if self.leads:
-            self._look_again(self.leader_log())
-
-    def _look_again(self, log: PartitionLog) -> None:
-        """Advances where the high watermark is another one: a fetch of a follower at the end of the log is no news for anybody."""
-        if self._replicas.high_watermark(log.high_watermark, log.log_end_offset) != log.high_watermark:
-            self._advance(log)
+    def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> None:
+        """The controller has certainly not taken what was proposed on top of that state."""
+        if self._replicas.proposal_refused(leader_epoch, partition_epoch):
+            self._look_again()
 
     # --- who is told --------------------------------------------------------------------------------------------------------------------
 

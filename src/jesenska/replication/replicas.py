@@ -1,16 +1,19 @@
 """The rules of one partition's replicas: who leads, who is in sync, up to where all of them have the log, and what a write with acks=all asks for.
 
-    in sync           a follower that has had the whole log within replica.lag.time.max.ms. It was there when it fetched at the log end offset, or when it
-                      fetched where the log ended at its fetch before: then it had all of that at the earlier time (KIP-16).
+    in sync           a follower that has had the whole log within replica.lag.time.max.ms: it fetched at the log end offset, or it fetched at the offset
+                      where the log ended at its fetch before, and then it had all of that at the earlier time (KIP-16)
     comes back        a follower that has reached the high watermark, and the start of the leader's epoch
-    high watermark    the lowest log end offset of all in sync. It never goes back while one broker leads. A follower that has not fetched since
-                      this broker began to lead holds it where it is. With the leader alone in sync it is the log end offset.
-    proposed ISR      stands until the controller has taken or refused it. Until then the high watermark waits for everybody who is in either,
-                      while min.insync.replicas counts those who are in the old one (KIP-497).
-    epochs            a client that sends a leader epoch is refused if it knows an older or a newer leader (KIP-320)
+    high watermark    the lowest log end offset of all in sync, and of assigned followers that are about to be. It never goes back while one broker leads,
+                      and does not move while fewer are in sync than min.insync.replicas asks for. A follower that has not fetched since this broker
+                      began to lead holds it where it is. With the leader alone it is the log end offset.
+    proposed ISR      stands until the controller has taken or refused it. Until then the high watermark waits for everybody who is in the old or in the
+                      new one, while min.insync.replicas counts those who are in the old one (KIP-497).
+    min.insync        min.insync.replicas, but no more than the partition has replicas
+    epochs            a client that sends a leader epoch is refused if it knows an older or a newer leader (KIP-320). What the controller writes has
+                      a number of its own in each leader epoch, the partition epoch: what is not newer than what is known changes nothing.
 
 A decider: it knows no log and no clock. Times are milliseconds that the caller takes from a monotonic clock. Sources: the chapter "Replication" of the
-documents, KIP-16, KIP-320, KIP-497.
+documents, KIP-16, KIP-320, KIP-497, KIP-966.
 """
 
 from __future__ import annotations
@@ -46,79 +49,99 @@ class Follower:
         self.leader_end_at_fetch = leader_end_offset
 
 
+#: Shared by all partitions without followers; never changed.
+_NOBODY: dict[int, Follower] = {}
+
+
 class Replicas:
-    """The replicas of one partition as one broker sees them. Nothing outside changes its fields."""
+    """The replicas of one partition as one broker sees them. Nothing outside changes its fields but `min_in_sync` and `max_lag_ms`, which are settings."""
 
     __slots__ = (
         "_epoch_start_offset",
         "_followers",
-        "_is_alone",
         "assigned",
         "broker_id",
+        "is_alone",
         "isr",
         "leader",
         "leader_epoch",
         "leads",
+        "max_lag_ms",
         "min_in_sync",
+        "partition_epoch",
         "proposed_isr",
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, broker_id: int, assigned: Sequence[int], min_in_sync: int) -> None:
+    def __init__(self, topic_partition: TopicPartition, broker_id: int, assigned: Sequence[int], min_in_sync: int, max_lag_ms: int) -> None:
         self.topic_partition = topic_partition
         self.broker_id = broker_id
         self.assigned = tuple(assigned)
         self.min_in_sync = min_in_sync
+        #: replica.lag.time.max.ms.
+        self.max_lag_ms = max_lag_ms
         self.leader = NO_LEADER
         #: True if this broker leads the partition.
         self.leads = False
         self.leader_epoch = -1
+        self.partition_epoch = -1
         self.isr: tuple[int, ...] = ()
         #: What this leader has asked the controller for; None while it waits for nothing.
         self.proposed_isr: tuple[int, ...] | None = None
-        self._followers: dict[int, Follower] = {}
-        self._epoch_start_offset = 0
-        self._is_alone = False
+        self._followers = _NOBODY
+        #: Where the log ended when this broker began to lead; None while it has no log.
+        self._epoch_start_offset: int | None = None
+        #: True if this broker leads and has no followers to wait for.
+        self.is_alone = False
 
     # --- the controller's word ----------------------------------------------------------------------------------------------------------
 
-    def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], log_end_offset: int, now_ms: int) -> bool:
-        """The state of the partition as the controller wrote it, with this broker's log end offset. True if this broker begins to lead, in this epoch.
-        A state of an older epoch changes nothing."""
-        if leader_epoch < self.leader_epoch:
+    def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int, log_end_offset: int | None, now_ms: int) -> bool:
+        """The partition's state as the controller wrote it, and where this broker's log ends (None without one). True if this broker begins to lead,
+        in this epoch. A state that is not newer than the one that is known changes nothing."""
+        if (leader_epoch, partition_epoch) <= (self.leader_epoch, self.partition_epoch):
             return False
-        begins = leader == self.broker_id and (self.leader != leader or self.leader_epoch != leader_epoch)
-        self.leader, self.leader_epoch, self.isr = leader, leader_epoch, tuple(isr)
+        begins = leader == self.broker_id and leader_epoch != self.leader_epoch
+        self.leader, self.leader_epoch, self.isr, self.partition_epoch = leader, leader_epoch, tuple(isr), partition_epoch
         self.leads = leader == self.broker_id
         self.proposed_isr = None
-        if leader != self.broker_id:
-            self._followers = {}
-        elif begins:
-            self._epoch_start_offset = log_end_offset
-            self._followers = {}
+        if begins or not self.leads:
+            self._epoch_start_offset = log_end_offset if begins else None
+            self._followers = _NOBODY
         self._know_followers(now_ms)
         return begins
 
+    def found_log(self, log_end_offset: int) -> None:
+        """This broker, which leads already, has got its log."""
+        self._epoch_start_offset = log_end_offset
+
     def assign(self, assigned: Sequence[int], now_ms: int) -> None:
-        """Other brokers are to have the partition."""
+        """The brokers that are to hold replicas are others now."""
         self.assigned = tuple(assigned)
         self._know_followers(now_ms)
 
-    def isr_written(self, isr: Sequence[int]) -> None:
-        """The controller has taken a proposal, or tells that the ISR is another one than was thought."""
-        self.isr = tuple(isr)
+    def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> bool:
+        """The controller has taken what was proposed, or written another ISR. False, and nothing is changed, if a newer state is known."""
+        if leader_epoch != self.leader_epoch or partition_epoch <= self.partition_epoch:
+            return False
+        self.isr, self.partition_epoch = tuple(isr), partition_epoch
         self.proposed_isr = None
         self._count()
+        return True
 
-    def proposal_refused(self) -> None:
-        """The controller has not taken the proposal; the next fetch or look may make it again."""
+    def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> bool:
+        """The controller has certainly not taken what was proposed on top of that state (INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED): it may be proposed
+        again. Not to be called where that is in doubt. False, and nothing is changed, if a newer state is known."""
+        if (leader_epoch, partition_epoch) != (self.leader_epoch, self.partition_epoch):
+            return False
         self.proposed_isr = None
         self._count()
+        return True
 
     def forget_leader(self) -> None:
-        """Nobody leads: the partition goes."""
+        """Nobody leads any more: the topic is being deleted."""
         self.leader, self.leads = NO_LEADER, False
-        self._followers = {}
+        self._followers = _NOBODY
         self._count()
 
     def _know_followers(self, now_ms: int) -> None:
@@ -126,11 +149,12 @@ class Replicas:
             known = self._followers
             wanted = dict.fromkeys((*self.assigned, *self.isr))
             wanted.pop(self.broker_id, None)
-            self._followers = {number: known.get(number) or Follower(now_ms if number in self.isr else _UNKNOWN) for number in wanted}
+            made = {number: known.get(number) or Follower(now_ms if number in self.isr else _UNKNOWN) for number in wanted}
+            self._followers = made or _NOBODY
         self._count()
 
     def _count(self) -> None:
-        self._is_alone = self.leads and self.isr == (self.broker_id,) and self.proposed_isr is None
+        self.is_alone = self.leads and not self._followers and self.isr == (self.broker_id,) and self.proposed_isr is None
 
     # --- who leads ----------------------------------------------------------------------------------------------------------------------
 
@@ -140,57 +164,76 @@ class Replicas:
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
             raise UnknownLeaderEpochError(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
-        if self.leader != self.broker_id:
-            told = f"{self.topic_partition} has no leader" if self.leader == NO_LEADER else f"broker {self.leader} leads {self.topic_partition}"
-            raise NotLeaderOrFollowerError(told)
+        if not self.leads:
+            raise self.not_leader()
+
+    def not_leader(self) -> NotLeaderOrFollowerError:
+        """What is told to whoever took this broker for the leader."""
+        who = f"{self.topic_partition} has no leader" if self.leader == NO_LEADER else f"broker {self.leader} leads {self.topic_partition}"
+        return NotLeaderOrFollowerError(who)
 
     # --- what is committed --------------------------------------------------------------------------------------------------------------
 
+    @property
+    def _needed_in_sync(self) -> int:
+        return min(self.min_in_sync, max(1, len(self.assigned)))
+
+    @property
+    def _in_either(self) -> dict[int, None]:
+        """Who is in the ISR, in the proposed one, or in both."""
+        return dict.fromkeys((*self.isr, *(self.proposed_isr or ())))
+
     def require_in_sync(self) -> None:
         """NotEnoughReplicasError where a write with acks=all asks for more replicas in sync than there are."""
-        if len(self.isr) < self.min_in_sync:
-            raise NotEnoughReplicasError(f"{self.topic_partition} has {len(self.isr)} in-sync replicas, min.insync.replicas asks for {self.min_in_sync}")
+        if len(self.isr) < self._needed_in_sync:
+            raise NotEnoughReplicasError(f"{self.topic_partition} has {len(self.isr)} in-sync replicas, min.insync.replicas asks for {self._needed_in_sync}")
 
-    def high_watermark(self, current: int, log_end_offset: int) -> int:
+    def next_high_watermark(self, current: int, log_end_offset: int, now_ms: int) -> int:
         """The high watermark of the leader whose log ends there; `current` is what it is so far."""
-        if self._is_alone:
-            return log_end_offset
-        lowest = log_end_offset
-        for number in (*self.isr, *(self.proposed_isr or ())):
-            if number != self.broker_id:
-                follower = self._followers.get(number)
-                lowest = min(lowest, _UNKNOWN if follower is None else follower.log_end_offset)
+        if self.is_alone:
+            return max(current, log_end_offset)
+        if len(self.isr) < self._needed_in_sync:
+            return current
+        in_either, lowest = self._in_either, log_end_offset
+        for number, follower in self._followers.items():
+            if follower.log_end_offset < lowest and (number in in_either or self._is_about_to_join(number, follower, log_end_offset, now_ms)):
+                lowest = follower.log_end_offset
         return max(current, lowest)
+
+    def _is_about_to_join(self, number: int, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
+        """An assigned follower that keeps up: if the high watermark did not wait for it, it would be ahead of its fetches for ever."""
+        return number in self.assigned and not self._lags(follower, log_end_offset, now_ms)
 
     # --- who is in sync -----------------------------------------------------------------------------------------------------------------
 
-    def follower_fetched(self, broker_id: int, offset: int, log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
-        """A follower has everything below `offset`. True if it is now proposed for the ISR. NotLeaderOrFollowerError for one that has no replica here."""
+    def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, high_watermark: int, now_ms: int) -> bool:
+        """A follower has everything below `offset`; `leader_end_offset` is where this log ended when its fetch was read. True if the follower is now
+        proposed for the ISR. NotLeaderOrFollowerError for a broker that has no replica here."""
         follower = self._followers.get(broker_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
-        follower.fetched(offset, log_end_offset, now_ms)
-        if broker_id in self.isr or self.proposed_isr is not None or broker_id not in self.assigned:
+        follower.fetched(offset, leader_end_offset, now_ms)
+        start = self._epoch_start_offset
+        if broker_id in self.isr or self.proposed_isr is not None or broker_id not in self.assigned or start is None:
             return False
-        if offset < high_watermark or offset < self._epoch_start_offset:
+        if offset < high_watermark or offset < start:
             return False
         self.proposed_isr = (*self.isr, broker_id)
         self._count()
         return True
 
-    def drop_lagging(self, log_end_offset: int, max_lag_ms: int, now_ms: int) -> bool:
+    def drop_lagging(self, log_end_offset: int, now_ms: int) -> bool:
         """Followers that have not had the whole log for `max_lag_ms` are to leave the ISR. True if that is now proposed."""
-        if not self.leads or self._is_alone or self.proposed_isr is not None:
+        if not self.leads or self.proposed_isr is not None:
             return False
-        stays = tuple(number for number in self.isr if number == self.broker_id or not self._lags(number, log_end_offset, max_lag_ms, now_ms))
+        stays = tuple(number for number in self.isr if number == self.broker_id or not self._lags(self._followers[number], log_end_offset, now_ms))
         if stays == self.isr:
             return False
         self.proposed_isr = stays
         self._count()
         return True
 
-    def _lags(self, number: int, log_end_offset: int, max_lag_ms: int, now_ms: int) -> bool:
-        follower = self._followers.get(number)
-        if follower is None:
+    def _lags(self, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
+        if follower.caught_up_at_ms == _UNKNOWN:
             return True
-        return follower.log_end_offset != log_end_offset and now_ms - follower.caught_up_at_ms > max_lag_ms
+        return follower.log_end_offset != log_end_offset and now_ms - follower.caught_up_at_ms > self.max_lag_ms

@@ -119,8 +119,9 @@ class _Item:
 
     def written(self, outcome: AppendResult | KafkaError) -> None:
         """A write that had to wait is in the log, or failed."""
-        assert self.produce is not None
-        self.produce.written(self, outcome)
+        produce, self.produce = self.produce, None
+        assert produce is not None
+        produce.written(self, outcome)
 
 
 class _Produce:
@@ -165,8 +166,11 @@ class _Produce:
                 else:
                     if result is None:
                         self._pending += 1
-                    else:
-                        self._appended(item, result)
+                        continue
+                    self._appended(item, result)
+                # Nothing waits: without the way back the request's memory goes with its answer, and not when cycles are looked for.
+                item.produce = None
+                if item.error is None:
                     continue
             self._refused(item)
         self._returned = True

@@ -486,7 +486,7 @@ class _SessionFetch(_Fetch):
             answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None, records=b"")
             partition = wanted.partition
             try:
-                if partition is None or not partition.leads:
+                if partition is None or not partition.is_served:
                     _resolve(view, wanted, session.uses_topic_ids)
                     partition = wanted.partition
                     if partition is None:

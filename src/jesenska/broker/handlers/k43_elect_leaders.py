@@ -57,7 +57,7 @@ def _all(broker: Services, election_type: int) -> ElectLeadersResponse:
     for name, topic in broker.view.topics.items():
         results = []
         for number, partition in enumerate(topic.partitions):
-            if not partition.leads:
+            if not partition.is_served:
                 code, message = _elect(broker, name, number, election_type)
                 results.append(ElectLeadersResponsePartition(partition_id=number, error_code=code, error_message=message))
         response.replica_election_results.append(ElectLeadersResponseTopic(topic=name, partition_result=results))
@@ -70,7 +70,7 @@ def _elect(broker: Services, name: str, number: int, election_type: int) -> tupl
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"No such topic as {name}")
     if not 0 <= number < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{number}"
-    if topic.partitions[number].leads:
+    if topic.partitions[number].is_served:
         return ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED
     if election_type == _PREFERRED:
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."

@@ -1,0 +1,38 @@
+"""What a broker has of the machine that it runs on: clock, chance, ids, files, network, threads. A simulation replaces it as a whole.
+
+Time-outs and tasks are the event loop's, which whoever runs the broker brings."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from jesenska.base.clock import Clock, SystemClock, system_random
+from jesenska.base.identifiers import random_uuid
+from jesenska.log.files import FileLayer
+from jesenska.net.network import Network, SystemNetwork
+
+#: So many threads of that name.
+Threads = Callable[[int, str], Executor]
+
+
+def _threads(count: int, name: str) -> Executor:
+    return ThreadPoolExecutor(count, thread_name_prefix=f"jesenska-{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The system's own, unless said otherwise."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    random: random.Random = field(default_factory=system_random)
+    new_uuid: Callable[[], uuid.UUID] = random_uuid
+    files: FileLayer = field(default_factory=FileLayer)
+    network: Network = field(default_factory=SystemNetwork)
+    #: Makes the threads of the pool, of log directories and of the tree's journal, which give their results back to the event loop.
+    threads: Threads = _threads
+    #: Makes the threads among which `LogDirectories` divides a start and a stop; another thread waits for their results.
+    helpers: Threads = _threads

@@ -1,0 +1,48 @@
+"""Where sockets come from: the system, or whatever stands for it in a simulation.
+
+A socket is what `socket.socket` is, as far as `net` uses it. One that is none of the system's has a method `send_file`, called as `os.sendfile` is but for
+the first argument."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol
+
+from jesenska.net.listener import listening_socket
+
+
+class Network(Protocol):
+    def listening_socket(self, host: str, port: int, backlog: int) -> socket.socket:
+        """A socket that listens and does not block; JesenskaError with one sentence if that is not possible."""
+
+    async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
+        """A connected socket that does not block; OSError if nobody answers. Buffers of the system: as it sees fit with -1."""
+
+
+class SystemNetwork:
+    """The machine's own."""
+
+    def listening_socket(self, host: str, port: int, backlog: int) -> socket.socket:
+        return listening_socket(host, port, backlog)
+
+    async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
+        loop = asyncio.get_running_loop()
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                for option, size in ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes)):
+                    if size > 0:
+                        sock.setsockopt(socket.SOL_SOCKET, option, size)
+                await loop.sock_connect(sock, address)
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return sock
+        raise failure or OSError("no address")

@@ -1,0 +1,64 @@
+"""The command: many seeds, or the trace of one."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+from jesenska.testing.simulation.schedule import simulation
+
+
+def failure_of(seed: int) -> str | None:
+    """Why a seed fails; None where it does not."""
+    with simulation(seed) as one:
+        try:
+            one.run()
+        except Exception as error:
+            return f"seed {seed} fails at {one.world.now:.3f} s: {type(error).__name__}: {error}"
+    return None
+
+
+def show(seed: int) -> int:
+    """Prints what happens under a seed."""
+    with simulation(seed) as one:
+        failure = None
+        try:
+            one.run()
+        except Exception as error:
+            failure = error
+        print("\n".join(one.world.trace))
+        if failure is not None:
+            print(f"{type(failure).__name__}: {failure}")
+    return 1 if failure is not None else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m jesenska.testing.simulation", description="Runs a broker and clients on a clock that does not wait, with faults.", allow_abbrev=False
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="The first seed (default: 1).")
+    parser.add_argument("--schedules", type=int, default=200, metavar="K", help="How many seeds (default: 200).")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="P", help="At a time (default: one for each core).")
+    parser.add_argument("--trace", type=int, metavar="SEED", help="Print what happens under one seed.")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of sets is part of what happens.
+        os.execve(sys.executable, [sys.executable, "-m", "jesenska.testing.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
+    if options.trace is not None:
+        return show(options.trace)
+    failed = 0
+    with ProcessPoolExecutor(options.processes) as pool:
+        for failure in pool.map(failure_of, range(options.seed, options.seed + options.schedules)):
+            if failure is not None:
+                failed += 1
+                print(failure, flush=True)
+    print(f"{options.schedules - failed} of {options.schedules} seeds pass", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

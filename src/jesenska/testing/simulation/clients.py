@@ -1,0 +1,214 @@
+"""The programs of a simulation: a broker, producers, members of a group, and a reader of everything at the end. They are jesenska's own client and broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from jesenska.base.errors import KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.server import Broker
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.client.consumer import Consumer
+from jesenska.client.group import GroupConsumer
+from jesenska.client.offsets import EARLIEST
+from jesenska.client.producer import Producer, RecordMetadata
+from jesenska.config.layers import BrokerConfig
+from jesenska.testing.simulation.history import History
+from jesenska.testing.simulation.process import Process
+
+GROUP = "group"
+
+
+def cluster_of(process: Process, bootstrap: str) -> Cluster:
+    """A client's view of the cluster, in that process."""
+    return Cluster(
+        bootstrap,
+        client_id=process.name,
+        request_timeout_seconds=5.0,
+        connect_timeout_seconds=2.0,
+        clock=process.clock,
+        chance=process.world.random.random,
+        network=process.network,
+    )
+
+
+class BrokerProgram:
+    """A broker with its data in a directory."""
+
+    def __init__(self, process: Process, data: Path, settings: Mapping[str, str]) -> None:
+        self.process = process
+        self.data = data
+        self.broker: Broker | None = None
+        self.is_ready = False
+        self._settings = {"log.dirs": str(data), **settings}
+
+    async def run(self) -> None:
+        self.broker = Broker(BrokerConfig(self._settings), self.process.machine)
+        await self.broker.start()
+        self.is_ready = True
+        self.process.world.tell(self.process.name, "is ready")
+
+    def end(self) -> None:
+        """Kills it; its locks fall, as they do when a process ends."""
+        self.process.end()
+        broker, self.broker = self.broker, None
+        for directory in () if broker is None or not hasattr(broker, "directories") else broker.directories.directories:
+            if directory.lock is not None:
+                directory.lock.release()
+                directory.lock = None
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        if self.broker is None or not self.is_ready or self.process.is_dead:
+            return {}
+        topics = self.broker.view.topics.values()
+        return {partition.topic_partition: partition.high_watermark for topic in topics for partition in topic.partitions if partition.is_served}
+
+
+class Writer:
+    """A producer that sends numbered records until it is told to stop."""
+
+    def __init__(self, process: Process, history: History, bootstrap: str, topic: str, partitions: int) -> None:
+        self.process = process
+        self.is_stopping = False
+        self.acknowledged = 0
+        self._history = history
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+
+    async def run(self) -> None:
+        world, name = self.process.world, self.process.name
+        cluster = cluster_of(self.process, self._bootstrap)
+        producer = Producer(cluster, random_source=world.random, delivery_timeout_seconds=90.0, linger_seconds=0.01)
+        number = 0
+        while not self.is_stopping:
+            value = f"{name}-{number}".encode() + b"." * world.random.choice((0, 0, 0, 100, 3000))
+            try:
+                future = await producer.send(self._topic, value, partition=number % self._partitions)
+            except KafkaError:
+                await asyncio.sleep(0.2)
+                continue
+            future.add_done_callback(partial(self._told, value))
+            number += 1
+            await asyncio.sleep(world.random.choice((0.0, 0.01, 0.1, 0.3)))
+        await producer.close()
+        await cluster.close()
+        world.tell(name, f"has sent {number} records, {self.acknowledged} acknowledged")
+
+    def _told(self, value: bytes, future: asyncio.Future[RecordMetadata]) -> None:
+        if future.cancelled() or future.exception() is not None or self.process.is_dead:
+            return
+        told = future.result()
+        self.acknowledged += 1
+        self._history.sent(TopicPartition(told.topic, told.partition), told.offset, value)
+
+
+class Member:
+    """A member of the group: reads, commits, and tells what it was given."""
+
+    def __init__(self, process: Process, history: History, bootstrap: str, topic: str) -> None:
+        self.process = process
+        self.is_stopping = False
+        self.read = 0
+        self._history = history
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._expected: dict[TopicPartition, int] = {}
+        self._generation = -1
+
+    async def run(self) -> None:
+        world, name, history = self.process.world, self.process.name, self._history
+        cluster = cluster_of(self.process, self._bootstrap)
+        consumer = GroupConsumer(
+            cluster,
+            GROUP,
+            [self._topic],
+            session_timeout_seconds=6.0,
+            heartbeat_seconds=1.0,
+            max_poll_interval_seconds=10.0,
+            auto_commit_seconds=None,
+            auto_offset_reset="earliest",
+        )
+        while not self.is_stopping:
+            try:
+                records = await consumer.poll(0.5)
+            except KafkaError:
+                await asyncio.sleep(0.2)
+                continue
+            if consumer.generation != self._generation and consumer.generation >= 0:
+                self._generation = consumer.generation
+                self._expected = {}
+                history.owns(GROUP, consumer.generation, name, consumer.assignment())
+                world.tell(name, f"is in generation {consumer.generation} with {sorted(key.partition for key in consumer.assignment())}")
+            for key, found in records.items():
+                for record in found:
+                    expected = self._expected.get(key, history.start_of(GROUP, key))
+                    history.received(name, key, record.offset, record.value or b"", record.offset if expected is None else expected)
+                    self._expected[key] = record.offset + 1
+                    self.read += 1
+            if records and world.random.random() < 0.5:
+                await self._commit(consumer)
+        await consumer.close()
+        await cluster.close()
+        world.tell(name, f"has read {self.read} records")
+
+    async def _commit(self, consumer: GroupConsumer) -> None:
+        offsets = {key: offset for key, offset in self._expected.items() if key in consumer.assignment()}
+        try:
+            await consumer.commit(offsets)
+        except KafkaError:
+            return
+        for key, offset in offsets.items():
+            self._history.committed(GROUP, key, offset)
+        for key, offset in (await self._committed(consumer, list(offsets))).items():
+            self._history.found_committed(GROUP, key, offset)
+
+    async def _committed(self, consumer: GroupConsumer, keys: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        try:
+            return await consumer.committed(keys)
+        except KafkaError:
+            return {}
+
+
+async def create_topic(process: Process, bootstrap: str, name: str, partitions: int, settings: Mapping[str, str]) -> None:
+    """Makes a topic; tried until it is there."""
+    cluster = cluster_of(process, bootstrap)
+    while True:
+        try:
+            for error in (await Admin(cluster).create_topics([NewTopic(name, partitions, 1, configs=dict(settings))])).values():
+                if error is not None:
+                    raise error
+            break
+        except KafkaError:
+            await asyncio.sleep(0.5)
+    await cluster.close()
+
+
+async def read_everything(process: Process, history: History, bootstrap: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
+    """Reads each partition from its beginning to its end, and how far that is."""
+    cluster = cluster_of(process, bootstrap)
+    consumer = Consumer(cluster, max_wait_seconds=0.2)
+    keys = [TopicPartition(topic, number) for number in range(partitions)]
+    expected = dict.fromkeys(keys, 0)
+    while True:
+        try:
+            await consumer.assign(dict.fromkeys(keys, EARLIEST))
+            break
+        except KafkaError:
+            await asyncio.sleep(0.5)
+    quiet = 0
+    while quiet < 3:
+        found = await consumer.poll(0.5)
+        quiet = 0 if found else quiet + 1
+        for key, records in found.items():
+            for record in records:
+                history.received("the last reader", key, record.offset, record.value or b"", expected[key])
+                history.next_of_all(key, record.value or b"")
+                expected[key] = record.offset + 1
+    await consumer.close()
+    await cluster.close()
+    return expected

@@ -1,0 +1,112 @@
+"""What the clients of a simulation were told, and what must never be, whatever fails.
+
+acknowledged    a record that a producer was told of stands at that offset, for every reader from then on, and at the end
+once            an idempotent producer's record stands in the log once
+in order        a reader gets offsets that go up; a producer's records of a partition keep their order
+the same        two readers that get an offset get the same record
+committed       a group's committed offset does not go back
+one owner       in one generation of a group a partition belongs to one member
+high watermark  it does not go back while the broker runs"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from jesenska.base.identifiers import TopicPartition
+
+
+class Place(NamedTuple):
+    partition: TopicPartition
+    offset: int
+
+
+class ViolationError(AssertionError):
+    """Something was that must not be; one sentence."""
+
+
+class History:
+    """What has been told so far. Every method raises ViolationError."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[Place, bytes] = {}
+        self.read: dict[Place, bytes] = {}
+        #: Where a record was read or acknowledged first.
+        self._places: dict[bytes, Place] = {}
+        self._committed: dict[tuple[str, TopicPartition], int] = {}
+        self._owners: dict[tuple[str, int, TopicPartition], str] = {}
+        self._high_watermarks: dict[tuple[object, TopicPartition], int] = {}
+        self._commits_were_lost = False
+        self._numbers: dict[tuple[TopicPartition, bytes], int] = {}
+
+    def sent(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        """A producer was told where its record stands."""
+        self._stands(Place(partition, offset), value, "is acknowledged")
+        self.acknowledged[Place(partition, offset)] = value
+
+    def received(self, reader: str, partition: TopicPartition, offset: int, value: bytes, expected: int) -> None:
+        """A reader that has had everything below `expected` got a record."""
+        if offset < expected:
+            raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
+        missing = [at for at in range(expected, offset) if Place(partition, at) in self.acknowledged]
+        if missing:
+            raise ViolationError(f"{reader} is not given the offsets {missing[:5]} of {partition}, which are acknowledged: it goes from {expected} to {offset}")
+        self._stands(Place(partition, offset), value, f"is read by {reader}")
+        self.read[Place(partition, offset)] = value
+
+    def _stands(self, place: Place, value: bytes, how: str) -> None:
+        for known, before in ((self.acknowledged, "acknowledged"), (self.read, "read")):
+            other = known.get(place, value)
+            if other != value:
+                raise ViolationError(f"offset {place.offset} of {place.partition} {how} as {value!r}, and was {before} as {other!r}")
+        first = self._places.setdefault(value, place)
+        if first != place:
+            raise ViolationError(f"the record {value!r} {how} at offset {place.offset} of {place.partition}, and stands at offset {first.offset}, too")
+
+    def committed(self, group: str, partition: TopicPartition, offset: int) -> None:
+        """A commit was answered without an error."""
+        before = self._committed.get((group, partition), -1)
+        self._committed[group, partition] = max(before, offset)
+
+    def found_committed(self, group: str, partition: TopicPartition, offset: int) -> None:
+        """A member was told what its group has committed; -1 for nothing."""
+        before = self._committed.get((group, partition), -1)
+        if offset < before:
+            raise ViolationError(f"group {group} has committed offset {before} of {partition}, and is told {offset}")
+
+    def start_of(self, group: str, partition: TopicPartition) -> int | None:
+        """Where a member that is given a partition must begin; None where commits were lost, so that nobody can say."""
+        return None if self._commits_were_lost else self._committed.get((group, partition), 0)
+
+    def next_of_all(self, partition: TopicPartition, value: bytes) -> None:
+        """A reader of everything got that record next: a producer's records of a partition are numbered upwards."""
+        writer, _, number = value.rstrip(b".").rpartition(b"-")
+        before = self._numbers.get((partition, writer), -1)
+        if int(number) <= before:
+            raise ViolationError(f"record {int(number)} of {writer.decode()} stands behind its record {before} in {partition}")
+        self._numbers[partition, writer] = int(number)
+
+    @property
+    def all_is_read(self) -> bool:
+        """Whether every acknowledged record has been read by somebody."""
+        return self.acknowledged.keys() <= self.read.keys()
+
+    def owns(self, group: str, generation: int, member: str, partitions: Iterable[TopicPartition]) -> None:
+        """A member was given partitions."""
+        for partition in partitions:
+            owner = self._owners.setdefault((group, generation, partition), member)
+            if owner != member:
+                raise ViolationError(f"{partition} belongs to {owner} and to {member} in generation {generation} of group {group}")
+
+    def high_watermark(self, incarnation: object, partition: TopicPartition, offset: int) -> None:
+        """A broker has it there now."""
+        before = self._high_watermarks.get((incarnation, partition), 0)
+        if offset < before:
+            raise ViolationError(f"the high watermark of {partition} goes back from {before} to {offset}")
+        self._high_watermarks[incarnation, partition] = offset
+
+    def forget_commits(self) -> None:
+        """The machine went down, and commits are answered before they are synced."""
+        self._committed.clear()
+        self._owners.clear()
+        self._commits_were_lost = True
