@@ -118,7 +118,10 @@ class Member:
         self._bootstrap = bootstrap
         self._topic = topic
         self._expected: dict[TopicPartition, int] = {}
-        self._generation = -1
+        self._membership = (-1, "")
+        self._power_losses = 0
+        #: Partitions of which it may have read, before the power was lost, what is gone: it begins them anew, once.
+        self._may_begin_anew: set[TopicPartition] = set()
 
     async def run(self) -> None:
         world, name, history = self.process.world, self.process.name, self._history
@@ -139,15 +142,22 @@ class Member:
             except KafkaError:
                 await asyncio.sleep(0.2)
                 continue
-            if consumer.generation != self._generation and consumer.generation >= 0:
-                self._generation = consumer.generation
+            if history.power_losses != self._power_losses:
+                self._power_losses, self._expected = history.power_losses, {}
+                self._may_begin_anew = set(consumer.assignment())
+            membership = (consumer.generation, consumer.member_id)
+            if membership != self._membership and consumer.generation >= 0:
+                self._membership = membership
                 self._expected = {}
                 history.owns(GROUP, consumer.generation, name, consumer.assignment())
                 world.tell(name, f"is in generation {consumer.generation} with {sorted(key.partition for key in consumer.assignment())}")
             for key, found in records.items():
                 for record in found:
                     expected = self._expected.get(key, history.start_of(GROUP, key))
-                    history.received(name, key, record.offset, record.value or b"", record.offset if expected is None else expected)
+                    if expected is not None and record.offset < expected and key in self._may_begin_anew:
+                        self._may_begin_anew.remove(key)
+                        expected = None
+                    history.received(name, key, record.offset, record.value or b"", record.offset if expected is None else expected, of_group=True)
                     self._expected[key] = record.offset + 1
                     self.read += 1
             if records and world.random.random() < 0.5:

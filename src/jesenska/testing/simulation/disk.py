@@ -172,7 +172,10 @@ class SimulatedFiles(ForgetfulFiles):
         super().truncate(descriptor, size_bytes)
 
     def mkdir(self, path: Path) -> None:
-        self._require_room()
+        if path.is_dir():
+            self._require()
+        else:
+            self._require_room()
         super().mkdir(path)
 
     def leave(self) -> None:

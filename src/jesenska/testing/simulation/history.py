@@ -31,12 +31,15 @@ class History:
     def __init__(self) -> None:
         self.acknowledged: dict[Place, bytes] = {}
         self.read: dict[Place, bytes] = {}
+        #: Every record that a reader has had at any time.
+        self._seen: set[bytes] = set()
         #: Where a record was read or acknowledged first.
         self._places: dict[bytes, Place] = {}
         self._committed: dict[tuple[str, TopicPartition], int] = {}
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
         self._high_watermarks: dict[tuple[object, TopicPartition], int] = {}
-        self._commits_were_lost = False
+        #: How often the broker's machine went down.
+        self.power_losses = 0
         self._numbers: dict[tuple[TopicPartition, bytes], int] = {}
 
     def sent(self, partition: TopicPartition, offset: int, value: bytes) -> None:
@@ -44,15 +47,17 @@ class History:
         self._stands(Place(partition, offset), value, "is acknowledged")
         self.acknowledged[Place(partition, offset)] = value
 
-    def received(self, reader: str, partition: TopicPartition, offset: int, value: bytes, expected: int) -> None:
-        """A reader that has had everything below `expected` got a record."""
+    def received(self, reader: str, partition: TopicPartition, offset: int, value: bytes, expected: int, *, of_group: bool = False) -> None:
+        """A reader that has had everything below `expected` got a record; `of_group`: it, or another of its group, which may have told so itself."""
         if offset < expected:
             raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
-        missing = [at for at in range(expected, offset) if Place(partition, at) in self.acknowledged]
+        skipped = [Place(partition, at) for at in range(expected, offset)]
+        missing = [place.offset for place in skipped if place in self.acknowledged and not (of_group and place in self.read)]
         if missing:
             raise ViolationError(f"{reader} is not given the offsets {missing[:5]} of {partition}, which are acknowledged: it goes from {expected} to {offset}")
         self._stands(Place(partition, offset), value, f"is read by {reader}")
         self.read[Place(partition, offset)] = value
+        self._seen.add(value)
 
     def _stands(self, place: Place, value: bytes, how: str) -> None:
         for known, before in ((self.acknowledged, "acknowledged"), (self.read, "read")):
@@ -76,7 +81,7 @@ class History:
 
     def start_of(self, group: str, partition: TopicPartition) -> int | None:
         """Where a member that is given a partition must begin; None where commits were lost, so that nobody can say."""
-        return None if self._commits_were_lost else self._committed.get((group, partition), 0)
+        return None if self.power_losses else self._committed.get((group, partition), 0)
 
     def next_of_all(self, partition: TopicPartition, value: bytes) -> None:
         """A reader of everything got that record next: a producer's records of a partition are numbered upwards."""
@@ -89,7 +94,7 @@ class History:
     @property
     def all_is_read(self) -> bool:
         """Whether every acknowledged record has been read by somebody."""
-        return self.acknowledged.keys() <= self.read.keys()
+        return self._seen.issuperset(self.acknowledged.values())
 
     def owns(self, group: str, generation: int, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A member was given partitions."""
@@ -105,8 +110,11 @@ class History:
             raise ViolationError(f"the high watermark of {partition} goes back from {before} to {offset}")
         self._high_watermarks[incarnation, partition] = offset
 
-    def forget_commits(self) -> None:
-        """The machine went down, and commits are answered before they are synced."""
+    def power_was_lost(self) -> None:
+        """The broker's machine went down. Commits are answered before they are synced, and records are read before: what was not acknowledged may be gone,
+        and a reader that was ahead begins anew."""
+        self.power_losses += 1
         self._committed.clear()
         self._owners.clear()
-        self._commits_were_lost = True
+        self.read = {place: value for place, value in self.read.items() if place in self.acknowledged}
+        self._places = {value: place for place, value in self.acknowledged.items()}

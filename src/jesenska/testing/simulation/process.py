@@ -11,7 +11,6 @@ from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar, TypeVarTuple
 
-from jesenska.base.clock import Clock
 from jesenska.broker.machine import Machine
 from jesenska.log.files import FileLayer
 from jesenska.testing.simulation.network import SimulatedNetwork, SimulatedSocket
@@ -24,7 +23,7 @@ _Result = TypeVar("_Result")
 _THREAD_SECONDS = (0.00005, 0.002)
 
 
-class ProcessClock(Clock):
+class ProcessClock:
     """The world's time; the wall clock may be set (`offset_ms`)."""
 
     def __init__(self, world: World) -> None:

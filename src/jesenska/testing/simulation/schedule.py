@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from jesenska.base.errors import JesenskaError
 from jesenska.metadata.journal import METADATA_FILE
 from jesenska.testing.simulation.clients import BrokerProgram, Member, Writer, create_topic, read_everything
 from jesenska.testing.simulation.disk import SimulatedFiles
@@ -63,7 +64,7 @@ class Simulation:
         self._fault_count = faults
         self._network = SimulatedNetwork(self.world)
         self._incarnation = 0
-        self._broker: BrokerProgram
+        self._running: BrokerProgram | None = None
         #: The broker's machine: its disk, where that is, and how far its wall clock is off.
         self._files = SimulatedFiles(self.world.random)
         self._data = directory / "data-0"
@@ -74,6 +75,11 @@ class Simulation:
         self._names = 0
         #: Every answer waits for its sync: then a machine may go down at any time.
         self._synced = self.world.random.random() < 0.5
+
+    @property
+    def _broker(self) -> BrokerProgram:
+        assert self._running is not None
+        return self._running
 
     # --- running ------------------------------------------------------------------------------------------------------------------------
 
@@ -130,7 +136,8 @@ class Simulation:
         """Ends everybody and gives back what is open."""
         for process, _ in self._tasks:
             process.end()
-        self._broker.end()
+        if self._running is not None:
+            self._running.end()
         self._files.leave()
 
     def _go_on(self, done: Callable[[], bool], seconds: float, otherwise: str) -> None:
@@ -184,8 +191,21 @@ class Simulation:
     def _start_broker(self) -> None:
         process = Process(self.world, self._network, f"broker.{self._incarnation}", self._files)
         process.clock.offset_ms = self._clock_offset_ms
-        self._broker = BrokerProgram(process, self._data, _SETTINGS)
-        self._start(process, self._broker.run())
+        self._running = BrokerProgram(process, self._data, _SETTINGS)
+        self._start(process, self._run_broker(self._running))
+
+    async def _run_broker(self, program: BrokerProgram) -> None:
+        try:
+            await program.run()
+        except (JesenskaError, OSError) as error:
+            if not self._files.is_full:
+                raise ViolationError(f"the broker does not start: {error}") from error
+            self.world.tell(program.process.name, "cannot start while the disk is full")
+            if program.broker is not None:
+                await program.broker.stop()
+            self._incarnation += 1
+            incarnation = self._incarnation
+            self.world.after(0.0, lambda: self._again(incarnation))
 
     # --- faults -------------------------------------------------------------------------------------------------------------------------
 
@@ -214,7 +234,7 @@ class Simulation:
 
     def _power_loss(self) -> None:
         self.world.tell("fault", "the broker's machine loses its power")
-        self.history.forget_commits()
+        self.history.power_was_lost()
         self._broker.end()
         target = self._next_data()
         self._files.after_crash(self._data, target, self.world.random)
