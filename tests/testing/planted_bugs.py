@@ -1,7 +1,7 @@
 """Mistakes that are made on purpose, for a simulation to find.
 
-JESENSKA_PURE=1 python -m tests.testing.planted_bugs NAME [SEEDS]      the first seed that fails, and why; exit code 1 if none of so many does
-"""
+`JESENSKA_PURE=1 python -m tests.testing.planted_bugs NAME [FIRST [SEEDS]]` prints the first seed that fails, and why. Exit code 1 if none of so many does, 2 if
+one fails with other words than it should."""
 
 from __future__ import annotations
 
@@ -165,10 +165,10 @@ def failure_of(seed: int) -> Exception | None:
 def main() -> int:
     plant, words = BUGS[sys.argv[1]]
     logging.disable(logging.CRITICAL)
-    seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 100
+    first, seeds = (int(text) for text in (*sys.argv[2:], *("1", "100")[len(sys.argv) - 2 :]))
     assert failure_of(1) is None, "the broker has a mistake already"
     plant()
-    for seed in range(1, seeds + 1):
+    for seed in range(first, first + seeds):
         error = failure_of(seed)
         if error is not None:
             print(f"seed {seed}: {error}")
