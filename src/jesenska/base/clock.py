@@ -1,10 +1,10 @@
-"""The one place where time and chance enter. Everything else receives a `Clock` (or a `random.Random`) through its constructor, so that a
+"""The one place where time and chance enter. Everything else receives a `Clock` (or a `Random`) through its constructor, so that a
 simulator can replace both."""
 
 from __future__ import annotations
 
-import random
 import time
+from random import Random as Random
 from typing import Protocol
 
 
@@ -48,6 +48,6 @@ class ManualClock:
         self._monotonic += milliseconds / 1000
 
 
-def system_random() -> random.Random:
+def system_random() -> Random:
     """A random source seeded by the operating system; not for secrets."""
-    return random.Random()  # noqa: S311
+    return Random()  # noqa: S311

@@ -4,13 +4,12 @@ Time-outs and tasks are the event loop's, which whoever runs the broker brings."
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from jesenska.base.clock import Clock, SystemClock, system_random
+from jesenska.base.clock import Clock, Random, SystemClock, system_random
 from jesenska.base.identifiers import random_uuid
 from jesenska.log.files import FileLayer
 from jesenska.net.network import Network, SystemNetwork
@@ -28,7 +27,7 @@ class Machine:
     """The system's own, unless said otherwise."""
 
     clock: Clock = field(default_factory=SystemClock)
-    random: random.Random = field(default_factory=system_random)
+    random: Random = field(default_factory=system_random)
     new_uuid: Callable[[], uuid.UUID] = random_uuid
     files: FileLayer = field(default_factory=FileLayer)
     network: Network = field(default_factory=SystemNetwork)
