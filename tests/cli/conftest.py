@@ -66,16 +66,17 @@ def fast_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProc
         yield running
 
 
-def _heed_interrupts() -> None:
-    """A test run in the background is started with SIGINT ignored, which a child would inherit."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def heed_signals() -> None:
+    """For `preexec_fn`: a test run in the background is started with SIGINT ignored, one under nohup with SIGHUP ignored, which a child would inherit."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
 def tool_process(broker: BrokerProcess, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A tool in a process of its own, ended with the block whatever happens in it."""
     command = [sys.executable, "-m", f"jesenska.cli.{name}", "--bootstrap-server", broker.bootstrap, *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_heed_interrupts)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_signals)
     with process:
         try:
             yield process

@@ -13,7 +13,7 @@ from pathlib import Path
 from jesenska.cli import jesenska
 from jesenska.cli.log_lines import ONCE_A_MINUTE, OnceAMinute
 from jesenska.testing import BrokerProcess
-from tests.cli.conftest import Tool
+from tests.cli.conftest import Tool, heed_signals
 
 
 def line(key: object | None, text: str = "the disk is full") -> logging.LogRecord:
@@ -40,7 +40,8 @@ def test_a_line_that_says_so_is_written_once_a_minute_for_each_of_its_values() -
 def test_a_broker_logs_json_into_a_file_and_stops_in_order_on_a_hang_up(tmp_path: Path) -> None:
     file = tmp_path / "logs" / "broker.json"
     command = [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(tmp_path / "data"), "--log-level", "info"]
-    process = subprocess.Popen([*command, "--log-format", "json", "--log-file", str(file)], stdout=subprocess.PIPE, text=True)
+    command += ["--log-format", "json", "--log-file", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heed_signals)
     try:
         assert process.stdout is not None
         assert "jesenska is up" in process.stdout.readline()
