@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jesenska.broker.cluster_view import BrokerNode, Topic
+from jesenska.broker.cluster_view import BrokerNode
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
@@ -13,7 +13,6 @@ from jesenska.broker.topics import Topics
 from jesenska.config.layers import BrokerConfig
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.store import Store
-from jesenska.records.check import CheckRules
 
 
 class Services(BrokerCore):
@@ -45,7 +44,3 @@ class Services(BrokerCore):
             endpoint = node.endpoints.get(listener_name)
             if endpoint is not None:
                 yield node, endpoint[0], endpoint[1]
-
-    def check_rules(self, topic: Topic) -> CheckRules:
-        """What is checked of batches for a topic now."""
-        return topic.rules.at(self.clock.now_ms())

@@ -139,9 +139,8 @@ class _Produce:
         self._failed: KafkaError | None = None
         self._returned = False
 
-    def append(self) -> Outcome:
+    def append(self, now_ms: int) -> Outcome:
         """Appends every partition whose records are good; the answer, or LATER if a write waits behind a flush."""
-        now_ms = self._broker.clock.now_ms()
         for item in self._items:
             if item.error is None:
                 partition = item.partition
@@ -237,6 +236,7 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
     refusal = _refuse_all(request)
     is_transactional = is_unreadable = False
     budget = INLINE_DECOMPRESSED_MAX_BYTES
+    now_ms = broker.clock.now_ms()
     topics = request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
         topics = _once_each(topics, version)
@@ -254,7 +254,7 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
                 item.error = _without_acks(refusal, topic, data, version)
             else:
                 try:
-                    budget -= _prepare(broker, item, topic, data, version, context.client_id, budget)
+                    budget -= _prepare(item, topic, data, version, context.client_id, budget, now_ms)
                 except KafkaError as error:
                     item.error = error
             if item.checked is not None and item.error is None:
@@ -279,7 +279,7 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
         pooled = []
     produce = _Produce(broker, context, request.acks, response, items)
     if not pooled:
-        return produce.append()
+        return produce.append(now_ms)
     for item in items:
         if item.records is not None:
             item.records = context.keep(item.records)
@@ -287,7 +287,7 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
     def finish() -> None:
         if context.gone:
             return
-        outcome = produce.append()
+        outcome = produce.append(broker.clock.now_ms())
         if isinstance(outcome, ProduceResponse):
             context.answer(outcome)
         elif outcome is NO_ANSWER:
@@ -303,7 +303,7 @@ def _refuse_all(request: ProduceRequest) -> KafkaError | None:
     return None
 
 
-def _prepare(broker: Services, item: _Item, topic: Topic | None, data: ProduceRequestPartition, version: int, client_id: str | None, budget_bytes: int) -> int:
+def _prepare(item: _Item, topic: Topic | None, data: ProduceRequestPartition, version: int, client_id: str | None, budget_bytes: int, now_ms: int) -> int:
     """Finds the partition and checks the records, unless they are for the pool; how much of the budget of decompressed bytes that took."""
     if topic is None:
         if version >= _FIRST_WITH_IDS:
@@ -320,7 +320,7 @@ def _prepare(broker: Services, item: _Item, topic: Topic | None, data: ProduceRe
     if not isinstance(records, memoryview):
         raise InvalidRecordError("a partition without records")
     item.records = records
-    item.rules = broker.check_rules(topic)
+    item.rules = topic.rules.at(now_ms)
     if len(records) > INLINE_CHECK_MAX_BYTES:
         return 0
     if _is_message_set(records, version):
