@@ -68,16 +68,23 @@ class BrokerProgram:
         return {partition.topic_partition: partition.high_watermark for topic in topics for partition in topic.partitions if partition.is_served}
 
 
-class Writer:
-    """A producer that sends numbered records until it is told to stop."""
+class _Client:
+    """A program that works on a topic until it is told to stop (`is_stopping`)."""
 
-    def __init__(self, process: Process, history: History, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, process: Process, history: History, bootstrap: str, topic: str) -> None:
         self.process = process
         self.is_stopping = False
-        self.acknowledged = 0
         self._history = history
         self._bootstrap = bootstrap
         self._topic = topic
+
+
+class Writer(_Client):
+    """A producer that sends numbered records."""
+
+    def __init__(self, process: Process, history: History, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__(process, history, bootstrap, topic)
+        self.acknowledged = 0
         self._partitions = partitions
 
     async def run(self) -> None:
@@ -107,16 +114,12 @@ class Writer:
         self._history.sent(TopicPartition(told.topic, told.partition), told.offset, value)
 
 
-class Member:
+class Member(_Client):
     """A member of the group: reads, commits, and tells what it was given."""
 
     def __init__(self, process: Process, history: History, bootstrap: str, topic: str) -> None:
-        self.process = process
-        self.is_stopping = False
+        super().__init__(process, history, bootstrap, topic)
         self.read = 0
-        self._history = history
-        self._bootstrap = bootstrap
-        self._topic = topic
         self._expected: dict[TopicPartition, int] = {}
         self._membership = (-1, "")
         self._power_losses = 0

@@ -97,6 +97,8 @@ def _mixture(durable: bytes, current: bytes, chance: Random) -> bytes:
     return current[:end] if kind == 2 else current[:end] + bytes(len(current) - end)
 
 
+#: What SQLite makes of the tree's journal.
+JOURNAL_FILES = (METADATA_FILE, f"{METADATA_FILE}-wal", f"{METADATA_FILE}-shm", f"{METADATA_FILE}-journal")
 #: Of reads that may not wait for the disk, how many would have to.
 _COLD_SHARE = 0.02
 
@@ -106,7 +108,7 @@ class SimulatedFiles(ForgetfulFiles):
 
     __slots__ = ("_chance", "_is_gone", "_open", "is_full")
 
-    PASSED_OVER = frozenset({LOCK_FILE, METADATA_FILE, f"{METADATA_FILE}-wal", f"{METADATA_FILE}-shm", f"{METADATA_FILE}-journal"})
+    PASSED_OVER = frozenset({LOCK_FILE, *JOURNAL_FILES})
 
     def __init__(self, chance: Random) -> None:
         super().__init__()

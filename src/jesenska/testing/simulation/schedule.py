@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from jesenska.base.errors import JesenskaError
-from jesenska.metadata.journal import METADATA_FILE
 from jesenska.testing.simulation.clients import BrokerProgram, Member, Writer, create_topic, read_everything
-from jesenska.testing.simulation.disk import SimulatedFiles
+from jesenska.testing.simulation.disk import JOURNAL_FILES, SimulatedFiles
 from jesenska.testing.simulation.history import History, ViolationError
 from jesenska.testing.simulation.network import SimulatedNetwork
 from jesenska.testing.simulation.process import Process
@@ -204,8 +203,7 @@ class Simulation:
             if program.broker is not None:
                 await program.broker.stop()
             self._incarnation += 1
-            incarnation = self._incarnation
-            self.world.after(0.0, lambda: self._again(incarnation))
+            self._later(0.0, self._again)
 
     # --- faults -------------------------------------------------------------------------------------------------------------------------
 
@@ -239,7 +237,7 @@ class Simulation:
         target = self._next_data()
         self._files.after_crash(self._data, target, self.world.random)
         # The tree's journal syncs by itself, past the files that can be watched.
-        for name in (METADATA_FILE, f"{METADATA_FILE}-wal", f"{METADATA_FILE}-shm"):
+        for name in JOURNAL_FILES:
             if (self._data / name).exists():
                 shutil.copyfile(self._data / name, target / name)
         files = SimulatedFiles(self.world.random)
@@ -253,12 +251,17 @@ class Simulation:
     def _come_up_later(self, data: Path, files: SimulatedFiles) -> None:
         self._files.leave()
         self._data, self._files = data, files
-        incarnation = self._incarnation
-        self.world.after(self.world.random.uniform(0.1, 5.0), lambda: self._come_up(incarnation))
+        self._later(self.world.random.uniform(0.1, 5.0), self._start_broker)
 
-    def _come_up(self, incarnation: int) -> None:
-        if incarnation == self._incarnation:
-            self._start_broker()
+    def _later(self, seconds: float, what: Callable[[], None]) -> None:
+        """Has something happen to the broker, unless the next one has been begun by then."""
+        incarnation = self._incarnation
+
+        def happen() -> None:
+            if incarnation == self._incarnation:
+                what()
+
+        self.world.after(seconds, happen)
 
     def _stop(self) -> None:
         if not self._broker.is_ready or self._broker.process.is_dead:
@@ -273,14 +276,14 @@ class Simulation:
 
         def stopped(task: asyncio.Task[Any]) -> None:
             if incarnation == self._incarnation and not process.is_dead:
-                self.world.after(0.0, lambda: self._again(incarnation))
+                self._later(0.0, self._again)
 
         stopping.add_done_callback(stopped)
 
-    def _again(self, incarnation: int) -> None:
-        if incarnation == self._incarnation:
-            self._broker.end()
-            self._come_up_later(self._data, self._files.successor())
+    def _again(self) -> None:
+        """The broker's process has come to its end by itself; the next one begins on the same disk."""
+        self._broker.end()
+        self._come_up_later(self._data, self._files.successor())
 
     def _cut(self) -> None:
         live = self._network.live()
