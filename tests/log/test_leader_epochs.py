@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from jesenska.log.epochs_file import read_leader_epochs, write_leader_epochs
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_epochs import LeaderEpochs
+from jesenska.log.partition_log import PartitionLog
 from tests.log.log_harness import LogHarness, make_batch
 
 
@@ -83,14 +84,43 @@ def test_an_append_does_not_wait_for_the_file_which_follows(tmp_path: Path) -> N
         assert harness.log.has_unwritten
         older = harness.log.unwritten()
         harness.append(make_batch(3), leader_epoch=4)
-        for write in harness.log.unwritten():
-            write.run()
-            write.done()
+        _write(harness.log)
         assert _on_disk(harness) == b"0\n2\n2 0\n4 3\n"
         assert harness.log.unwritten() == []
         for write in older:
             write.run()
         assert _on_disk(harness) == b"0\n2\n2 0\n4 3\n", "an older table does not replace a newer one"
+
+
+def _write(log: PartitionLog) -> None:
+    for write in log.unwritten():
+        write.run()
+        write.done()
+
+
+def test_the_first_epoch_of_an_empty_log_is_written_with_its_first_record(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.log.assign_leader_epoch(2, 0)
+        assert harness.log.unwritten() == []
+        harness.reopen()
+        assert _on_disk(harness) is None
+        harness.log.assign_leader_epoch(3, 0)
+        harness.append(make_batch(3), leader_epoch=3)
+        assert harness.log.has_unwritten
+        _write(harness.log)
+        assert _on_disk(harness) == b"0\n1\n3 0\n"
+
+
+def test_a_table_that_no_longer_holds_is_replaced_also_where_the_log_is_empty_again(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.append(make_batch(3), leader_epoch=2)
+        harness.append(make_batch(3), leader_epoch=4)
+        _write(harness.log)
+        harness.reopen()
+        harness.log.truncate_to(0, 0)
+        harness.log.assign_leader_epoch(5, 0)
+        _write(harness.log)
+        assert _on_disk(harness) == b"0\n1\n5 0\n"
 
 
 def test_a_flush_and_an_orderly_stop_write_the_file(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@
     0 0          epoch, first offset of that epoch
     3 1180
 
-A new leader epoch changes the table; the file is replaced as a whole within seconds, by the background thread, or with the next flush, whichever comes first,
-and synced with that flush. What it lacks after a crash stands in the batches above the recovery point, from which recovery takes it. A file that cannot be
-read is rebuilt from the whole log in the same way. Writers come from several threads, so each
-carries a version: an older table never replaces a newer one, and nothing is written once the log's directory belongs to nobody.
+A new leader epoch changes the table; the file is replaced as a whole within seconds, by the background thread, or with the next flush, whichever
+comes first, and synced with that flush. The first table of a new log waits for the first record: an empty log has nothing to tell that its next
+leader would not assign again. What the file lacks after a crash stands in the batches above the recovery point, from which recovery takes it. A file
+that cannot be read is rebuilt from the whole log in the same way. Writers come from several threads, so each carries a version: an older table never
+replaces a newer one, and nothing is written once the log's directory belongs to nobody.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class EpochsFile:
-    __slots__ = ("_directory", "_files", "_is_gone", "_lock", "_on_disk", "_table", "_version", "is_unsynced")
+    __slots__ = ("_directory", "_files", "_is_gone", "_lock", "_on_disk", "_table", "_version", "_was_empty", "is_unsynced")
 
     def __init__(self, table: LeaderEpochs, directory: Path, files: FileLayer) -> None:
         self._table = table
@@ -36,22 +37,22 @@ class EpochsFile:
         self._version = 0
         self._on_disk = 0
         self._is_gone = False
+        self._was_empty = not table.entries()
         #: Changed since a flush last took it along.
         self.is_unsynced = False
 
-    @property
-    def is_unwritten(self) -> bool:
-        """True if the table has changed since it was written."""
-        return self._version != self._on_disk
+    def is_unwritten(self, log_end_offset: int) -> bool:
+        """True if the table has changed since it was written, and the log, which ends there, has something to tell by it."""
+        return self._version != self._on_disk and (log_end_offset > 0 or not self._was_empty or self._on_disk > 0)
 
     def changed(self) -> None:
         """The table is another one now."""
         self._version += 1
         self.is_unsynced = True
 
-    def unwritten(self) -> EpochsWrite | None:
-        """What has to be written for the file to hold the table as it is now; for another thread. None if it does."""
-        return EpochsWrite(self, self._version, self._table.entries()) if self.is_unwritten else None
+    def unwritten(self, log_end_offset: int) -> EpochsWrite | None:
+        """What has to be written for the file to hold the table as it is now; for another thread. None if it does, or need not."""
+        return EpochsWrite(self, self._version, self._table.entries()) if self.is_unwritten(log_end_offset) else None
 
     def put(self, version: int, entries: list[tuple[int, int]]) -> None:
         """Writes a table, unless a newer one is there; OSError if the disk does not take it. It is synced by the next flush."""

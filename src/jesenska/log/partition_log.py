@@ -629,7 +629,7 @@ class PartitionLog:
                 cut_to = segment.size_bytes if segment.is_sealed else None
                 segments.append(SegmentWork(handle, cut_to, segment.unwritten(), segment.base_offset))
                 paths.extend(segment.paths()[1:])
-        epochs = self._epochs_file.unwritten()
+        epochs = self._epochs_file.unwritten(self.log_end_offset)
         if self._epochs_file.is_unsynced or epochs is not None:
             paths.append(self.directory / FILE_NAME)
             self._epochs_file.is_unsynced = False
@@ -649,19 +649,19 @@ class PartitionLog:
     @property
     def has_unwritten(self) -> bool:
         """True if files beside the log lack something that is in memory."""
-        return self._active.has_unwritten or self._epochs_file.is_unwritten
+        return self._active.has_unwritten or self._epochs_file.is_unwritten(self.log_end_offset)
 
     def unwritten(self) -> list[FileWrite]:
         """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to write."""
         if self._closed:
             return []
         writes: list[FileWrite] = [*self._active.unwritten()]
-        if (epochs := self._epochs_file.unwritten()) is not None:
+        if (epochs := self._epochs_file.unwritten(self.log_end_offset)) is not None:
             writes.append(epochs)
         return writes
 
     def _write_epochs(self) -> None:
-        if (epochs := self._epochs_file.unwritten()) is not None:
+        if (epochs := self._epochs_file.unwritten(self.log_end_offset)) is not None:
             try:
                 epochs.run()
             except OSError as error:
