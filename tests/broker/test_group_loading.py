@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,13 @@ import pytest
 from jesenska.base.errors import CoordinatorLoadInProgressError, ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
-from jesenska.broker import groups
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.topics import NewTopic, plan_deletion
+from jesenska.coordination import runtime
+from jesenska.coordination.shard import KeyValue
 from jesenska.groups.events import CommitOffsets, CommittedOffset, Join, JoinAnswer, PartitionsAnswer, Response
-from jesenska.groups.records import OFFSETS_TOPIC, KeyValue, OffsetCommitValue, offset_record
+from jesenska.groups.records import OFFSETS_TOPIC, OffsetCommitValue, offset_record
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
@@ -55,7 +57,7 @@ async def commit(broker: Broker, group: str, offset: int, topic: str = "t") -> E
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     key = TopicPartition(topic, 0)
     offsets = ((key, CommittedOffset(offset, -1, "", broker.clock.now_ms())),)
-    broker.groups.submit(group, CommitOffsets(answered.set_result, group, -1, "", None, offsets))
+    broker.groups.submit(group, lambda token: CommitOffsets(token, group, -1, "", None, offsets), answered.set_result)
     response = await answered
     assert isinstance(response, PartitionsAnswer)
     return response.partitions[key]
@@ -133,7 +135,7 @@ def test_a_log_that_cannot_be_read_is_tried_again_and_hides_no_other_group(
         async with running(tmp_path) as broker:
             await loaded(broker)
             await broker.topics.expand(OFFSETS_TOPIC, 2, None)
-        monkeypatch.setattr(groups, "_FIRST_PAUSE_SECONDS", 0.01)
+        monkeypatch.setattr(runtime, "_FIRST_PAUSE_SECONDS", 0.01)
         monkeypatch.setattr(Broker, "read_region", failing)
         async with running(tmp_path) as broker:
             while not fails.is_set():
@@ -280,7 +282,8 @@ def test_groups_go_on_when_their_topic_was_deleted_and_made_anew(tmp_path: Path,
             await broker.groups.ensure_topic()
             assert await commit(broker, "g", 5) is ErrorCode.NONE
             waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-            broker.groups.submit("m", Join(waiting.set_result, "m", "", None, "c", "/127.0.0.1", 10_000, 60_000, "consumer", (("range", b""),)))
+            join = partial(Join, group_id="m", member_id="", group_instance_id=None, client_id="c", client_host="/127.0.0.1", session_timeout_ms=10_000)
+            broker.groups.submit("m", partial(join, rebalance_timeout_ms=60_000, protocol_type="consumer", protocols=(("range", b""),)), waiting.set_result)
             if through_the_tree:
                 await mark_deleted(broker, OFFSETS_TOPIC)
                 await deleted(broker, OFFSETS_TOPIC)

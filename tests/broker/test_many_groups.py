@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +21,10 @@ class _SlowGroups:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def submit(self, group_id: str, event: DeleteGroup) -> None:
+    def submit(self, group_id: str, make: Callable[[int], DeleteGroup], reply: Callable[[ErrorAnswer], None]) -> None:
         self.seconds += 0.001
-        assert callable(event.token)
-        event.token(ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
+        assert make(1).group_id == group_id
+        reply(ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
 
 
 def test_others_have_their_turn_while_many_groups_are_deleted() -> None:

@@ -25,7 +25,7 @@ def config(data: Path, **settings: str) -> BrokerConfig:
 async def commit(broker: Broker, offset: int) -> ErrorCode:
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     offsets = ((_KEY, CommittedOffset(offset, -1, "", broker.clock.now_ms())),)
-    broker.groups.submit("g", CommitOffsets(answered.set_result, "g", -1, "", None, offsets))
+    broker.groups.submit("g", lambda token: CommitOffsets(token, "g", -1, "", None, offsets), answered.set_result)
     response = await asyncio.wait_for(answered, 20)
     assert isinstance(response, PartitionsAnswer)
     return response.partitions[_KEY]

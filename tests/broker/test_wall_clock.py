@@ -54,20 +54,20 @@ async def running(data: Path, clock: SetClock, **settings: str) -> Any:
         await broker.stop()
 
 
-async def ask(broker: Broker, make: Callable[[Callable[[Response], None]], Event], kind: type[R]) -> R:
+async def ask(broker: Broker, make: Callable[[int], Event], kind: type[R]) -> R:
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-    broker.groups.submit("g", make(answered.set_result))
+    broker.groups.submit("g", make, answered.set_result)
     response = await asyncio.wait_for(answered, 20)
     assert isinstance(response, kind)
     return response
 
 
-def joining(session_ms: int, rebalance_ms: int = 60_000, member: str = "") -> Callable[[Callable[[Response], None]], Event]:
-    return lambda reply: Join(reply, "g", member, None, "c", "/127.0.0.1", session_ms, rebalance_ms, "consumer", (("range", b"m"),))
+def joining(session_ms: int, rebalance_ms: int = 60_000, member: str = "") -> Callable[[int], Event]:
+    return lambda token: Join(token, "g", member, None, "c", "/127.0.0.1", session_ms, rebalance_ms, "consumer", (("range", b"m"),))
 
 
-def synced(answer: JoinAnswer) -> Callable[[Callable[[Response], None]], Event]:
-    return lambda reply: Sync(reply, "g", answer.generation_id, answer.member_id)
+def synced(answer: JoinAnswer) -> Callable[[int], Event]:
+    return lambda token: Sync(token, "g", answer.generation_id, answer.member_id)
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -98,7 +98,7 @@ def test_a_silent_member_is_expelled_and_a_live_one_is_not(tmp_path: Path, set_m
             coordinator = broker.groups.coordinator_of("g")
             while again.member_id in coordinator.groups["g"].members:
                 await asyncio.sleep(0.01)
-            alive = await ask(broker, lambda reply: Heartbeat(reply, "g", rejoined.generation_id, live.member_id), ErrorAnswer)
+            alive = await ask(broker, lambda token: Heartbeat(token, "g", rejoined.generation_id, live.member_id), ErrorAnswer)
             assert alive.error is ErrorCode.REBALANCE_IN_PROGRESS
 
     run(main)
@@ -116,7 +116,7 @@ def test_a_commit_behind_a_disk_that_hangs_is_answered(tmp_path: Path, set_ms: i
             try:
                 key = TopicPartition("t", 0)
                 offsets = ((key, CommittedOffset(1, -1, "", clock.now_ms())),)
-                waiting = asyncio.create_task(ask(broker, lambda reply: CommitOffsets(reply, "g", -1, "", None, offsets), PartitionsAnswer))
+                waiting = asyncio.create_task(ask(broker, lambda token: CommitOffsets(token, "g", -1, "", None, offsets), PartitionsAnswer))
                 await asyncio.sleep(0)
                 clock.ahead_ms = set_ms
                 assert (await waiting).partitions[key] is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -4,30 +4,48 @@ unless a test sets the wall clock."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TypeVar
 
 from jesenska.base.errors import ErrorCode
+from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
+from jesenska.coordination.shard import Answer, KeyValue, Now, Tick
 from jesenska.groups.coordinator import GroupCoordinator
-from jesenska.groups.events import Answer, Append, Appended, AppendFailed, Effect, Event, Join, JoinAnswer, Now, Response, Sync, SyncAnswer, Tick
-from jesenska.groups.records import KeyValue, read_record
+from jesenska.groups.events import Event, Join, JoinAnswer, Response, Sync, SyncAnswer
+from jesenska.groups.records import encode_record, read_record
 from jesenska.groups.settings import GroupSettings
 
 R = TypeVar("R")
 
 
 class Driver:
-    def __init__(self, settings: GroupSettings | None = None, *, commit_at_once: bool = True) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings | None = None,
+        *,
+        commit_at_once: bool = True,
+        log: Sequence[KeyValue] = (),
+        now_ms: int = 1_000_000,
+        wall_ahead_ms: int = 1_600_000_000_000,
+    ) -> None:
         self._ids = itertools.count(1)
         self.settings = settings or GroupSettings(initial_rebalance_delay_ms=0)
         self.coordinator = GroupCoordinator(self.settings, lambda: f"id{next(self._ids)}")
-        self.now_ms = 1_000_000
+        self.operations = Operations(self.coordinator, self.settings.offsets_commit_timeout_ms)
+        self.now_ms = now_ms
         #: How far the wall clock is ahead of the monotonic one.
-        self.wall_ahead_ms = 1_600_000_000_000
+        self.wall_ahead_ms = wall_ahead_ms
         self.commit_at_once = commit_at_once
         self.answers: dict[object, list[Response]] = {}
         self.pending: list[Append] = []
-        self.log: list[KeyValue] = []
+        self.log: list[KeyValue] = list(log)
         self._tokens = itertools.count(1)
+        if log:
+            for record in log:
+                found = read_record(record.key, record.value)
+                assert found is not None
+                self.coordinator.replay(found, self.now)
+        self.coordinator.finish_replay(self.now)
 
     @property
     def wall_ms(self) -> int:
@@ -40,10 +58,10 @@ class Driver:
     def token(self) -> int:
         return next(self._tokens)
 
-    def give(self, event: Event) -> None:
-        self._take(self.coordinator.handle(event, self.now))
+    def give(self, event: Event | Appended | AppendFailed) -> None:
+        self._take(self.operations.handle(event, self.now))
 
-    def _take(self, effects: list[Effect]) -> None:
+    def _take(self, effects: list[Answer | Append]) -> None:
         for effect in effects:
             if isinstance(effect, Answer):
                 self.answers.setdefault(effect.token, []).append(effect.response)
@@ -55,32 +73,25 @@ class Driver:
     def commit(self) -> None:
         """The oldest append is committed."""
         append = self.pending.pop(0)
-        self.log += append.records
-        self.give(Appended(append.operation))
+        self.log += [encode_record(record) for record in append.records]
+        self.give(Appended(append.number))
 
     def fail(self, error: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> None:
         append = self.pending.pop(0)
-        self.give(AppendFailed(append.operation, error))
+        self.give(AppendFailed(append.number, error))
 
     def advance(self, milliseconds: int) -> None:
         """Time passes, with a tick whenever one is due."""
         end = self.now_ms + milliseconds
-        while (due := self.coordinator.next_deadline_ms()) is not None and due <= end:
+        while (due := self.operations.next_deadline_ms()) is not None and due <= end:
             self.now_ms = max(self.now_ms, due)
             self.give(Tick())
         self.now_ms = end
 
     def restarted(self) -> Driver:
         """A new coordinator from the log alone."""
-        other = Driver(self.settings, commit_at_once=self.commit_at_once)
-        other.now_ms, other.wall_ahead_ms = self.now_ms, self.wall_ahead_ms
+        other = Driver(self.settings, commit_at_once=self.commit_at_once, log=self.log, now_ms=self.now_ms, wall_ahead_ms=self.wall_ahead_ms)
         other._tokens, other._ids = self._tokens, self._ids
-        other.log = list(self.log)
-        for record in self.log:
-            found = read_record(record.key, record.value)
-            assert found is not None
-            other.coordinator.replay(found, other.now)
-        other.coordinator.finish_replay(other.now)
         return other
 
     def answer(self, token: object, kind: type[R]) -> R:

@@ -19,8 +19,8 @@ from jesenska.groups.events import (
     SyncAnswer,
     TopicDeleted,
 )
-from jesenska.groups.group import GroupState
 from jesenska.groups.settings import GroupSettings
+from jesenska.groups.states import GroupState
 from tests.groups.driver import Driver
 
 T0 = TopicPartition("t", 0)
@@ -244,8 +244,9 @@ def test_a_commit_that_is_late_and_then_fails_leaves_nothing() -> None:
 
 def test_an_append_in_time_leaves_no_time_to_wait_for() -> None:
     driver = Driver(GroupSettings(offsets_commit_timeout_ms=500))
+    nothing_to_wait_for = driver.operations.next_deadline_ms()
     assert commit(driver, 1) is ErrorCode.NONE
-    assert driver.coordinator.next_deadline_ms() is None
+    assert driver.operations.next_deadline_ms() == nothing_to_wait_for
 
 
 def test_an_assignment_that_takes_too_long_to_store_starts_the_rebalance_again_and_is_not_used() -> None:
@@ -329,7 +330,6 @@ def test_offsets_are_deleted_by_request_and_with_their_topic() -> None:
 
 def test_offsets_of_an_empty_group_expire_and_the_group_with_them() -> None:
     driver = Driver(GroupSettings(offsets_retention_ms=100_000, offsets_retention_check_interval_ms=10_000))
-    driver.coordinator.finish_replay(driver.now)
     commit(driver, 7)
     driver.advance(95_000)
     assert offset_of(driver) == 7

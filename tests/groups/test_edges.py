@@ -20,8 +20,8 @@ from jesenska.groups.events import (
     PartitionsAnswer,
     SyncAnswer,
 )
-from jesenska.groups.group import GroupState
 from jesenska.groups.settings import GroupSettings
+from jesenska.groups.states import GroupState
 from tests.groups.driver import Driver
 
 SUBSCRIBED, OTHER = TopicPartition("t", 0), TopicPartition("other", 0)
@@ -83,7 +83,7 @@ def test_a_group_that_has_become_too_large_loses_the_members_that_rejoin_last() 
     driver = Driver()
     members = [answer.member_id for answer in driver.stable_group(3)]
     smaller = driver.restarted()
-    smaller.coordinator.settings = GroupSettings(initial_rebalance_delay_ms=0, max_size=2)
+    smaller.coordinator.roster.settings = GroupSettings(initial_rebalance_delay_ms=0, max_size=2)
     tokens = [smaller.join(member=member, protocols=(("range", b"new"),)) for member in members]
     assert [smaller.answer(token, JoinAnswer).error for token in tokens] == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
     assert set(smaller.coordinator.groups["g"].members) == set(members[:2])
@@ -130,7 +130,6 @@ def test_the_limit_of_metadata_counts_characters_as_java_does(metadata: str, err
 
 def test_a_commits_own_retention_expires_no_topic_that_a_member_subscribes_to() -> None:
     driver = Driver()
-    driver.coordinator.finish_replay(driver.now)
     member = subscribed(driver, b"\x00\x00" + _TOPICS + _NO_USER_DATA)
     for key in (SUBSCRIBED, OTHER):
         assert commit(driver, key, answer=member, expires_ms=driver.wall_ms + 1000) is ErrorCode.NONE
@@ -154,7 +153,6 @@ def test_a_commits_own_retention_expires_no_topic_that_a_member_subscribes_to() 
 )
 def test_a_subscription_is_read_as_the_first_version_whatever_it_says_it_is(subscription: bytes, readable: bool) -> None:
     driver = Driver(GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_ms=1000))
-    driver.coordinator.finish_replay(driver.now)
     member = subscribed(driver, subscription)
     for key in (SUBSCRIBED, OTHER):
         assert commit(driver, key, answer=member) is ErrorCode.NONE

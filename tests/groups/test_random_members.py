@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.groups.events import CommitOffsets, CommittedOffset, Heartbeat, JoinAnswer, Leave, LeaveAnswer, Leaving, PartitionsAnswer, SyncAnswer
-from jesenska.groups.group import GroupState
 from jesenska.groups.settings import GroupSettings
+from jesenska.groups.states import GroupState
 from tests.groups.driver import Driver
 
 PARTITIONS = 6

@@ -7,9 +7,9 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.groups.events import CommitOffsets, CommittedOffset, ErrorAnswer, Heartbeat, JoinAnswer, PartitionsAnswer, SyncAnswer
-from jesenska.groups.group import GroupState
 from jesenska.groups.records import GroupRecord, read_record
 from jesenska.groups.settings import GroupSettings
+from jesenska.groups.states import GroupState
 from tests.groups.driver import Driver
 
 HOUR_MS = 3_600_000
@@ -97,7 +97,6 @@ def test_a_commit_that_is_not_written_is_answered_after_its_time_out(set_ms: int
 @SET
 def test_offsets_that_are_old_by_the_wall_clock_go_at_the_next_check(set_ms: int) -> None:
     driver = Driver(GroupSettings(offsets_retention_ms=2 * HOUR_MS, initial_rebalance_delay_ms=0))
-    driver.coordinator.finish_replay(driver.now)
     token = driver.token()
     driver.give(CommitOffsets(token, "g", -1, "", None, ((T0, CommittedOffset(1, -1, "", driver.wall_ms)),)))
     driver.wall_ahead_ms += set_ms

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.group_loader import GroupLoader
-from jesenska.broker.groups import Groups
 from jesenska.client.group import GroupConsumer
 from jesenska.client.producer import Producer
-from jesenska.groups.events import Append, Appended, Effect
+from jesenska.coordination.loader import Loader
+from jesenska.coordination.operations import Append, Appended
+from jesenska.coordination.runtime import Runtime
 from jesenska.groups.offsets import GroupOffsets
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.producer_state import ProducerState
@@ -71,29 +71,27 @@ def producers_are_forgotten_at_a_restart() -> None:
 
 
 def a_commit_is_answered_before_it_is_appended() -> None:
-    carry_out = Groups._carry_out
+    append = Runtime._append
 
-    def answer_first(self: Groups, loaded: Any, effect: Effect, now_ms: int) -> Any:
-        if isinstance(effect, Append):
-            self._loop.call_later(_LATE_SECONDS, carry_out, self, loaded, effect, now_ms)
-            return Appended(effect.operation)
-        return carry_out(self, loaded, effect, now_ms)
+    def answer_first(self: Runtime[Any], hosted: Any, effect: Append, now_ms: int) -> Any:
+        self._loop.call_later(_LATE_SECONDS, append, self, hosted, effect, now_ms)
+        return Appended(effect.number)
 
-    Groups._carry_out = answer_first  # type: ignore[method-assign]
+    Runtime._append = answer_first  # type: ignore[assignment, method-assign]
 
 
 def commits_are_replayed_backwards() -> None:
-    replay, run = GroupLoader._replay, GroupLoader.run
-    kept: dict[GroupLoader, list[Any]] = {}
+    replay, run = Loader._replay, Loader.run
+    kept: dict[Loader, list[Any]] = {}
 
-    async def run_backwards(self: GroupLoader) -> None:
+    async def run_backwards(self: Loader) -> None:
         kept[self] = []
         await run(self)
         for record in reversed(kept.pop(self)):
             replay(self, record)
 
-    GroupLoader._replay = lambda self, record: kept[self].append(record)  # type: ignore[method-assign]
-    GroupLoader.run = run_backwards  # type: ignore[method-assign]
+    Loader._replay = lambda self, record: kept[self].append(record)  # type: ignore[method-assign]
+    Loader.run = run_backwards  # type: ignore[method-assign]
 
 
 def a_torn_tail_is_kept() -> None:

@@ -1,28 +1,14 @@
-"""What goes into the coordinator and what comes out: values only.
-
-A `token` is whatever the caller wants back with the answer (a request in work); the coordinator never looks at it.
-"""
+"""What goes into the coordinator and what it answers: values only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.records import KeyValue
-
-Token = Any
+from jesenska.coordination.shard import Committed, Failed, Late, Resign, Tick, Token
 
 NO_GENERATION = -1
-
-
-class Now(NamedTuple):
-    """The moment of an event, by both clocks: `monotonic_ms` for whatever waits, `wall_ms` (since the Unix epoch) for what is kept."""
-
-    monotonic_ms: int
-    wall_ms: int
 
 
 # --- in -------------------------------------------------------------------------------------------------------------------------------------
@@ -132,32 +118,7 @@ class TopicDeleted:
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The records of an `Append` are committed."""
-
-    operation: int
-
-
-@dataclass(frozen=True, slots=True)
-class AppendFailed:
-    """The records of an `Append` are not in the log."""
-
-    operation: int
-    error: ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class Resign:
-    """This coordinator keeps the groups no longer: whoever waits is told to look for another."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed: sessions, rebalances and offsets that are due are looked at."""
-
-
-Event = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Appended | AppendFailed | Resign | Tick
+Event = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Committed | Failed | Late | Resign | Tick
 
 
 # --- out ------------------------------------------------------------------------------------------------------------------------------------
@@ -212,36 +173,3 @@ class PartitionsAnswer:
 
 
 Response = JoinAnswer | SyncAnswer | ErrorAnswer | LeaveAnswer | PartitionsAnswer
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer the request that came with this token."""
-
-    token: Token
-    response: Response
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """Append these records to the partition that keeps the group, then say `Appended` or `AppendFailed` with the operation's number."""
-
-    operation: int
-    group_id: str
-    records: tuple[KeyValue, ...]
-
-
-Effect = Answer | Append
-
-
-def once(token: Token | None, answer: Callable[[Token, Response], None]) -> Callable[[Response], None]:
-    """Answers a token the first time it is called; None is nobody."""
-    waits = token is not None
-
-    def reply(response: Response) -> None:
-        nonlocal waits
-        if waits:
-            waits = False
-            answer(token, response)
-
-    return reply

@@ -1,11 +1,4 @@
-"""One group of the classic protocol: its members, its generation, and the states that it goes through.
-
-    state                   means                                                 goes to
-    EMPTY                   no members; it may hold offsets                       PREPARING_REBALANCE, DEAD
-    PREPARING_REBALANCE     waits for every member to join                        COMPLETING_REBALANCE, EMPTY, DEAD
-    COMPLETING_REBALANCE    has a generation, waits for the leader's assignment   STABLE, PREPARING_REBALANCE, DEAD
-    STABLE                  every member can have its assignment                  PREPARING_REBALANCE, DEAD
-    DEAD                    removed; nothing leads out of it
+"""One group of the classic protocol: its members, its generation, its offsets, and the state that it is in (`states`).
 
 Everything here is plain state with the rules that concern one group alone; who decides what happens when is `coordinator`.
 """
@@ -13,32 +6,13 @@ Everything here is plain state with the rules that concern one group alone; who 
 from __future__ import annotations
 
 from collections import Counter
-from enum import Enum
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.events import CommittedOffset, JoinedMember, Now, Token
+from jesenska.coordination.shard import Now, Token
+from jesenska.groups.events import CommittedOffset, JoinedMember
 from jesenska.groups.records import GroupMetadataValue, GroupMetadataValueMember
-
-
-class GroupState(Enum):
-    """The values are the names that DescribeGroups and ListGroups tell."""
-
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-#: The states that may come before each state.
-ALLOWED_BEFORE: dict[GroupState, frozenset[GroupState]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.DEAD: frozenset(GroupState),
-}
+from jesenska.groups.states import ALLOWED_BEFORE, GroupState
 
 
 class Member:
@@ -108,6 +82,7 @@ class Group:
         "group_id",
         "initial_deadline_ms",
         "initial_delay_new_member",
+        "is_storing",
         "joined_count",
         "leader_id",
         "members",
@@ -120,7 +95,6 @@ class Group:
         "state",
         "state_since_ms",
         "static_members",
-        "storing",
         "sync_deadline_ms",
         "wake_ms",
     )
@@ -143,10 +117,10 @@ class Group:
         #: Ids that were given out with MEMBER_ID_REQUIRED and have not come back: id -> deadline.
         self.pending_members: dict[str, int] = {}
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        #: Operations whose offsets are on their way into the log: the group is not empty of use.
-        self.pending_commits: set[int] = set()
-        #: The operation that stores the leader's assignment, if one is under way.
-        self.storing: int | None = None
+        #: Commits on their way into the log, by number, with what they are for: the group is not empty of use.
+        self.pending_commits: dict[int, tuple[TopicPartition, ...]] = {}
+        #: The assignment of this generation is on its way into the log.
+        self.is_storing = False
         #: When a rebalance goes on without those who have not joined.
         self.rebalance_deadline_ms: int | None = None
         #: Set during the initial delay: when it ends at the latest, and whether someone came in since it was last extended.
@@ -175,6 +149,18 @@ class Group:
 
     def is_in(self, *states: GroupState) -> bool:
         return self.state in states
+
+    def stored(self, value: GroupMetadataValue, now: Now) -> None:
+        """The group's record is in the log. If it is of this generation, the members have their assignments from now on, and the group is STABLE. One of an
+        older generation, or of one that a rebalance is ending, says nothing that still holds."""
+        if value.generation != self.generation or self.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return
+        for item in value.members:
+            member = self.members.get(item.member_id)
+            if member is not None:
+                member.assignment = bytes(item.assignment)
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            self.move_to(GroupState.STABLE, now)
 
     # --- members ------------------------------------------------------------------------------------------------------------------------
 
@@ -223,6 +209,7 @@ class Group:
     def end_wait_in_join(self, member: Member) -> Token:
         """The join that is to be answered now."""
         token, member.awaiting_join = member.awaiting_join, None
+        assert token is not None, "nobody waits in a join"
         self.joined_count -= 1
         return token
 

@@ -8,58 +8,30 @@ expire     offsets of an empty group some time after it became empty, and of top
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.events import (
-    CommitOffsets,
-    CommittedOffset,
-    DeleteGroup,
-    DeleteOffsets,
-    ErrorAnswer,
-    Now,
-    PartitionsAnswer,
-    Response,
-    Token,
-    TopicDeleted,
-    once,
-)
-from jesenska.groups.group import Group, GroupState, Member, fenced
-from jesenska.groups.records import KeyValue, OffsetCommitValue, group_record, offset_record
-from jesenska.groups.settings import GroupSettings
+from jesenska.coordination.shard import Now, Token
+from jesenska.groups.events import CommitOffsets, CommittedOffset, DeleteGroup, DeleteOffsets, ErrorAnswer, PartitionsAnswer, TopicDeleted
+from jesenska.groups.group import Group, fenced
+from jesenska.groups.records import GroupRecord, OffsetCommitValue, OffsetRecord
+from jesenska.groups.roster import Roster
+from jesenska.groups.states import HAPPENS, ExpiryDue, GroupState, Step
+from jesenska.groups.writes import CommitWrite, ForgetWrite, OffsetWrite, RemovalWrite, Results
 from jesenska.wire.codec import MalformedMessageError
 from jesenska.wire.consumer_protocol import decode_subscribed_topics
 
 
-class Host(Protocol):
-    """What the coordinator lends: its effects, and a member's sign of life."""
-
-    def answer(self, token: Token, response: Response) -> None: ...
-
-    def append(
-        self,
-        group_id: str,
-        records: Iterable[KeyValue],
-        now: Now,
-        committed: Callable[[Now], None],
-        failed: Callable[[ErrorCode, Now], None],
-        late: Callable[[ErrorCode, Now], None],
-    ) -> int: ...
-
-    def touch(self, group: Group, member: Member, now: Now) -> None: ...
-
-
 class GroupOffsets:
-    """The offsets of the groups in `groups`, which the coordinator owns."""
+    """The offsets of the groups in the roster."""
 
-    def __init__(self, settings: GroupSettings, groups: dict[str, Group], host: Host) -> None:
-        self._settings = settings
-        self._groups = groups
-        self._answer = host.answer
-        self._append = host.append
-        self._touch = host.touch
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._groups = roster.groups
+        self._answer = roster.answer
+        self._write = roster.write
+        self._last_commit = 0
 
     # --- offsets ------------------------------------------------------------------------------------------------------------------------
 
@@ -72,32 +44,19 @@ class GroupOffsets:
         if group is None:
             group = self._groups[event.group_id] = Group(event.group_id, now)
         elif event.member_id in group.members:
-            self._touch(group, group.members[event.member_id], now)
-        limit = self._settings.offset_metadata_max_bytes
+            self._roster.touch(group, group.members[event.member_id], now)
+        limit = self._roster.settings.offset_metadata_max_bytes
         good = [(key, value) for key, value in event.offsets if not is_metadata_too_large(value.metadata, limit)]
         results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE for key, _ in event.offsets}
         results.update((key, ErrorCode.NONE) for key, _ in good)
         if not good:
             self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
             return
-        owner = group
-        reply = once(event.token, self._answer)
-
-        def committed(_: Now) -> None:
-            owner.pending_commits.discard(number)
-            owner.offsets.update(good)
-            reply(PartitionsAnswer(ErrorCode.NONE, results))
-
-        def late(reason: ErrorCode, _: Now) -> None:
-            reply(PartitionsAnswer(ErrorCode.NONE, {**results, **{key: reason for key, _ in good}}))
-
-        def failed(reason: ErrorCode, at: Now) -> None:
-            owner.pending_commits.discard(number)
-            late(reason, at)
-
-        records = [offset_record(event.group_id, key.topic, key.partition, _offset_value(value)) for key, value in good]
-        number = self._append(event.group_id, records, now, committed, failed, late)
-        group.pending_commits.add(number)
+        keys = tuple(key for key, _ in good)
+        self._last_commit += 1
+        group.pending_commits[self._last_commit] = keys
+        records: list[OffsetRecord | GroupRecord] = [OffsetRecord(event.group_id, key.topic, key.partition, _offset_value(value)) for key, value in good]
+        self._write(event.group_id, records, CommitWrite(event.token, event.group_id, self._last_commit, keys, results))
 
     def _refuse_commit(self, event: CommitOffsets, now: Now) -> ErrorCode:
         group = self._groups.get(event.group_id)
@@ -105,8 +64,9 @@ class GroupOffsets:
             if event.generation_id < 0:
                 return ErrorCode.NONE
             return ErrorCode.GROUP_ID_NOT_FOUND if event.knows_missing_group else ErrorCode.ILLEGAL_GENERATION
-        if group.is_in(GroupState.DEAD):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        happens = HAPPENS[CommitOffsets][group.state]
+        if group.is_in(GroupState.DEAD) and isinstance(happens, ErrorCode):
+            return happens
         if event.generation_id < 0 and group.is_in(GroupState.EMPTY):
             return ErrorCode.NONE
         if event.generation_id >= 0 or event.member_id or event.group_instance_id is not None:
@@ -118,13 +78,12 @@ class GroupOffsets:
         elif not group.is_in(GroupState.EMPTY):
             # Nobody may move the offsets of a group that has members from outside.
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.is_in(GroupState.COMPLETING_REBALANCE):
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
+        return happens if isinstance(happens, ErrorCode) else ErrorCode.NONE
 
-    def delete_offsets(self, event: DeleteOffsets, now: Now) -> None:
+    def delete_offsets(self, event: DeleteOffsets) -> None:
         group = self._groups.get(event.group_id)
-        if group is None or group.is_in(GroupState.DEAD):
+        happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[DeleteOffsets][group.state]
+        if group is None or isinstance(happens, ErrorCode):
             self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
             return
         subscribed = subscribed_topics(group)
@@ -134,83 +93,55 @@ class GroupOffsets:
         # Where a member's subscription cannot be read, it may want any topic.
         wanted = {key.topic for key in event.partitions} if subscribed is None else subscribed
         results = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key.topic in wanted else ErrorCode.NONE for key in event.partitions}
-        self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results, now)
+        self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results)
 
-    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: dict[TopicPartition, ErrorCode], now: Now) -> None:
-        there = [key for key in keys if key in group.offsets]
-        reply = once(token, self._answer)
-        if not there:
-            reply(PartitionsAnswer(ErrorCode.NONE, results))
-            return
+    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: Results) -> None:
+        there = tuple(key for key in keys if key in group.offsets)
+        if there:
+            self._write(group.group_id, _tombstones(group, there), ForgetWrite(token, group.group_id, there, results))
+        else:
+            self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
 
-        def committed(_: Now) -> None:
-            for key in there:
-                group.offsets.pop(key, None)
-            reply(PartitionsAnswer(ErrorCode.NONE, results))
-
-        def failed(reason: ErrorCode, _: Now) -> None:
-            reply(PartitionsAnswer(ErrorCode.NONE, {**results, **dict.fromkeys(there, reason)}))
-
-        records = [offset_record(group.group_id, key.topic, key.partition, None) for key in there]
-        self._append(group.group_id, records, now, committed, failed, failed)
-
-    def topic_deleted(self, event: TopicDeleted, now: Now) -> None:
+    def topic_deleted(self, event: TopicDeleted) -> None:
         for group in list(self._groups.values()):
-            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {}, now)
+            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {})
 
     # --- deleting groups ----------------------------------------------------------------------------------------------------------------
 
     def delete_group(self, event: DeleteGroup, now: Now) -> None:
         group = self._groups.get(event.group_id)
-        if group is None or group.is_in(GroupState.DEAD):
-            self._answer(event.token, ErrorAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
-        elif not group.is_in(GroupState.EMPTY) or group.pending_members:
-            self._answer(event.token, ErrorAnswer(ErrorCode.NON_EMPTY_GROUP))
+        happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[DeleteGroup][group.state]
+        if group is not None and group.pending_members and happens is Step.REMOVE:
+            happens = ErrorCode.NON_EMPTY_GROUP
+        if group is None or isinstance(happens, ErrorCode):
+            self._answer(event.token, ErrorAnswer(happens if isinstance(happens, ErrorCode) else ErrorCode.GROUP_ID_NOT_FOUND))
         else:
             self._remove_group(group, now, event.token)
 
     def _remove_group(self, group: Group, now: Now, token: Token | None) -> None:
-        before = group.state
+        """Its offsets go with it, also those that are on their way into the log."""
+        operation = RemovalWrite(token, group.group_id, group.state)
         group.move_to(GroupState.DEAD, now)
-        records = [offset_record(group.group_id, key.topic, key.partition, None) for key in group.offsets]
-        records.append(group_record(group.group_id, None))
-        reply = once(token, self._answer)
-
-        def committed(_: Now) -> None:
-            if self._groups.get(group.group_id) is group:
-                del self._groups[group.group_id]
-            reply(ErrorAnswer(ErrorCode.NONE))
-
-        def late(error: ErrorCode, _: Now) -> None:
-            reply(ErrorAnswer(error))
-
-        def failed(error: ErrorCode, _: Now) -> None:
-            group.state = before
-            reply(ErrorAnswer(error))
-
-        self._append(group.group_id, records, now, committed, failed, late)
+        keys = dict.fromkeys([*group.offsets, *(key for keys in group.pending_commits.values() for key in keys)])
+        self._write(group.group_id, [*_tombstones(group, keys), GroupRecord(group.group_id, None)], operation)
 
     def expire(self, now: Now) -> None:
+        """Offsets whose time is over go, and groups that keep nothing any more."""
         for group in list(self._groups.values()):
-            if group.pending_commits or group.is_in(GroupState.DEAD):
+            if group.pending_commits:
                 continue
-            old = self._expired(group, now)
-            if group.is_in(GroupState.EMPTY) and len(old) == len(group.offsets) and not group.pending_members:
+            happens, old = HAPPENS[ExpiryDue][group.state], self._expired(group, now)
+            if happens is Step.FORGET_AND_REMOVE and len(old) == len(group.offsets) and not group.pending_members:
                 self._remove_group(group, now, None)
             elif old:
-                self._forget_offsets(group, old, None, {}, now)
+                self._forget_offsets(group, old, None, {})
 
     def _expired(self, group: Group, now: Now) -> list[TopicPartition]:
         """Offsets whose time is over. Those of topics that a member subscribes to are kept, whatever their commit asked for."""
-        if group.is_in(GroupState.EMPTY):
-            subscribed: set[str] | None = set()
-        elif group.is_in(GroupState.STABLE):
-            subscribed = subscribed_topics(group)
-        else:
-            subscribed = None
+        subscribed = None if HAPPENS[ExpiryDue][group.state] is Step.NOTHING else subscribed_topics(group)
         if subscribed is None:
             return []
-        retention_ms = self._settings.offsets_retention_ms
+        retention_ms = self._roster.settings.offsets_retention_ms
         old = []
         for key, value in group.offsets.items():
             if key.topic in subscribed:
@@ -224,6 +155,33 @@ class GroupOffsets:
                 old.append(key)
         return old
 
+    # --- what was written ---------------------------------------------------------------------------------------------------------------
+
+    def written(self, operation: OffsetWrite, in_time: bool) -> None:
+        """What was written is in the log, and replayed."""
+        if isinstance(operation, CommitWrite):
+            self._is_no_longer_pending(operation)
+        if in_time:
+            self._answer(operation.token, _response(operation))
+
+    def late(self, operation: OffsetWrite, error: ErrorCode) -> None:
+        """What is written takes too long, or this coordinator resigns."""
+        self._answer(operation.token, _response(operation, error))
+
+    def failed(self, operation: OffsetWrite, error: ErrorCode, in_time: bool) -> None:
+        """What was to be written is not in the log."""
+        if isinstance(operation, CommitWrite):
+            self._is_no_longer_pending(operation)
+        elif isinstance(operation, RemovalWrite) and (group := self._groups.get(operation.group_id)) is not None:
+            group.state = operation.state
+        if in_time:
+            self._answer(operation.token, _response(operation, error))
+
+    def _is_no_longer_pending(self, operation: CommitWrite) -> None:
+        group = self._groups.get(operation.group_id)
+        if group is not None:
+            group.pending_commits.pop(operation.serial, None)
+
     # --- reading ------------------------------------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> dict[TopicPartition, CommittedOffset]:
@@ -234,6 +192,19 @@ class GroupOffsets:
         if partitions is None:
             return dict(group.offsets)
         return {key: group.offsets[key] for key in partitions if key in group.offsets}
+
+
+def _response(operation: OffsetWrite, error: ErrorCode = ErrorCode.NONE) -> ErrorAnswer | PartitionsAnswer:
+    """The answer to who waits for a write; with an error, where it is not known to be in the log."""
+    if isinstance(operation, RemovalWrite):
+        return ErrorAnswer(error)
+    if error is ErrorCode.NONE:
+        return PartitionsAnswer(error, operation.results)
+    return PartitionsAnswer(ErrorCode.NONE, {**operation.results, **dict.fromkeys(operation.keys, error)})
+
+
+def _tombstones(group: Group, keys: Iterable[TopicPartition]) -> list[OffsetRecord | GroupRecord]:
+    return [OffsetRecord(group.group_id, key.topic, key.partition, None) for key in keys]
 
 
 def is_metadata_too_large(text: str, limit: int) -> bool:

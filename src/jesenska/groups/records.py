@@ -16,6 +16,7 @@ import uuid
 from typing import NamedTuple, TypeVar
 
 from jesenska.base.errors import CorruptMessageError
+from jesenska.coordination.shard import KeyValue
 from jesenska.wire.codec import MalformedMessageError, decode, encode
 from jesenska.wire.language import BYTES, INT32, INT64, STRING, UUID, Array, Message, Struct, field
 
@@ -67,13 +68,6 @@ class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
     members: list[GroupMetadataValueMember] = field(Array(GroupMetadataValueMember))
 
 
-class KeyValue(NamedTuple):
-    """A record's key and value as bytes; a null value is a tombstone."""
-
-    key: bytes
-    value: bytes | None
-
-
 class OffsetRecord(NamedTuple):
     """A committed offset as it was read; `value` is None where it was forgotten."""
 
@@ -110,6 +104,13 @@ def group_record(group: str, value: GroupMetadataValue | None) -> KeyValue:
     """The record of a group, or its tombstone."""
     key = _versioned(_GROUP_KEY, GroupMetadataKey(group=group))
     return KeyValue(key, None if value is None else _versioned(_VALUE_WRITTEN, value))
+
+
+def encode_record(record: OffsetRecord | GroupRecord) -> KeyValue:
+    """A record as it is written."""
+    if isinstance(record, OffsetRecord):
+        return offset_record(record.group, record.topic, record.partition, record.value)
+    return group_record(record.group, record.value)
 
 
 def read_record(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:

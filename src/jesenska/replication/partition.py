@@ -173,10 +173,11 @@ class Partition:
             replicas.require_leader(current_leader_epoch)
         return log
 
-    def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done) -> AppendResult | None:
+    def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done, current_leader_epoch: int = -1) -> AppendResult | None:
         """Appends checked batches as the leader. The result, if that is done as `acks` asks (all: every in-sync replica has it); None if it is
-        still to wait, and then `done` is called with what became of it. NotEnoughReplicasError before anything is written if acks=all cannot be kept."""
-        log, leader_epoch = self.leader_log(), self._replicas.leader_epoch
+        still to wait, and then `done` is called with what became of it. NotEnoughReplicasError before anything is written if acks=all cannot be kept;
+        an error too for whoever takes another leader epoch for the current one (-1: any)."""
+        log, leader_epoch = self.leader_log(current_leader_epoch), self._replicas.leader_epoch
         if acks == ACKS_ALL:
             self._replicas.require_in_sync()
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
@@ -114,17 +115,17 @@ def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> 
 
     if not offsets:
         return build({}, ErrorCode.NONE)
-    event = CommitOffsets(
-        reply,
-        request.group_id,
-        request.generation_id_or_member_epoch,
-        request.member_id,
-        request.group_instance_id,
-        tuple(offsets),
+    make = partial(
+        CommitOffsets,
+        group_id=request.group_id,
+        generation_id=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        offsets=tuple(offsets),
         knows_missing_group=version >= _FIRST_WITH_NOT_FOUND,
     )
     try:
-        broker.groups.submit(request.group_id, event)
+        broker.groups.submit(request.group_id, make, reply)
     except KafkaError as error:
         return build({}, error.code)
     return LATER

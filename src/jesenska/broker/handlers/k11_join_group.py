@@ -13,6 +13,7 @@ The answer leaves when the group's rebalance has every member, or its time is up
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
@@ -37,23 +38,25 @@ def handle(broker: Services, request: JoinGroupRequest, context: Context) -> Out
         assert isinstance(response, JoinAnswer)
         context.answer(_answer(response, version))
 
-    event = Join(
-        reply,
-        request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        context.client_id or "",
-        f"/{context.connection.client_host}",
-        request.session_timeout_ms,
+    make = partial(
+        Join,
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=f"/{context.connection.client_host}",
+        session_timeout_ms=request.session_timeout_ms,
         # Some clients send 0 where it is to be chosen for them.
-        request.rebalance_timeout_ms if version >= _FIRST_WITH_REBALANCE_TIMEOUT and request.rebalance_timeout_ms > 0 else request.session_timeout_ms,
-        request.protocol_type,
-        tuple((item.name, bytes(item.metadata)) for item in request.protocols),
+        rebalance_timeout_ms=request.rebalance_timeout_ms
+        if version >= _FIRST_WITH_REBALANCE_TIMEOUT and request.rebalance_timeout_ms > 0
+        else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple((item.name, bytes(item.metadata)) for item in request.protocols),
         needs_known_member=version >= _FIRST_WITH_KNOWN_MEMBERS,
         can_skip_assignment=version >= _FIRST_WITH_SKIPPING,
     )
     try:
-        broker.groups.submit(request.group_id, event)
+        broker.groups.submit(request.group_id, make, reply)
     except KafkaError as error:
         return _answer(JoinAnswer(error.code, request.member_id), version)
     return LATER

@@ -20,7 +20,11 @@ def handle(broker: Services, request: HeartbeatRequest, context: Context) -> Out
         context.answer(HeartbeatResponse(error_code=response.error))
 
     try:
-        broker.groups.submit(request.group_id, Heartbeat(reply, request.group_id, request.generation_id, request.member_id, request.group_instance_id))
+        broker.groups.submit(
+            request.group_id,
+            lambda token: Heartbeat(token, request.group_id, request.generation_id, request.member_id, request.group_instance_id),
+            reply,
+        )
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)
     return LATER

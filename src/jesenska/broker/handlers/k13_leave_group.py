@@ -39,7 +39,7 @@ def handle(broker: Services, request: LeaveGroupRequest, context: Context) -> Ou
             context.answer(LeaveGroupResponse(error_code=response.error or first))
 
     try:
-        broker.groups.submit(request.group_id, Leave(reply, request.group_id, members))
+        broker.groups.submit(request.group_id, lambda token: Leave(token, request.group_id, members), reply)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     return LATER

@@ -9,6 +9,7 @@ The leader brings everybody's assignment; the answers leave when it is committed
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
@@ -35,18 +36,18 @@ def handle(broker: Services, request: SyncGroupRequest, context: Context) -> Out
             )
         )
 
-    event = Sync(
-        reply,
-        request.group_id,
-        request.generation_id,
-        request.member_id,
-        request.group_instance_id,
-        request.protocol_type,
-        request.protocol_name,
-        tuple((item.member_id, bytes(item.assignment)) for item in request.assignments),
+    make = partial(
+        Sync,
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=tuple((item.member_id, bytes(item.assignment)) for item in request.assignments),
     )
     try:
-        broker.groups.submit(request.group_id, event)
+        broker.groups.submit(request.group_id, make, reply)
     except KafkaError as error:
         return SyncGroupResponse(error_code=error.code)
     return LATER

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.authorized import GROUP_OPERATIONS
 from jesenska.broker.dispatch import Context, Outcome, handles
-from jesenska.groups.group import Group, GroupState
+from jesenska.groups.group import Group
+from jesenska.groups.states import GroupState
 from jesenska.wire.messages.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import KafkaError
 from jesenska.broker.dispatch import Context, Outcome, handles
-from jesenska.groups.group import GroupState
+from jesenska.groups.states import GroupState
 from jesenska.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
 if TYPE_CHECKING:

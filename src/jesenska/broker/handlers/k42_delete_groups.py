@@ -4,6 +4,7 @@ pieces, with other requests in between."""
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import KafkaError
@@ -42,7 +43,7 @@ async def _delete(broker: Services, request: DeleteGroupsRequest) -> DeleteGroup
             done()
 
         try:
-            broker.groups.submit(name, DeleteGroup(reply, name))
+            broker.groups.submit(name, partial(DeleteGroup, group_id=name), reply)
         except KafkaError as error:
             results[name].error_code = error.code
             done()

@@ -60,7 +60,7 @@ def handle(broker: Services, request: OffsetDeleteRequest, context: Context) -> 
         context.answer(response)
 
     try:
-        broker.groups.submit(request.group_id, DeleteOffsets(reply, request.group_id, tuple(wanted)))
+        broker.groups.submit(request.group_id, lambda token: DeleteOffsets(token, request.group_id, tuple(wanted)), reply)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     return LATER

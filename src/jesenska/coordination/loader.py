@@ -1,8 +1,8 @@
-"""Reads one partition of `__consumer_offsets` into its coordinator, in small pieces between other work of the loop.
+"""Reads one partition of a coordinator's topic into its shard, in small pieces between other work of the loop.
 
 A batch that is damaged (its CRC, its records) is passed over and told in the log, the ones behind it are read. Where not even the next batch can be
-found, reading goes on at the next segment. What a damaged batch held is lost: its groups go back to what they committed before. A disk that cannot
-be read is another matter: that ends the reading with an error, and whoever asked for it tries again.
+found, reading goes on at the next segment. What a damaged batch held is lost: what it was about goes back to what was written before. A disk that
+cannot be read is another matter: that ends the reading with an error, and whoever asked for it tries again.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError
-from jesenska.broker.core import BrokerCore
-from jesenska.groups.coordinator import GroupCoordinator
-from jesenska.groups.events import Now
-from jesenska.groups.loading import Loading
-from jesenska.groups.records import read_record
+from jesenska.base.regions import FileRegion
+from jesenska.coordination.loading import Loading
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.segment import ColdError
 from jesenska.records.batch import iter_headers
@@ -35,14 +34,22 @@ _TOLD_MAX = 10
 _DAMAGE = (CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError)
 
 
-class GroupLoader:
-    """One reading of one partition; `run` once."""
+class Reading(NamedTuple):
+    """How a log is read: the threads for what waits for the disk, and what gives the bytes of a region there."""
 
-    def __init__(self, core: BrokerCore, log: PartitionLog, coordinator: GroupCoordinator, now: Callable[[], Now]) -> None:
-        self._core = core
+    executor: Executor
+    read_region: Callable[[FileRegion], bytes]
+
+
+class Loader:
+    """One reading of one partition; `run` once. `take_in` is called with each record that counts, in order; CorruptMessageError for one that says nothing.
+    `lost` is the sentence that tells what damage costs."""
+
+    def __init__(self, log: PartitionLog, reading: Reading, take_in: Callable[[Record], None], lost: str) -> None:
         self._log = log
-        self._coordinator = coordinator
-        self._now = now
+        self._reading = reading
+        self._take_in = take_in
+        self._lost = lost
         self._loading = Loading()
         self._damaged = 0
         #: Records that were read.
@@ -66,7 +73,7 @@ class GroupLoader:
         if self._damaged > _TOLD_MAX:
             logger.error("%s: %d places are damaged, the first %d are told above", topic_partition, self._damaged, _TOLD_MAX)
         if self._loading.open_transactions:
-            logger.warning("%s: offsets of %d transactions that were never ended are left out", topic_partition, self._loading.open_transactions)
+            logger.warning("%s: records of %d transactions that were never ended are left out", topic_partition, self._loading.open_transactions)
 
     async def _read(self, offset: int, end: int) -> int:
         """Takes in the batches of one piece; the offset after the last of them, or `offset` itself where there is no whole batch."""
@@ -102,31 +109,28 @@ class GroupLoader:
         return moved
 
     async def _piece(self, offset: int, end: int) -> bytes:
-        log, pool, loop = self._log, self._core.pool, asyncio.get_running_loop()
+        log, reading, loop = self._log, self._reading, asyncio.get_running_loop()
         try:
             region = log.read(offset, _LOAD_BYTES, end, wait=False).region
         except ColdError:
             warm_up = log.warm_up(offset)
-            await loop.run_in_executor(pool.executor, warm_up.run)
+            await loop.run_in_executor(reading.executor, warm_up.run)
             warm_up.done()
             region = log.read(offset, _LOAD_BYTES, end).region
         if region is None:
             return b""
         try:
-            return await loop.run_in_executor(pool.executor, self._core.read_region, region)
+            return await loop.run_in_executor(reading.executor, reading.read_region, region)
         finally:
             region.release()
 
     def _replay(self, record: Record) -> None:
         try:
-            found = read_record(record.key, record.value)
+            self._take_in(record)
         except _DAMAGE as error:
             self._tell_damage(f"the record at offset {record.offset} is passed over: {error}")
-            return
-        if found is not None:
-            self._coordinator.replay(found, self._now())
 
     def _tell_damage(self, what: str) -> None:
         self._damaged += 1
         if self._damaged <= _TOLD_MAX:
-            logger.error("%s: %s. Groups whose records are lost go back to what they committed before.", self._log.topic_partition, what)
+            logger.error("%s: %s. %s", self._log.topic_partition, what, self._lost)

@@ -1,9 +1,9 @@
-"""What the batches of a partition of `__consumer_offsets` come to: which of their records count. A decider: no log, no clock.
+"""What the batches of a partition of a coordinator's topic come to: which of their records count. A decider: no log, no clock.
 
     batch                       what counts
     ordinary                    every record, the newest of each key
-    in a transaction            nothing yet: its offsets wait for the transaction's end
-    marker "commit"             what waits of that producer, but for keys that were committed outside of the transaction since
+    in a transaction            nothing yet: its records (a group's offsets) wait for the transaction's end
+    marker "commit"             what waits of that producer, but for keys that were written outside of the transaction since
     marker "abort"              nothing: what waits of that producer is forgotten
 
 Most keys come again and again, so only the newest record of a key is handed on. Offsets of a transaction that is still open at the end do not count:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jesenska.groups.loading import Loading
+from jesenska.coordination.loading import Loading
 from jesenska.records.decode import ControlMarker, ControlType, decode_batch, marker_record
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import read_header

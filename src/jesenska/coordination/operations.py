@@ -1,0 +1,123 @@
+"""The operations of one shard, from the write of their records to the shard's last word on them. A decider: no log, no clock.
+
+    handle(event, now) -> answers and appends
+
+    the shard's Write    leaves as `Append` with a number
+    Appended             its records are replayed in the shard, which is then told `Committed`
+    AppendFailed         the shard is told `Failed`
+    time is up           the shard is told `Late`, and again when the append has ended
+
+Appends of one shard are committed in their order, as those of one partition are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from jesenska.base.errors import ErrorCode
+from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, Resign, Shard, Tick, Write
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append these records to the shard's partition, then say `Appended` or `AppendFailed` with the number."""
+
+    number: int
+    name: str
+    records: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The records of an `Append` are committed."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFailed:
+    """The records of an `Append` are not in the log."""
+
+    number: int
+    error: ErrorCode
+
+
+class _UnderWay:
+    """A write whose outcome is awaited."""
+
+    __slots__ = ("in_time", "write")
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self.in_time = True
+
+
+class Operations:
+    """Those of one shard. An operation that takes longer than `timeout_ms` is late: COORDINATOR_NOT_AVAILABLE."""
+
+    def __init__(self, shard: Shard, timeout_ms: int) -> None:
+        self.shard = shard
+        self._timeout_ms = timeout_ms
+        self._under_way: dict[int, _UnderWay] = {}
+        self._last_number = 0
+        #: When operations are late, with their numbers, in order; those that have ended stay until their turn.
+        self._timeouts: deque[tuple[int, int]] = deque()
+
+    def handle(self, event: Any, now: Now) -> list[Answer | Append]:
+        """What is to be done about an event of the shard's own, or one of those above."""
+        if isinstance(event, Appended):
+            return self._appended(event, now)
+        if isinstance(event, AppendFailed):
+            ended = self._under_way.pop(event.number, None)
+            return [] if ended is None else self._begin(self.shard.handle(Failed(ended.write.operation, event.error, ended.in_time), now), now)
+        before = []
+        if isinstance(event, Tick):
+            before = self._late(now)
+        elif isinstance(event, Resign):
+            before = self._give_up(self._under_way.values(), ErrorCode.NOT_COORDINATOR, now)
+        return before + self._begin(self.shard.handle(event, now), now)
+
+    def next_deadline_ms(self) -> int | None:
+        """When a `Tick` is due next, by the monotonic clock; None if nothing waits for time."""
+        timeouts = self._timeouts
+        while timeouts and timeouts[0][1] not in self._under_way:
+            timeouts.popleft()
+        due_ms = self.shard.next_deadline_ms()
+        if timeouts and (due_ms is None or timeouts[0][0] < due_ms):
+            return timeouts[0][0]
+        return due_ms
+
+    def _appended(self, event: Appended, now: Now) -> list[Answer | Append]:
+        ended = self._under_way.pop(event.number, None)
+        if ended is None:
+            return []
+        for record in ended.write.records:
+            self.shard.replay(record, now)
+        return self._begin(self.shard.handle(Committed(ended.write.operation, ended.in_time), now), now)
+
+    def _late(self, now: Now) -> list[Answer | Append]:
+        late = []
+        while self._timeouts and self._timeouts[0][0] <= now.monotonic_ms:
+            operation = self._under_way.get(self._timeouts.popleft()[1])
+            if operation is not None:
+                late.append(operation)
+        return self._give_up(late, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
+
+    def _give_up(self, operations: Iterable[_UnderWay], error: ErrorCode, now: Now) -> list[Answer | Append]:
+        effects: list[Answer | Append] = []
+        for operation in [item for item in operations if item.in_time]:
+            operation.in_time = False
+            effects += self._begin(self.shard.handle(Late(operation.write.operation, error), now), now)
+        return effects
+
+    def _begin(self, effects: Iterable[Answer | Write], now: Now) -> list[Answer | Append]:
+        return [effect if isinstance(effect, Answer) else self._append(effect, now) for effect in effects]
+
+    def _append(self, write: Write, now: Now) -> Append:
+        self._last_number += 1
+        self._under_way[self._last_number] = _UnderWay(write)
+        self._timeouts.append((now.monotonic_ms + self._timeout_ms, self._last_number))
+        return Append(self._last_number, write.name, write.records)

@@ -1,0 +1,263 @@
+"""Runs a coordinator's shards on the partitions that this broker leads: loads them, gives them their events, appends what they write, answers, wakes them.
+
+    lead(number)      the partition is led here: its log is read into a new shard; until then its clients get COORDINATOR_LOAD_IN_PROGRESS. A reading
+                      that fails is told in the log and tried again until it succeeds
+    submit            an event for the shard, with who waits for its answer
+    resign(number)    it is led here no longer: whoever waits is told NOT_COORDINATOR, and nothing is kept
+
+A record counts when its write is committed: with acks=all when every in-sync replica has it, which on a lone broker is as soon as it is written.
+A shard coordinates in one leader epoch: what it would write after another began is refused, so that it never writes behind a newer coordinator's back.
+
+A mover: what happens is decided by the shards and by `operations`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from jesenska.base.clock import Clock
+from jesenska.base.errors import CoordinatorLoadInProgressError, KafkaError, NotCoordinatorError
+from jesenska.coordination.loader import Loader, Reading
+from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
+from jesenska.coordination.shard import Answer, KeyValue, Now, Resign, Shard, Tick, Token
+from jesenska.log.partition_log import AppendResult, PartitionLog
+from jesenska.records.encode import encode_batch
+from jesenska.records.header import read_header
+from jesenska.records.record import Record
+from jesenska.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+#: Between two attempts at loading a partition whose log cannot be read; twice as long after each.
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 30.0
+
+S = TypeVar("S", bound=Shard)
+
+#: Called with the answer to an event.
+Reply = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant(Generic[S]):
+    """A kind of coordinator, and how its records are written."""
+
+    #: What it coordinates, in log lines.
+    name: str
+    #: The sentence that tells what a damaged batch costs.
+    lost: str
+    new_shard: Callable[[], S]
+    encode: Callable[[Any], KeyValue]
+    #: What a key and a value say; None for records that are none of this coordinator's, CorruptMessageError for bytes that say nothing.
+    read: Callable[[bytes | None, bytes | None], Any]
+    #: How long an answer waits for its records.
+    timeout_ms: int
+    #: When they count: 1 when they are written, -1 when every in-sync replica has them, 0 as 1.
+    acks: int
+
+
+class _Hosted(Generic[S]):
+    """One partition's shard; `ready` once its log has been read, `gone` once it is given up."""
+
+    __slots__ = ("epoch", "gone", "has_failed", "last_token", "loading", "operations", "partition", "ready", "replies", "shard", "timer", "timer_ms", "told")
+
+    def __init__(self, shard: S, partition: Partition, timeout_ms: int) -> None:
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        self.renew(shard, timeout_ms)
+        self.ready = False
+        #: The last attempt at reading its log has failed.
+        self.has_failed = False
+        self.gone = False
+        #: Events of everybody's that came before it was ready.
+        self.told: list[Any] = []
+        self.replies: dict[Token, Reply] = {}
+        self.last_token = 0
+        self.loading: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_ms = 0
+
+    def renew(self, shard: S, timeout_ms: int) -> None:
+        """Begins with an empty shard: what was taken in so far would be taken in twice."""
+        self.shard = shard
+        self.operations = Operations(shard, timeout_ms)
+
+
+class Runtime(Generic[S]):
+    """All shards of one kind of coordinator that this broker runs, by the number of their partition."""
+
+    def __init__(self, tenant: Tenant[S], reading: Reading, clock: Clock) -> None:
+        self._tenant = tenant
+        self._reading = reading
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._hosted: dict[int, _Hosted[S]] = {}
+
+    # --- coming and going ---------------------------------------------------------------------------------------------------------------
+
+    def lead(self, number: int, partition: Partition, told: Iterable[Any] = ()) -> None:
+        """Coordinates what a partition keeps that this broker leads. `told` are events for the new shard, as of `tell`. A shard that is here already goes
+        on in the partition's epoch."""
+        hosted = self._hosted.get(number)
+        if hosted is not None:
+            hosted.epoch = partition.leader_epoch
+            return
+        log = partition.leader_log()
+        hosted = self._hosted[number] = _Hosted(self._tenant.new_shard(), partition, self._tenant.timeout_ms)
+        hosted.told += told
+        if log.log_end_offset == log.log_start_offset:
+            self._finish_loading(hosted)
+        else:
+            hosted.loading = self._loop.create_task(self._load(hosted, log))
+
+    def resign(self, number: int) -> None:
+        """Whoever waits is told to look for another coordinator, and nothing is kept."""
+        hosted = self._hosted.pop(number, None)
+        if hosted is None:
+            return
+        if hosted.loading is not None:
+            hosted.loading.cancel()
+        self._handle(hosted, Resign())
+        hosted.gone = True
+        if hosted.timer is not None:
+            hosted.timer.cancel()
+
+    def resign_all(self) -> None:
+        """As `resign`, for every partition."""
+        for number in list(self._hosted):
+            self.resign(number)
+
+    async def _load(self, hosted: _Hosted[S], log: PartitionLog) -> None:
+        begun, pause = self._clock.monotonic(), _FIRST_PAUSE_SECONDS
+        while True:
+            loader = Loader(log, self._reading, partial(self._take_in, hosted), self._tenant.lost)
+            try:
+                await loader.run()
+                break
+            except (KafkaError, OSError) as error:
+                logger.error("%s: its %s cannot be loaded: %s. It is tried again in %g s.", log.topic_partition, self._tenant.name, error, pause)
+            except Exception:
+                logger.exception("%s: its %s cannot be loaded. It is tried again in %g s.", log.topic_partition, self._tenant.name, pause)
+            hosted.has_failed = True
+            hosted.renew(self._tenant.new_shard(), self._tenant.timeout_ms)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        self._finish_loading(hosted)
+        seconds = self._clock.monotonic() - begun
+        logger.info("%s: %s loaded from %d records in %.2f s", log.topic_partition, self._tenant.name, loader.count, seconds)
+
+    def _take_in(self, hosted: _Hosted[S], record: Record) -> None:
+        found = self._tenant.read(record.key, record.value)
+        if found is not None:
+            hosted.shard.replay(found, self._now())
+
+    def _finish_loading(self, hosted: _Hosted[S]) -> None:
+        hosted.shard.finish_replay(self._now())
+        hosted.ready = True
+        hosted.loading = None
+        told, hosted.told = hosted.told, []
+        for event in told:
+            self._handle(hosted, event)
+        self._schedule(hosted)
+
+    # --- what is asked ------------------------------------------------------------------------------------------------------------------
+
+    def shard(self, number: int) -> S:
+        """The shard of a partition, for reading. NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS otherwise."""
+        return self._ready(number).shard
+
+    def shards(self) -> list[S]:
+        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be read does not hide the others."""
+        if not all(hosted.ready or hosted.has_failed for hosted in self._hosted.values()):
+            raise CoordinatorLoadInProgressError
+        return [hosted.shard for hosted in self._hosted.values() if hosted.ready]
+
+    def _ready(self, number: int) -> _Hosted[S]:
+        hosted = self._hosted.get(number)
+        if hosted is None:
+            raise NotCoordinatorError
+        if not hosted.ready:
+            raise CoordinatorLoadInProgressError
+        return hosted
+
+    def submit(self, number: int, make: Callable[[Token], Any], reply: Reply) -> None:
+        """Gives a shard the event that `make` makes of a token; `reply` is called with the answer to it. KafkaError if the shard is not here."""
+        hosted = self._ready(number)
+        hosted.last_token += 1
+        hosted.replies[hosted.last_token] = reply
+        self._handle(hosted, make(hosted.last_token))
+
+    def tell(self, event: Any) -> None:
+        """Gives every shard an event that nobody waits for; those that are being loaded get it as soon as they are."""
+        for hosted in list(self._hosted.values()):
+            if hosted.ready:
+                self._handle(hosted, event)
+            else:
+                hosted.told.append(event)
+
+    # --- events -------------------------------------------------------------------------------------------------------------------------
+
+    def _handle(self, hosted: _Hosted[S], event: Any) -> None:
+        waiting: list[Any] = [event]
+        while waiting:
+            now = self._now()
+            for effect in hosted.operations.handle(waiting.pop(0), now):
+                if isinstance(effect, Answer):
+                    hosted.replies.pop(effect.token)(effect.response)
+                else:
+                    following = self._append(hosted, effect, now.wall_ms)
+                    if following is not None:
+                        waiting.append(following)
+        self._schedule(hosted)
+
+    def _append(self, hosted: _Hosted[S], append: Append, now_ms: int) -> Appended | AppendFailed | None:
+        """None where the outcome comes later."""
+        encode, tenant = self._tenant.encode, self._tenant
+        batch = encode_batch([(now_ms, *encode(record), ()) for record in append.records])
+        try:
+            result = hosted.partition.append(
+                memoryview(batch), [read_header(batch)], tenant.acks, now_ms, partial(self._appended, hosted, append.number), hosted.epoch
+            )
+        except KafkaError as error:
+            logger.warning("%s %s: its records could not be written: %s", tenant.name, append.name, error)
+            return AppendFailed(append.number, error.code)
+        return None if result is None else Appended(append.number)
+
+    def _appended(self, hosted: _Hosted[S], number: int, outcome: AppendResult | KafkaError) -> None:
+        if not hosted.gone:
+            self._handle(hosted, AppendFailed(number, outcome.code) if isinstance(outcome, KafkaError) else Appended(number))
+
+    # --- time ---------------------------------------------------------------------------------------------------------------------------
+
+    def _now(self) -> Now:
+        clock = self._clock
+        return Now(int(clock.monotonic() * 1000), clock.now_ms())
+
+    def _schedule(self, hosted: _Hosted[S]) -> None:
+        due_ms = hosted.operations.next_deadline_ms()
+        if due_ms is None or hosted.gone or (hosted.timer is not None and hosted.timer_ms == due_ms):
+            return
+        if hosted.timer is not None:
+            hosted.timer.cancel()
+        delay_ms = max(0, due_ms - self._now().monotonic_ms)
+        hosted.timer_ms = due_ms
+        hosted.timer = self._loop.call_later(delay_ms / 1000, self._tick, hosted)
+
+    def _tick(self, hosted: _Hosted[S]) -> None:
+        hosted.timer = None
+        self._handle(hosted, Tick())
+
+    async def close(self) -> None:
+        """Ends loading and timers; requests that wait are answered by their connections being closed."""
+        loading = [hosted.loading for hosted in self._hosted.values() if hosted.loading is not None]
+        for task in loading:
+            task.cancel()
+        if loading:
+            await asyncio.wait(loading)
+        for hosted in self._hosted.values():
+            if hosted.timer is not None:
+                hosted.timer.cancel()

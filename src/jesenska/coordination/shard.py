@@ -1,0 +1,115 @@
+"""What a coordinator is made of: values that go in and come out, and what it must be able to do.
+
+A coordinator is cut into shards. Each keeps what one partition of its topic keeps (the groups of a partition of `__consumer_offsets`), and is a
+replicated state machine:
+
+    an event comes in                  -> answers, and operations: records to be written, with what to do then
+    the operation's records are committed  -> each is replayed, and only that changes what must survive; then the shard is told `Committed`
+    they are not                       -> the shard is told `Failed`; nothing has to be undone that a restart would have kept
+    it takes too long                  -> the shard is told `Late` and answers; the records may be committed all the same
+
+`operations` runs this for one shard, without a clock or a log; `runtime` does it on this broker's partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from jesenska.base.errors import ErrorCode
+
+#: The number that an event came with; its answer carries it. A shard only hands it on.
+Token = int
+
+
+class Now(NamedTuple):
+    """The moment of an event, by both clocks: `monotonic_ms` for whatever waits, `wall_ms` (since the Unix epoch) for what is kept."""
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+class KeyValue(NamedTuple):
+    """A record's key and value as bytes; a null value is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+# --- out of a shard -------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the request that came with this token."""
+
+    token: Token
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write these records; `operation` comes back with what became of them. `name` says in log lines what they are about."""
+
+    name: str
+    records: tuple[Any, ...]
+    operation: Any
+
+
+# --- into a shard, beside the events of its own ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An operation's records are committed and replayed. Whoever waited has had an answer already if it was not `in_time`."""
+
+    operation: Any
+    in_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An operation's records are not in the log. Whoever waited has had an answer already if it was not `in_time`."""
+
+    operation: Any
+    error: ErrorCode
+    in_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Whoever waits for an operation is to wait no longer; `Committed` or `Failed` still follows."""
+
+    operation: Any
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: what is due is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """This broker coordinates the shard no longer: whoever waits is told to look for another."""
+
+
+class Shard(Protocol):
+    """One shard of a coordinator: a decider."""
+
+    def handle(self, event: Any, now: Now) -> Sequence[Answer | Write]:
+        """What is to be done about an event."""
+        ...
+
+    def replay(self, record: Any, now: Now) -> None:
+        """Takes in a record of the log: when the shard is loaded, and whenever a record of its own is committed."""
+        ...
+
+    def finish_replay(self, now: Now) -> None:
+        """The log is read: time begins to run."""
+        ...
+
+    def next_deadline_ms(self) -> int | None:
+        """When a `Tick` is due next, by the monotonic clock; None if nothing waits for time."""
+        ...

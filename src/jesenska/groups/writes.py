@@ -1,0 +1,77 @@
+"""What a group writes, as values: each goes out with its records and comes back with what became of them, so it says all that is to be done then.
+
+`token` is the request that waits; None where nobody does. `serial` tells writes of one group apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.coordination.shard import Token
+from jesenska.groups.events import JoinAnswer
+from jesenska.groups.states import GroupState
+
+#: An error for each partition that a request names.
+Results = dict[TopicPartition, ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentWrite:
+    """The leader's assignment of a generation."""
+
+    group_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementWrite:
+    """A static member has come back and has another id. `answer` is for its join."""
+
+    token: Token
+    group_id: str
+    old_id: str
+    old_protocols: tuple[tuple[str, bytes], ...]
+    answer: JoinAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyGroupWrite:
+    """The last member has gone."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitWrite:
+    """Offsets that are committed for `keys`. `results` is the answer if they are written."""
+
+    token: Token
+    group_id: str
+    serial: int
+    keys: tuple[TopicPartition, ...]
+    results: Results
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetWrite:
+    """Offsets of `keys` that are to be forgotten. `results` is the answer if that is written."""
+
+    token: Token | None
+    group_id: str
+    keys: tuple[TopicPartition, ...]
+    results: Results
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalWrite:
+    """The group is to go. `state` is the one that it goes back to if that fails."""
+
+    token: Token | None
+    group_id: str
+    state: GroupState
+
+
+MemberWrite = AssignmentWrite | ReplacementWrite | EmptyGroupWrite
+OffsetWrite = CommitWrite | ForgetWrite | RemovalWrite

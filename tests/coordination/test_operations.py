@@ -1,0 +1,140 @@
+"""A small coordinator under random outcomes: it adds numbers up."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from jesenska.base.errors import ErrorCode
+from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
+from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, Resign, Tick, Write
+
+_TIMEOUT_MS = 100
+
+
+@dataclass(frozen=True)
+class Add:
+    token: int
+    number: int
+
+
+class Sum:
+    """A shard: `total` changes in `replay` alone."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.told: list[Any] = []
+
+    def handle(self, event: Any, now: Now) -> list[Answer | Write]:
+        self.told.append(event)
+        match event:
+            case Add():
+                return [Write("sum", (event.number,), event)]
+            case Committed(operation, in_time):
+                return [Answer(operation.token, self.total)] if in_time else []
+            case Failed(operation, error, in_time):
+                return [Answer(operation.token, error)] if in_time else []
+            case Late(operation, error):
+                return [Answer(operation.token, error)]
+        return []
+
+    def replay(self, record: int, now: Now) -> None:
+        self.total += record
+
+    def finish_replay(self, now: Now) -> None:
+        """Nothing begins."""
+
+    def next_deadline_ms(self) -> int | None:
+        return None
+
+
+class Sums(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shard = Sum()
+        self.operations = Operations(self.shard, _TIMEOUT_MS)
+        self.now_ms = 0
+        self.log: list[int] = []
+        self.pending: deque[Append] = deque()
+        self.begun_ms: dict[int, int] = {}
+        self.answers: dict[int, list[Any]] = {}
+        self.tokens = 0
+
+    def give(self, event: Any) -> None:
+        for effect in self.operations.handle(event, Now(self.now_ms, 0)):
+            if isinstance(effect, Answer):
+                self.answers.setdefault(effect.token, []).append(effect.response)
+            else:
+                self.pending.append(effect)
+
+    @rule(number=st.integers(-5, 5))
+    def add(self, number: int) -> None:
+        self.tokens += 1
+        self.begun_ms[self.tokens] = self.now_ms
+        self.give(Add(self.tokens, number))
+
+    @precondition(lambda self: self.pending)
+    @rule()
+    def committed(self) -> None:
+        append = self.pending.popleft()
+        self.log += append.records
+        self.give(Appended(append.number))
+
+    @precondition(lambda self: self.pending)
+    @rule()
+    def failed(self) -> None:
+        self.give(AppendFailed(self.pending.popleft().number, ErrorCode.NOT_ENOUGH_REPLICAS))
+
+    @rule(milliseconds=st.integers(0, 150))
+    def time_passes(self, milliseconds: int) -> None:
+        end = self.now_ms + milliseconds
+        while (due := self.operations.next_deadline_ms()) is not None and due <= end:
+            self.now_ms = max(self.now_ms, due)
+            self.give(Tick())
+        self.now_ms = end
+
+    @invariant()
+    def the_state_is_what_the_log_says(self) -> None:
+        assert self.shard.total == sum(self.log)
+
+    @invariant()
+    def nobody_is_answered_twice(self) -> None:
+        assert all(len(found) == 1 for found in self.answers.values())
+
+    @invariant()
+    def nobody_waits_longer_than_the_time_out(self) -> None:
+        waiting = [begun_ms for token, begun_ms in self.begun_ms.items() if token not in self.answers]
+        assert all(self.now_ms - begun_ms < _TIMEOUT_MS for begun_ms in waiting)
+        assert len(waiting) <= len(self.pending)
+
+
+TestSums = Sums.TestCase
+TestSums.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def give(operations: Operations, event: Any, now_ms: int = 0) -> list[Answer | Append]:
+    return operations.handle(event, Now(now_ms, 0))
+
+
+def test_who_waits_is_told_when_the_coordinator_resigns_and_not_a_second_time() -> None:
+    operations = Operations(Sum(), _TIMEOUT_MS)
+    (append,) = give(operations, Add(7, 1))
+    assert isinstance(append, Append)
+    assert give(operations, Resign()) == [Answer(7, ErrorCode.NOT_COORDINATOR)]
+    assert give(operations, Resign()) == []
+    assert give(operations, Tick(), _TIMEOUT_MS) == []
+
+
+@pytest.mark.parametrize("event", [Appended(1), AppendFailed(1, ErrorCode.NOT_ENOUGH_REPLICAS)])
+def test_an_append_that_has_ended_does_not_end_again(event: Appended | AppendFailed) -> None:
+    operations = Operations(Sum(), _TIMEOUT_MS)
+    give(operations, Add(7, 1))
+    assert len(give(operations, event)) == 1
+    assert give(operations, event) == []
+    assert operations.next_deadline_ms() is None
