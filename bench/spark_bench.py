@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jesenska.client.admin import Admin, NewTopic
-from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import ClientOptions
 from jesenska.pipeline.spark import session
 from jesenska.testing import BrokerProcess
@@ -59,7 +59,7 @@ def _run(spark: SparkSession, bootstrap: str, options: argparse.Namespace, scrat
     from pyspark.sql import functions as F
 
     topic = f"bench-{time.time_ns()}"
-    connection = Connection(ClientOptions(bootstrap))
+    connection = ClusterThread(ClientOptions(bootstrap))
     new = [NewTopic(name, options.partitions, 1) for name in (topic, topic + "-keyed", topic + "-small")]
     for error in connection.run(Admin(connection.cluster).create_topics(new)).values():
         if error is not None:

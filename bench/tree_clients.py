@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jesenska.metadata.transactions import OPEN_ACL
+from jesenska.metadata.tree_operations import OPEN_ACL
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.frames import framed
 from jesenska.metadata.zookeeper.messages import ConnectRequest, CreateRequest, Message, OpCode, RequestHeader, SetDataRequest, WatchableRequest

@@ -10,7 +10,7 @@ import pytest
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller import config_changes
-from jesenska.controller.topics import NewTopic
+from jesenska.controller.topics import TopicCreation
 from jesenska.metadata import paths
 
 
@@ -19,7 +19,7 @@ def test_nodes_that_told_of_changes_go_when_they_are_old(tmp_path: Path, monkeyp
         broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}))
         await broker.start()
         try:
-            await broker.topics.create(NewTopic("t", 1, 1))
+            await broker.topics.create(TopicCreation("t", 1, 1))
             for number in range(3):
                 await broker.topics.alter_topic("t", {"retention.ms": str(1000 + number)}, validate_only=False)
             store = broker.topics._store

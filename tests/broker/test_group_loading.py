@@ -18,7 +18,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import NewTopic, plan_deletion
+from jesenska.controller.topics import TopicCreation, plan_deletion
 from jesenska.coordination import runtime
 from jesenska.coordination.shard import KeyValue
 from jesenska.groups.events import CommitOffsets, CommittedOffset, Join, JoinAnswer, PartitionsAnswer, Response
@@ -219,7 +219,7 @@ def test_offsets_of_aborted_and_open_transactions_are_not_committed(tmp_path: Pa
 async def with_two_topics(broker: Broker) -> None:
     await broker.groups.ensure_topic()
     for topic in ("kept", "gone"):
-        await broker.topics.create(NewTopic(topic, 1, 1))
+        await broker.topics.create(TopicCreation(topic, 1, 1))
         assert await commit(broker, "g", 5, topic) is ErrorCode.NONE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import NewTopic
+from jesenska.controller.topics import TopicCreation
 
 _PARTITIONS = 1_000
 
@@ -34,7 +34,7 @@ def test_others_are_served_while_a_thousand_logs_are_made_and_deleted(tmp_path: 
         watch = Watch(broker)
         task = asyncio.create_task(watch.run())
         try:
-            await broker.topics.create(NewTopic("t", _PARTITIONS // 2, 1))
+            await broker.topics.create(TopicCreation("t", _PARTITIONS // 2, 1))
             await broker.topics.expand("t", _PARTITIONS, None)
             assert len(broker.directories.logs) == _PARTITIONS
             await broker.topics.delete("t")

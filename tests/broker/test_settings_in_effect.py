@@ -13,7 +13,7 @@ import pytest
 
 from jesenska.base.clock import ManualClock, SystemClock
 from jesenska.base.errors import InvalidConfigError
-from jesenska.broker.effective import check_rules_of, directory_settings_of, log_config_of
+from jesenska.broker.derived_settings import check_rules_of, directory_settings_of, log_config_of
 from jesenska.broker.groups import group_settings_of
 from jesenska.broker.server import Broker
 from jesenska.broker.tree_home import ZooKeeperHome

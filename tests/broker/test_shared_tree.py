@@ -19,10 +19,10 @@ from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST
 from jesenska.client.producer import Producer
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import NewTopic
+from jesenska.controller.topics import TopicCreation
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import SessionState, Store
-from jesenska.metadata.transactions import ConnectionLossError, NodeExistsError
+from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError
 from jesenska.metadata.watches import WatchEvent
 from jesenska.metadata.zookeeper.client import connect
 from jesenska.metadata.zookeeper.server import ZooKeeperServer
@@ -141,7 +141,7 @@ def test_a_topic_that_others_write_is_made_grows_and_is_deleted(tmp_path: Path) 
 def test_topics_that_the_broker_made_are_others_to_change_and_the_reverse(tmp_path: Path) -> None:
     async def work() -> None:
         async with served() as server, broker_on(tmp_path, on(server)) as broker, tool(f"127.0.0.1:{server.port}") as store:
-            await broker.topics.create(NewTopic("mine", 1, 1))
+            await broker.topics.create(TopicCreation("mine", 1, 1))
             data, stat = await store.get(paths.topic("mine"))
             await store.set(paths.topic("mine"), data.replace(b'{"0":[0]}', b'{"0":[0],"1":[0]}'), stat.version)
             await until(lambda: len(broker.view.topics["mine"].partitions) == 2)
@@ -163,7 +163,7 @@ def test_topics_that_the_broker_made_are_others_to_change_and_the_reverse(tmp_pa
 def test_what_cannot_be_done_is_said_and_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with served() as server, broker_on(tmp_path, on(server) | {"delete.topic.enable": "false"}) as broker, tool(f"127.0.0.1:{server.port}") as store:
-            await broker.topics.create(NewTopic("mine", 2, 1))
+            await broker.topics.create(TopicCreation("mine", 2, 1))
             await store.create(paths.topic("not json"), b"{")
             await store.create(paths.topic("broken"), b"{")
             await store.create(paths.topic("gap"), b'{"version":1,"partitions":{"0":[0],"2":[0]}}')
@@ -194,7 +194,7 @@ def test_what_cannot_be_done_is_said_and_does_no_harm(tmp_path: Path, caplog: py
 def test_an_expired_session_is_replaced_and_the_place_taken_again(tmp_path: Path) -> None:
     async def work() -> None:
         async with served() as server, broker_on(tmp_path, on(server)) as broker, tool(f"127.0.0.1:{server.port}") as store:
-            await broker.topics.create(NewTopic("before", 1, 1))
+            await broker.topics.create(TopicCreation("before", 1, 1))
             before, epoch = broker.store.session_id, broker.topics.facts.controller_epoch
             states: list[SessionState] = []
             broker.store.on_state(states.append)
@@ -209,7 +209,7 @@ def test_an_expired_session_is_replaced_and_the_place_taken_again(tmp_path: Path
                 stat = await store.exists(path)
                 assert stat is not None and stat.ephemeral_owner == broker.store.session_id
             assert broker.topics.facts.controller_epoch == epoch + 1
-            await broker.topics.create(NewTopic("after", 1, 1))
+            await broker.topics.create(TopicCreation("after", 1, 1))
             for topic in ("before", "meanwhile", "after"):
                 await goes_round(broker, topic, 0, b"value")
 
@@ -223,18 +223,18 @@ def test_records_are_taken_while_the_server_is_away_and_topics_are_not(tmp_path:
             server = await first.enter_async_context(served(tree))
             port = server.port
             async with broker_on(tmp_path / "data", on(server)) as broker:
-                await broker.topics.create(NewTopic("t", 1, 1))
+                await broker.topics.create(TopicCreation("t", 1, 1))
                 await goes_round(broker, "t", 0, b"before")  # now it has ids for producers
                 session_id = broker.store.session_id
                 await first.aclose()
                 await until(lambda: broker.store.state is not SessionState.CONNECTED)
                 await goes_round(broker, "t", 0, b"while it is away")
                 with pytest.raises(KafkaStorageError):
-                    await broker.topics.create(NewTopic("refused", 1, 1))
+                    await broker.topics.create(TopicCreation("refused", 1, 1))
                 async with served(tree, port=port):
                     await until(lambda: broker.store.state is SessionState.CONNECTED)
                     assert broker.store.session_id == session_id  # suspended is not expired
-                    await broker.topics.create(NewTopic("taken", 1, 1))
+                    await broker.topics.create(TopicCreation("taken", 1, 1))
                     await goes_round(broker, "taken", 0, b"value")
                     assert "refused" not in broker.view.topics
 
@@ -263,7 +263,7 @@ def test_a_controller_that_was_taken_away_is_claimed_again(tmp_path: Path) -> No
             epoch = broker.topics.facts.controller_epoch
             await store.delete(paths.CONTROLLER)
             await until(lambda: broker.topics.facts.controller_epoch == epoch + 1)
-            await broker.topics.create(NewTopic("t", 1, 1))
+            await broker.topics.create(TopicCreation("t", 1, 1))
 
     run(work)
 
@@ -273,7 +273,7 @@ def test_a_topic_that_is_too_large_for_one_request_is_made_in_pieces(tmp_path: P
         async with served() as server, broker_on(tmp_path, on(server)) as broker:
             broker.topics._change_max_bytes = 2000
             zxid = server.tree.tree.last_zxid
-            await broker.topics.create(NewTopic("t", 60, 1))
+            await broker.topics.create(TopicCreation("t", 60, 1))
             assert server.tree.tree.last_zxid - zxid > 5
             await broker.topics.expand("t", 90, None)
             assert len(server.tree.tree.children(paths.partitions("t"))[0]) == 90
@@ -289,7 +289,7 @@ def test_what_a_crash_left_is_waited_for_and_another_broker_is_told(tmp_path: Pa
         async with served(config=ServerConfig(tick_ms=100)) as server, tool(f"127.0.0.1:{server.port}") as crashed:
             for path in ("/brokers", paths.BROKER_IDS):
                 await crashed.create(path)
-            node = nodes.BrokerNode((), 0)
+            node = nodes.BrokerRegistration((), 0)
             await crashed.create(paths.broker(0), node.encode(), ephemeral=True)
             told: list[str] = []
             broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), "broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0"} | on(server, session_ms=2000)))
@@ -352,7 +352,7 @@ def test_the_broker_serves_its_own_tree(tmp_path: Path) -> None:
             async with broker_on(tmp_path, {"jesenska.zookeeper.listener": "127.0.0.1:0"}) as broker:
                 assert broker.tree_served_at is not None
                 async with tool("{}:{}".format(*broker.tree_served_at)) as store:
-                    found = nodes.BrokerNode.decode((await store.get(paths.broker(0)))[0])
+                    found = nodes.BrokerRegistration.decode((await store.get(paths.broker(0)))[0])
                     assert (found.endpoints[0].host, found.endpoints[0].port) == broker.endpoint_for("PLAINTEXT")
                     name = f"turn-{turn}"
                     await store.create(paths.topic(name), OLD_TOPIC)

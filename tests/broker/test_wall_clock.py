@@ -17,7 +17,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import NewTopic
+from jesenska.controller.topics import TopicCreation
 from jesenska.groups.events import CommitOffsets, CommittedOffset, ErrorAnswer, Event, Heartbeat, Join, JoinAnswer, PartitionsAnswer, Response, Sync, SyncAnswer
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from tests.raw_connection import RawConnection
@@ -144,7 +144,7 @@ def test_a_fetch_an_idle_connection_and_a_deleted_topics_files_end_in_their_time
         clock = SetClock()
         async with running(tmp_path, clock, connections_max_idle_ms="700", log_segment_delete_delay_ms="100") as broker:
             for name in ("kept", "gone"):
-                await broker.topics.create(NewTopic(name, 1, 1))
+                await broker.topics.create(TopicCreation(name, 1, 1))
             host, port = broker.endpoint_for(broker.first_listener_name)
             address = f"{host}:{port}"
             idle = await asyncio.to_thread(RawConnection, address)

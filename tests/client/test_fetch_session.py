@@ -10,7 +10,7 @@ from jesenska.broker.server import Broker
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
-from jesenska.client.fetch_session import FetchPlan, FetchSession
+from jesenska.client.fetch_session import FetchPlan, FetchSessionHandler
 from jesenska.client.producer import Producer
 from jesenska.config.layers import BrokerConfig
 
@@ -18,7 +18,7 @@ A, B, C = (TopicPartition("t", number) for number in range(3))
 
 
 def test_only_what_is_new_or_moved_or_dropped_is_said_again() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     assert session.plan({A: 0, B: 5}) == FetchPlan(0, 0, {A: 0, B: 5}, [])
     session.answered(77)
     assert session.plan({A: 0, B: 5}) == FetchPlan(77, 1, {}, [])
@@ -29,7 +29,7 @@ def test_only_what_is_new_or_moved_or_dropped_is_said_again() -> None:
 
 
 def test_after_a_failure_everything_is_said_and_the_old_session_is_named_to_be_ended() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.plan({A: 0})
     session.answered(77)
     session.plan({A: 1})
@@ -40,14 +40,14 @@ def test_after_a_failure_everything_is_said_and_the_old_session_is_named_to_be_e
 
 
 def test_without_a_session_everything_is_said_each_time() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     for _ in range(2):
         assert session.plan({A: 0}) == FetchPlan(0, 0, {A: 0}, [])
         session.answered(0)
 
 
 def test_the_epoch_after_the_last_is_one() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.plan({A: 0})
     session.answered(1)
     session._epoch = 2**31 - 1

@@ -4,7 +4,7 @@ import pytest
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.config.layers import BrokerConfig
-from jesenska.config.listeners import Listener, listeners_of
+from jesenska.config.listeners import Endpoint, listeners_of
 
 
 def of(**settings: str) -> list[str]:
@@ -14,7 +14,7 @@ def of(**settings: str) -> list[str]:
 
 def test_without_settings_every_interface_is_listened_on() -> None:
     found = listeners_of(BrokerConfig({}))
-    assert found.opened == (Listener("PLAINTEXT", "PLAINTEXT", "", 9092),)
+    assert found.opened == (Endpoint("PLAINTEXT", "PLAINTEXT", "", 9092),)
     assert found.advertised == found.opened
     assert found.inter_broker == "PLAINTEXT"
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jesenska.base.errors import InvalidConfigError
 from jesenska.config.broker_settings import BROKER_SETTINGS
 from jesenska.config.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
-from jesenska.config.effects import INT_MAX, LONG_MAX
+from jesenska.config.reasons import INT_MAX, LONG_MAX
 from jesenska.config.table import Dynamic, Effect, Importance, Setting, Table, Type, Value, release_number, value_text
 from jesenska.config.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
 

@@ -16,7 +16,7 @@ import pytest
 from jesenska.cli import kafka_consumer_groups
 from jesenska.cli.config_listing import settings_of_topics
 from jesenska.client.cluster import Cluster
-from jesenska.metadata.transactions import NoNodeError
+from jesenska.metadata.tree_operations import NoNodeError
 from jesenska.metadata.zookeeper.client import connect
 from jesenska.testing import BrokerProcess
 from tests.cli.groups import fill

@@ -14,7 +14,7 @@ import pytest
 from jesenska.base.clock import ManualClock
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.store import ChrootStore, SessionState, Store
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree_operations import (
     OPEN_ACL,
     Acl,
     BadArgumentsError,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.metadata.transactions import OPEN_ACL, TreeCode
+from jesenska.metadata.tree_operations import OPEN_ACL, TreeCode
 from jesenska.metadata.watches import EventType
 from jesenska.metadata.zookeeper.messages import (
     SYNC_CONNECTED,

@@ -19,18 +19,18 @@ from jesenska.controller.config_changes import (
     plan_topic_config,
     plan_topic_config_replaced,
 )
-from jesenska.controller.view import ClusterView, ConfigView, TopicView
+from jesenska.controller.context import ConfigView, ControllerContext, TopicView
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import TopicNode
-from jesenska.metadata.transactions import Create, Delete
 from jesenska.metadata.tree import Multi, OpenSession, Tree
+from jesenska.metadata.tree_operations import Create, Delete
 
 CONFIG = BrokerConfig({"broker.id": "0"})
 SET, DELETE, APPEND, SUBTRACT = OpType.SET, OpType.DELETE, OpType.APPEND, OpType.SUBTRACT
 
 
-def view(**settings: dict[str, str]) -> ClusterView:
-    found = ClusterView(topics={"t1": TopicView("t1", TopicNode({0: (0,)}, None))})
+def view(**settings: dict[str, str]) -> ControllerContext:
+    found = ControllerContext(topics={"t1": TopicView("t1", TopicNode({0: (0,)}, None))})
     names = {"topic": "topics/t1", "broker": "brokers/0", "default": "brokers/<default>"}
     for key, values in settings.items():
         found.configs[names[key]] = ConfigView(values, 3)

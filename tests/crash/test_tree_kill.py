@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.metadata.transactions import OPEN_ACL
+from jesenska.metadata.tree_operations import OPEN_ACL
 from jesenska.metadata.watches import WatchEvent
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.frames import framed

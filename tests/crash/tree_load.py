@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from jesenska.metadata.store import SessionState
-from jesenska.metadata.transactions import ConnectionLossError, NodeExistsError, NoNodeError
+from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError, NoNodeError
 from jesenska.metadata.watches import EventType, WatchEvent
 from jesenska.metadata.zookeeper.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.connect_string import ConnectString

@@ -24,7 +24,7 @@ from bench.figures import resident_mb
 
 from jesenska.metadata.acl import digest_identity
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import Acl, NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
+from jesenska.metadata.tree_operations import Acl, NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
 from jesenska.metadata.zookeeper.client import connect
 from tests.fuzz.sender import send_all
 from tests.fuzz.tree_frames import CLEANER, TreeFrames

@@ -8,8 +8,8 @@ import random
 import struct
 
 from jesenska.metadata.acl import digest_identity
-from jesenska.metadata.transactions import OPEN_ACL, Acl
-from jesenska.metadata.zookeeper import messages, words
+from jesenska.metadata.tree_operations import OPEN_ACL, Acl
+from jesenska.metadata.zookeeper import four_letter_words, messages
 from jesenska.metadata.zookeeper.messages import (
     AuthPacket,
     ConnectRequest,
@@ -113,7 +113,7 @@ class TreeFrames:
             first = source.choice(self._connects[:2])
             return struct.pack(">i", len(first)) + first
         if chance < 0.87:
-            return source.choice(sorted(words.WORDS)) + source.choice((b"", b"\n", b"x" * 100))
+            return source.choice(sorted(four_letter_words.WORDS)) + source.choice((b"", b"\n", b"x" * 100))
         return hostile(self._connects, source)
 
     def frame(self, source: random.Random) -> bytes:

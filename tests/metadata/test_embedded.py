@@ -18,7 +18,8 @@ from jesenska.base.clock import ManualClock
 from jesenska.metadata.embedded import EmbeddedTree, StoreFullError
 from jesenska.metadata.journal import METADATA_FILE, JournalError, JournalFullError
 from jesenska.metadata.store import ChrootStore, SessionState, Store
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree import Tree
+from jesenska.metadata.tree_operations import (
     BadArgumentsError,
     BadVersionError,
     Check,
@@ -32,7 +33,6 @@ from jesenska.metadata.transactions import (
     SetData,
     Transaction,
 )
-from jesenska.metadata.tree import Tree
 from jesenska.metadata.watches import EventType, WatchEvent
 
 

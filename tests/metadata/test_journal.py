@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jesenska.metadata.journal import METADATA_FILE, JournalError, JournalFullError, SqliteJournal
-from jesenska.metadata.transactions import Acl, Create, Delete, MultiError, SetAcl, SetData, Transaction, TreeError
 from jesenska.metadata.tree import CloseSession, Multi, OpenSession, Request, Tree
+from jesenska.metadata.tree_operations import Acl, Create, Delete, MultiError, SetAcl, SetData, Transaction, TreeError
 
 NOW = 1_600_000_000_000
 

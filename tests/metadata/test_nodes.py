@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jesenska.base.identifiers import TopicPartition, uuid_from_text
-from jesenska.config.listeners import Listener
+from jesenska.config.listeners import Endpoint
 from jesenska.metadata import nodes, paths
-from jesenska.metadata.nodes import BrokerNode, ControllerNode, NodeFormatError, PartitionStateNode, ProducerIdBlock, TopicNode
+from jesenska.metadata.nodes import BrokerRegistration, ControllerNode, NodeFormatError, PartitionStateNode, ProducerIdBlock, TopicNode
 
-PLAIN = Listener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 40493)
+PLAIN = Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 40493)
 
 
 def test_a_brokers_node_is_written_as_kafka_writes_it() -> None:
@@ -21,9 +21,9 @@ def test_a_brokers_node_is_written_as_kafka_writes_it() -> None:
         b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://127.0.0.1:40493"],'
         b'"jmx_port":-1,"port":40493,"host":"127.0.0.1","version":5,"timestamp":"1795228129466"}'
     )
-    node = BrokerNode((PLAIN,), 1795228129466)
+    node = BrokerRegistration((PLAIN,), 1795228129466)
     assert node.encode() == written
-    assert BrokerNode.decode(written) == node
+    assert BrokerRegistration.decode(written) == node
 
 
 def test_a_brokers_node_with_a_rack_is_written_as_kafka_writes_it() -> None:
@@ -31,39 +31,39 @@ def test_a_brokers_node_with_a_rack_is_written_as_kafka_writes_it() -> None:
         b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://127.0.0.1:58701"],"rack":"r1",'
         b'"jmx_port":-1,"port":58701,"host":"127.0.0.1","version":5,"timestamp":"1795229577898"}'
     )
-    node = BrokerNode((Listener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 58701),), 1795229577898, "r1")
+    node = BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 58701),), 1795229577898, "r1")
     assert node.encode() == written
-    assert BrokerNode.decode(written) == node
+    assert BrokerRegistration.decode(written) == node
 
 
 @pytest.mark.parametrize(
     ("written", "endpoints", "rack"),
     [
-        (b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"5"}', (Listener("PLAINTEXT", "PLAINTEXT", "h", 9092),), None),
+        (b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"5"}', (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), None),
         (
             b'{"version":2,"host":"h","port":9092,"jmx_port":9999,"timestamp":"5","endpoints":["PLAINTEXT://h:9092","SSL://h:9093"]}',
-            (Listener("PLAINTEXT", "PLAINTEXT", "h", 9092), Listener("SSL", "SSL", "h", 9093)),
+            (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092), Endpoint("SSL", "SSL", "h", 9093)),
             None,
         ),
         (
             b'{"version":3,"host":"h","port":9092,"jmx_port":9999,"timestamp":"5","endpoints":["PLAINTEXT://[::1]:9092"],"rack":"r"}',
-            (Listener("PLAINTEXT", "PLAINTEXT", "::1", 9092),),
+            (Endpoint("PLAINTEXT", "PLAINTEXT", "::1", 9092),),
             "r",
         ),
         (
             b'{"version":4,"host":null,"port":-1,"jmx_port":9999,"timestamp":"5","endpoints":["CLIENT://h:9092"],'
             b'"listener_security_protocol_map":{"CLIENT":"SSL"},"rack":"r"}',
-            (Listener("CLIENT", "SSL", "h", 9092),),
+            (Endpoint("CLIENT", "SSL", "h", 9092),),
             "r",
         ),
     ],
 )
-def test_brokers_of_older_releases_are_read(written: bytes, endpoints: tuple[Listener, ...], rack: str | None) -> None:
-    assert BrokerNode.decode(written) == BrokerNode(endpoints, 5, rack, 9999)
+def test_brokers_of_older_releases_are_read(written: bytes, endpoints: tuple[Endpoint, ...], rack: str | None) -> None:
+    assert BrokerRegistration.decode(written) == BrokerRegistration(endpoints, 5, rack, 9999)
 
 
 def test_a_broker_without_a_plaintext_listener_writes_no_host() -> None:
-    value = json.loads(BrokerNode((Listener("A", "SSL", "h", 1),), 5).encode())
+    value = json.loads(BrokerRegistration((Endpoint("A", "SSL", "h", 1),), 5).encode())
     assert (value["host"], value["port"]) == (None, -1)
 
 
@@ -147,7 +147,7 @@ KEYS = st.sampled_from(
      "block_start", "block_end", "timestamp", "jmx_port", "rack", "entity_path", "id", "adding_replicas", "listener_security_protocol_map"]
 )  # fmt: skip
 DECODERS = [
-    BrokerNode.decode, TopicNode.decode, PartitionStateNode.decode, ControllerNode.decode, ProducerIdBlock.decode, nodes.decode_config,
+    BrokerRegistration.decode, TopicNode.decode, PartitionStateNode.decode, ControllerNode.decode, ProducerIdBlock.decode, nodes.decode_config,
     nodes.decode_config_change, nodes.decode_cluster_id, nodes.decode_controller_epoch, nodes.decode_reassignment, nodes.decode_partitions,
     nodes.decode_log_dir_event,
 ]  # fmt: skip

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from jesenska.base.clock import ManualClock
-from jesenska.config.listeners import Listener
+from jesenska.config.listeners import Endpoint
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
-from jesenska.metadata.nodes import BrokerNode
+from jesenska.metadata.nodes import BrokerRegistration
 from jesenska.metadata.registration import (
     BrokerIdTaken,
     become_controller,
@@ -21,7 +21,7 @@ from jesenska.metadata.registration import (
     register_broker,
 )
 
-NODE = BrokerNode((Listener("PLAINTEXT", "PLAINTEXT", "h", 9092),), 5)
+NODE = BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), 5)
 
 
 def run(body: Coroutine[Any, Any, None]) -> None:

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jesenska.base.limits import TREE_NODE_MAX_BYTES
 from jesenska.metadata.acl import Identity, completed, digest_identity, shown
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree import CloseSession, Decision, Multi, OpenSession, Tree
+from jesenska.metadata.tree_operations import (
     ADMIN,
     CREATE,
     OPEN_ACL,
@@ -40,7 +41,6 @@ from jesenska.metadata.transactions import (
     TreeCode,
     TreeError,
 )
-from jesenska.metadata.tree import CloseSession, Decision, Multi, OpenSession, Tree
 
 NOW = 1_600_000_000_000
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jesenska.metadata.transactions import OPEN_ACL, AclSet, DataSet, NodeCreated, NodeDeleted
+from jesenska.metadata.tree_operations import OPEN_ACL, AclSet, DataSet, NodeCreated, NodeDeleted
 from jesenska.metadata.watches import EventType, Watches, WatchEvent
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.metadata.store import SessionState
-from jesenska.metadata.transactions import ConnectionLossError
+from jesenska.metadata.tree_operations import ConnectionLossError
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.connect_string import ConnectString

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jesenska.metadata.transactions import OPEN_ACL, Acl, Stat
+from jesenska.metadata.tree_operations import OPEN_ACL, Acl, Stat
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.messages import (
     LAYOUT,

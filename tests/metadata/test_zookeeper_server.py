@@ -20,11 +20,11 @@ from jesenska.base.clock import ManualClock, SystemClock
 from jesenska.base.limits import ZOOKEEPER_OUTSTANDING_MAX, ZOOKEEPER_REQUEST_MAX_BYTES
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import JournalFullError
-from jesenska.metadata.transactions import OPEN_ACL, Acl, Transaction, TreeCode
 from jesenska.metadata.tree import Tree
+from jesenska.metadata.tree_operations import OPEN_ACL, Acl, Transaction, TreeCode
 from jesenska.metadata.zookeeper import connection as connection_module
-from jesenska.metadata.zookeeper import messages, words
-from jesenska.metadata.zookeeper.connection import Connection
+from jesenska.metadata.zookeeper import four_letter_words, messages
+from jesenska.metadata.zookeeper.connection import ZooKeeperConnection
 from jesenska.metadata.zookeeper.frames import framed
 from jesenska.metadata.zookeeper.messages import (
     AuthPacket,
@@ -344,7 +344,7 @@ def test_four_letter_words_are_answered() -> None:
             assert f"clientPort={server.port}\ntickTime=100\n" in await word(server.port, b"conf")
             assert await word(server.port, b"wchs") == "1 connections watching 1 paths\nTotal watches:1\n"
             assert (await word(server.port, b"envi")).startswith("Environment:\nzookeeper.version=3.8.4-")
-            assert len(words.WORDS) == 9
+            assert len(four_letter_words.WORDS) == 9
 
     run(body())
 
@@ -359,7 +359,7 @@ def test_a_peer_that_reads_nothing_is_not_read_from_and_harms_nobody() -> None:
             for _ in range(10_000):
                 raw.send(OpCode.GET_DATA, WatchableRequest("/large", False))
             connection = next(reversed(server.connections))
-            assert isinstance(connection, Connection)
+            assert isinstance(connection, ZooKeeperConnection)
             await until(lambda: connection._is_paused)
             assert connection._transport is not None
             assert connection._transport.get_write_buffer_size() < 3_000_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.metadata.transactions import SessionExpiredError
+from jesenska.metadata.tree_operations import SessionExpiredError
 from jesenska.metadata.zookeeper.sessions import Sessions
 
 SECRET = b"s" * 32

@@ -19,7 +19,7 @@ from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.producer import Producer
-from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import ClientOptions
 from jesenska.pipeline.spark import SHORT_RUN, session
 from jesenska.testing import BrokerProcess
@@ -35,7 +35,7 @@ class Topics:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._connection = Connection(ClientOptions(bootstrap))
+        self._connection = ClusterThread(ClientOptions(bootstrap))
 
     @property
     def _cluster(self) -> Cluster:

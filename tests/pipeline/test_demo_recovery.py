@@ -17,7 +17,7 @@ import pytest
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import LATEST, list_offsets
-from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.demo.job import RESULT_TOPICS
 from jesenska.pipeline.options import ClientOptions
 from tests.pipeline import direct
@@ -93,7 +93,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 def _last_values(address: str) -> dict[str, dict[str, Any]]:
     """The last value of each key of the result topics."""
-    connection = Connection(ClientOptions(address))
+    connection = ClusterThread(ClientOptions(address))
 
     async def read(topic: str) -> dict[str, Any]:
         cluster = connection.cluster
@@ -164,7 +164,7 @@ def test_results_equal_the_csv_files_after_the_driver_and_the_broker_were_killed
 
 
 def _end_offsets(address: str, topic: str) -> list[int]:
-    connection = Connection(ClientOptions(address))
+    connection = ClusterThread(ClientOptions(address))
 
     async def ends() -> list[int]:
         keys = [partition.topic_partition for partition in (await connection.cluster.topic(topic)).partitions]

@@ -10,8 +10,8 @@ import pytest
 
 from jesenska.base.errors import KafkaError, NetworkException
 from jesenska.base.identifiers import TopicPartition
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.columns import RowMaker
-from jesenska.pipeline.connection import Connection
 from jesenska.pipeline.fetching import Chunk, chunks, whole_batches
 from jesenska.pipeline.options import ClientOptions, source_options
 from jesenska.pipeline.planning import DataLossError, OffsetRange
@@ -80,7 +80,7 @@ def test_a_range_is_read_to_its_end_over_a_restart_of_the_broker(restarting: Bro
         topic = topics.create()
         topics.send(topic, [b"%d" % number * 50 for number in range(3000)], batch_size=2000)
         options = source_options({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "kafka.max.partition.fetch.bytes": "5000"}, streaming=False)
-        connection = Connection(options.client)
+        connection = ClusterThread(options.client)
         found: list[int] = []
 
         def restart() -> None:
@@ -105,7 +105,7 @@ def test_a_broker_that_stays_away_fails_the_range_with_its_name(restarting: Brok
         topics.send(topic, [b"x"])
         topics.close()
         options = source_options({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "kafka.default.api.timeout.ms": "300"}, streaming=False)
-        connection = Connection(options.client)
+        connection = ClusterThread(options.client)
         broker.kill()
         with pytest.raises(KafkaError, match=f"Reading {topic}-0 from offset 0 to 1 failed at offset 0: No broker answers"):
             list(chunks(connection, [OffsetRange(topic, 0, 0, 1)], options))
@@ -118,7 +118,7 @@ def test_offsets_that_go_while_a_range_is_read_are_data_loss(bootstrap: str, top
     topics.delete_records(topic, 8)
     strict = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, streaming=False)
     lenient = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "failOnDataLoss": "false"}, streaming=False)
-    connection = Connection(strict.client)
+    connection = ClusterThread(strict.client)
     with pytest.raises(DataLossError, match=f"The offset 2 of {topic}-0 is not in the log, which holds 8 to 10"):
         list(chunks(connection, [OffsetRange(topic, 0, 2, 10)], strict))
     assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 2, 10)], lenient)] == [(8, 10)]
@@ -136,7 +136,7 @@ def test_a_topic_deleted_while_a_range_is_read_is_data_loss(bootstrap: str, topi
     for fail in ("true", "false"):
         texts = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "failOnDataLoss": fail, "kafka.max.partition.fetch.bytes": "500"}
         options = source_options(texts, streaming=False)
-        connection = Connection(options.client)
+        connection = ClusterThread(options.client)
         reading = chunks(connection, [OffsetRange(topic, 0, 0, 100)], options)
         if fail == "true":
             next(reading)
@@ -150,7 +150,7 @@ def test_a_topic_deleted_while_a_range_is_read_is_data_loss(bootstrap: str, topi
 
 
 def test_an_error_that_does_not_pass_is_not_tried_again() -> None:
-    connection = Connection(ClientOptions("127.0.0.1:1"))
+    connection = ClusterThread(ClientOptions("127.0.0.1:1"))
     attempts = 0
 
     async def refused() -> None:
@@ -173,7 +173,7 @@ def test_an_error_that_does_not_pass_is_not_tried_again() -> None:
 
 
 def test_a_number_of_retries_counts_instead_of_the_time() -> None:
-    connection = Connection(ClientOptions("127.0.0.1:1", api_timeout_ms=0))
+    connection = ClusterThread(ClientOptions("127.0.0.1:1", api_timeout_ms=0))
     attempts = 0
 
     async def gone() -> None:
@@ -195,7 +195,7 @@ def test_records_that_do_not_come_within_the_poll_timeout_fail_the_range() -> No
         servers = f"127.0.0.1:{silent.getsockname()[1]}"
         texts = {"kafka.bootstrap.servers": servers, "subscribe": "t", "kafkaConsumer.pollTimeoutMs": "1", "kafka.request.timeout.ms": "300"}
         options = source_options({**texts, "kafka.default.api.timeout.ms": "600000"}, streaming=False)
-        connection = Connection(options.client)
+        connection = ClusterThread(options.client)
         with pytest.raises(KafkaError, match="Reading t-0 from offset 0 to 1 failed at offset 0"):
             list(chunks(connection, [OffsetRange("t", 0, 0, 1)], options))
         connection.close()

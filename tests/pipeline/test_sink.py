@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from jesenska.base.errors import JesenskaError
 from jesenska.client.partitioner import partition_of_key
-from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.fetching import chunks
 from jesenska.pipeline.options import sink_options, source_options
 from jesenska.pipeline.planning import OffsetRange
@@ -230,7 +230,7 @@ def test_rows_copied_from_topic_to_topic_keep_their_times(writing: Writing, topi
 
 def _producer_ids(bootstrap: str, topic: str, end: int) -> set[int]:
     options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, streaming=False)
-    connection = Connection(options.client)
+    connection = ClusterThread(options.client)
     found = {
         header.producer_id
         for chunk in chunks(connection, [OffsetRange(topic, 0, 0, end)], options)

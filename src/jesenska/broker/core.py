@@ -6,8 +6,8 @@ import asyncio
 import os
 
 from jesenska.base.regions import FileRegion
-from jesenska.broker.cluster_view import ClusterView
 from jesenska.broker.machine import Machine
+from jesenska.broker.metadata_cache import MetadataCache
 from jesenska.broker.pool import Pool
 from jesenska.broker.waiting import WaitingRoom
 from jesenska.config.layers import BrokerConfig
@@ -30,7 +30,7 @@ class BrokerCore:
         self.broker_id = config.integer("broker.id")
         self.pool = Pool(loop, machine.threads(_POOL_THREADS, "pool"))
         self.waiting = WaitingRoom(loop)
-        self.view = ClusterView("", -1)
+        self.view = MetadataCache("", -1)
         #: Set by `Broker.start`.
         self.directories: LogDirectories
 

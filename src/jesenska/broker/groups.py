@@ -15,8 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from jesenska.base.errors import CoordinatorNotAvailableError, KafkaError, TopicAlreadyExistsError
-from jesenska.broker.cluster_view import Topic
 from jesenska.broker.core import BrokerCore
+from jesenska.broker.metadata_cache import Topic
 from jesenska.config.layers import BrokerConfig
 from jesenska.coordination.loader import Reading
 from jesenska.coordination.runtime import Runtime, Tenant

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import BrokerNode
+from jesenska.metadata.nodes import BrokerRegistration
 from jesenska.metadata.registration import BrokerIdTaken, become_controller, controller_of, register_broker
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import ConnectionLossError
+from jesenska.metadata.tree_operations import ConnectionLossError
 from jesenska.metadata.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _LATE_SECONDS = 4.0
 class Membership:
     """One broker's. `epoch` and `epoch_version` are the controller's epoch and the version of its node, which fence this controller's changes."""
 
-    def __init__(self, store: Store, broker_id: int, node: BrokerNode, clock: Clock, session_timeout_ms: int) -> None:
+    def __init__(self, store: Store, broker_id: int, node: BrokerRegistration, clock: Clock, session_timeout_ms: int) -> None:
         self._store = store
         self._broker_id = broker_id
         self._node = node

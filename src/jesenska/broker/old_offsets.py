@@ -6,7 +6,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.metadata import paths
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import NodeExistsError, NoNodeError, TreeError
+from jesenska.metadata.tree_operations import NodeExistsError, NoNodeError, TreeError
 
 
 def _path(group_id: str, key: TopicPartition) -> str:

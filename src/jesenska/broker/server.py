@@ -22,30 +22,28 @@ from pathlib import Path
 from jesenska.base.errors import InvalidConfigError, JesenskaError
 from jesenska.base.identifiers import uuid_to_text
 from jesenska.broker import handlers
-from jesenska.broker.cluster_view import BrokerNode
 from jesenska.broker.connection_limits import ConnectionLimits
+from jesenska.broker.derived_settings import directory_settings_of
 from jesenska.broker.dispatch import Dispatcher
-from jesenska.broker.effective import directory_settings_of
 from jesenska.broker.groups import Groups
 from jesenska.broker.loop_lag import LoopLag
 from jesenska.broker.machine import Machine
 from jesenska.broker.membership import Membership
+from jesenska.broker.metadata_cache import BrokerNode
 from jesenska.broker.services import Services
 from jesenska.broker.topics import Topics
 from jesenska.broker.tree_changes import TreeChanges
 from jesenska.broker.tree_home import TreeHome, open_home
 from jesenska.config.layers import BrokerConfig
-from jesenska.config.listeners import Listener as ConfiguredListener
-from jesenska.config.listeners import listeners_of
+from jesenska.config.listeners import Endpoint, listeners_of
 from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_directories import Known, LoadProgress, LogDirectories
 from jesenska.metadata.journal import JournalError
-from jesenska.metadata.nodes import BrokerNode as RegisteredBroker
-from jesenska.metadata.nodes import NodeFormatError
+from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, next_broker_id
-from jesenska.metadata.transactions import TreeError
+from jesenska.metadata.tree_operations import TreeError
 from jesenska.net.listener import Listener
 
 logger = logging.getLogger(__name__)
@@ -123,7 +121,7 @@ class Broker(Services):
         self.directories.claim(cluster_id, self.broker_id)
         self.view.cluster_id = cluster_id
         endpoints = self._endpoints()
-        node = RegisteredBroker(endpoints, self.clock.now_ms(), self.config.string("broker.rack"))
+        node = BrokerRegistration(endpoints, self.clock.now_ms(), self.config.string("broker.rack"))
         self._membership = Membership(store, self.broker_id, node, self.clock, home.session_timeout_ms)
         await self._membership.join(on_progress)
         self.topics = Topics(self, store, await home.facts(), home.change_max_bytes)
@@ -195,7 +193,7 @@ class Broker(Services):
                 on_progress(f"recovering: {item.partitions_done} of {item.partitions_total} partitions, {item.checked_bytes / 1e6:.0f} MB checked")
         loading.result()
 
-    def _endpoints(self) -> tuple[ConfiguredListener, ...]:
+    def _endpoints(self) -> tuple[Endpoint, ...]:
         ports = {listener.name: listener.port for listener in self._listeners}
         return self._listeners_config.advertise(ports, socket.gethostname())
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jesenska.broker.cluster_view import BrokerNode
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
 from jesenska.broker.machine import Machine
+from jesenska.broker.metadata_cache import BrokerNode
 from jesenska.broker.topics import Topics
 from jesenska.config.layers import BrokerConfig
 from jesenska.metadata.producer_ids import ProducerIds

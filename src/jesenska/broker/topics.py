@@ -22,9 +22,9 @@ from typing import Protocol
 
 from jesenska.base.errors import InvalidRequestError, JesenskaError, KafkaError, KafkaStorageError, UnknownServerError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.cluster_view import INTERNAL_TOPICS, Topic
 from jesenska.broker.core import BrokerCore
-from jesenska.broker.effective import check_rules_of, log_config_of
+from jesenska.broker.derived_settings import check_rules_of, log_config_of
+from jesenska.broker.metadata_cache import INTERNAL_TOPICS, Topic
 from jesenska.broker.slices import Slices
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.config_changes import (
@@ -36,9 +36,10 @@ from jesenska.controller.config_changes import (
     plan_topic_config,
     plan_topic_config_replaced,
 )
+from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
 from jesenska.controller.internal_topics import automatic_topic
 from jesenska.controller.topics import (
-    NewTopic,
+    TopicCreation,
     TopicPlan,
     epoch_check,
     forget_topic,
@@ -47,14 +48,13 @@ from jesenska.controller.topics import (
     plan_deletion_end,
     plan_expansion,
 )
-from jesenska.controller.view import ClusterView, ConfigView, PartitionView, TopicView
 from jesenska.groups.records import OFFSETS_TOPIC
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import Known
 from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import Store, multi_in_pieces
-from jesenska.metadata.transactions import Create, MultiError, NoNodeError, Operation, Result, SetData, TreeError
+from jesenska.metadata.tree_operations import Create, MultiError, NoNodeError, Operation, Result, SetData, TreeError
 from jesenska.replication.partition import Partition
 from jesenska.replication.replicas import Replicas
 
@@ -81,7 +81,7 @@ class OffsetsKeeper(Protocol):
 class Topics:
     """The mover of topics and settings. `facts` is what the tree holds, kept up to date by the plans that are done."""
 
-    def __init__(self, core: BrokerCore, store: Store, facts: ClusterView, change_max_bytes: int | None = None) -> None:
+    def __init__(self, core: BrokerCore, store: Store, facts: ControllerContext, change_max_bytes: int | None = None) -> None:
         self._core = core
         self._store = store
         self._change_max_bytes = change_max_bytes
@@ -249,7 +249,7 @@ class Topics:
             logger.error("the metadata could not be changed: %s", error)
             raise KafkaStorageError(f"The metadata could not be changed: {error}") from error
 
-    async def create(self, request: NewTopic, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
+    async def create(self, request: TopicCreation, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
         """Creates a topic; its plan, and the topic unless it was only validated. KafkaError where it is refused."""
         async with self._one_at_a_time:
             brokers = max(1, len(self.facts.brokers))

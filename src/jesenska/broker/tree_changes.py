@@ -25,14 +25,14 @@ from jesenska.base.errors import KafkaError
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.membership import Membership
 from jesenska.broker.topics import Topics
+from jesenska.controller.context import ConfigView
 from jesenska.controller.reading import entities, in_flight, load_config, load_topic
 from jesenska.controller.topics import topic_name_problem
-from jesenska.controller.view import ConfigView
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, decode_config_change, decode_reassignment
 from jesenska.metadata.registration import controller_of
 from jesenska.metadata.store import SessionState, Store
-from jesenska.metadata.transactions import MultiError, NoNodeError, TreeError
+from jesenska.metadata.tree_operations import MultiError, NoNodeError, TreeError
 from jesenska.metadata.watches import WatchEvent
 
 logger = logging.getLogger(__name__)

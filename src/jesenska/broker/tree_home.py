@@ -14,12 +14,12 @@ from jesenska.base.errors import JesenskaError
 from jesenska.broker.machine import Machine
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller import reading
-from jesenska.controller.view import ClusterView, view_of
+from jesenska.controller.context import ControllerContext, view_of
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE
-from jesenska.metadata.renewed import RenewedStore
+from jesenska.metadata.renewed_store import RenewedStore
 from jesenska.metadata.store import ChrootStore, Store
-from jesenska.metadata.transactions import ConnectionLossError, NodeExistsError, TreeError
+from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError, TreeError
 from jesenska.metadata.zookeeper.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.connect_string import ConnectString
 from jesenska.metadata.zookeeper.server import ZooKeeperServer
@@ -45,7 +45,7 @@ class TreeHome(Protocol):
         """Where this process answers ZooKeeper's clients; None where it does not."""
         ...
 
-    async def facts(self) -> ClusterView:
+    async def facts(self) -> ControllerContext:
         """What the tree says of the cluster now."""
         ...
 
@@ -103,7 +103,7 @@ class EmbeddedHome:
     def served_at(self) -> tuple[str, int] | None:
         return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
 
-    async def facts(self) -> ClusterView:
+    async def facts(self) -> ControllerContext:
         return view_of(self._tree.tree)
 
     async def serve(self) -> None:
@@ -168,7 +168,7 @@ class ZooKeeperHome:
             raise JesenskaError(f"The ZooKeeper at {servers} refuses this broker: {error}") from error
         return ZooKeeperHome(store, session_ms, config.integer("zookeeper.max.in.flight.requests"))
 
-    async def facts(self) -> ClusterView:
+    async def facts(self) -> ControllerContext:
         return await reading.load(self.store, at_once=self._at_once)
 
     async def serve(self) -> None:

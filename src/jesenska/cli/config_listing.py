@@ -23,7 +23,7 @@ from jesenska.wire.messages.k74_list_config_resources import ListConfigResources
 _RESOURCES_PER_REQUEST = 500
 
 
-class Source(IntEnum):
+class ShownSource(IntEnum):
     """Where a value comes from; names as Kafka's tools print them, numbers of DescribeConfigs."""
 
     UNKNOWN = 0
@@ -38,19 +38,19 @@ class Source(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ShownSetting:
     """A setting with the value that applies, its source, and the values behind it in their order (name, value, source)."""
 
     name: str
     value: str | None
-    source: Source
+    source: ShownSource
     is_sensitive: bool
     is_read_only: bool
-    synonyms: tuple[tuple[str, str | None, Source], ...]
+    synonyms: tuple[tuple[str, str | None, ShownSource], ...]
 
     @property
     def is_default(self) -> bool:
-        return self.source == Source.DEFAULT_CONFIG
+        return self.source == ShownSource.DEFAULT_CONFIG
 
     def line(self) -> str:
         """As kafka-configs prints it; what is secret has no value."""
@@ -72,20 +72,20 @@ def _text(value: str | None) -> str:
     return "null" if value is None else value
 
 
-def _source(number: int) -> Source:
-    return Source(number) if number in set(Source) else Source.UNKNOWN
+def _source(number: int) -> ShownSource:
+    return ShownSource(number) if number in set(ShownSource) else ShownSource.UNKNOWN
 
 
-def _setting(item: DescribeConfigsResponseConfig) -> Setting:
+def _setting(item: DescribeConfigsResponseConfig) -> ShownSetting:
     source = _source(item.config_source)
     if item.config_source < 0:
         # Version 0 says only whether the value is the default.
-        source = Source.DEFAULT_CONFIG if item.is_default else Source.DYNAMIC_TOPIC_CONFIG
+        source = ShownSource.DEFAULT_CONFIG if item.is_default else ShownSource.DYNAMIC_TOPIC_CONFIG
     synonyms = tuple((synonym.name, synonym.value, _source(synonym.source)) for synonym in item.synonyms)
-    return Setting(item.name, item.value, source, item.is_sensitive, item.read_only, synonyms)
+    return ShownSetting(item.name, item.value, source, item.is_sensitive, item.read_only, synonyms)
 
 
-async def _ask(cluster: Cluster, kind: int, names: Sequence[str], broker_id: int | None) -> dict[str, list[Setting]]:
+async def _ask(cluster: Cluster, kind: int, names: Sequence[str], broker_id: int | None) -> dict[str, list[ShownSetting]]:
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names], include_synonyms=True
     )
@@ -103,22 +103,22 @@ async def _ask(cluster: Cluster, kind: int, names: Sequence[str], broker_id: int
     return found
 
 
-async def settings_of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, list[Setting]]:
+async def settings_of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, list[ShownSetting]]:
     """All settings of each topic in the broker's order; topics that are gone are left out."""
     wanted = list(names)
-    found: dict[str, list[Setting]] = {}
+    found: dict[str, list[ShownSetting]] = {}
     for start in range(0, len(wanted), _RESOURCES_PER_REQUEST):
         found.update(await _ask(cluster, TOPIC, wanted[start : start + _RESOURCES_PER_REQUEST], None))
     return found
 
 
-async def settings_of_broker(cluster: Cluster, broker_id: int | None) -> list[Setting]:
+async def settings_of_broker(cluster: Cluster, broker_id: int | None) -> list[ShownSetting]:
     """All settings of a broker, or (None) those that are set for all brokers."""
     name = "" if broker_id is None else str(broker_id)
     return (await _ask(cluster, BROKER, [name], broker_id))[name]
 
 
-async def settings_of_resource(cluster: Cluster, kind: int, name: str, broker_id: int | None = None) -> list[Setting]:
+async def settings_of_resource(cluster: Cluster, kind: int, name: str, broker_id: int | None = None) -> list[ShownSetting]:
     """All settings of a resource of any type; `broker_id` says which broker is to be asked, where only one knows."""
     return (await _ask(cluster, kind, [name], broker_id)).get(name, [])
 

@@ -1,7 +1,7 @@
 """What kafka-console-consumer reads from: partitions by assignment, or the share of a member of a group.
 
     Assigned   every partition of the topics, or the one that is named; nothing is committed
-    Member     what the group gives this member; positions are committed every few seconds, before a rebalance and at the end, and the member
+    ReadingMember     what the group gives this member; positions are committed every few seconds, before a rebalance and at the end, and the member
                leaves the group when it ends, on Ctrl-C, SIGTERM and SIGHUP too. After kill -9 the group takes its share when the session ends, and
                reads again what came after the last commit.
 
@@ -32,7 +32,7 @@ _ASSIGNOR_CLASSES = {
 }
 
 
-class Reader(Protocol):
+class RecordReader(Protocol):
     async def look(self) -> None:
         """Takes on what is not read yet; the first time, begins."""
 
@@ -47,7 +47,7 @@ class Reader(Protocol):
     async def close(self) -> None: ...
 
 
-class Topics:
+class ReadTopics:
     """The topics of `--topic` or `--include`, asked for anew each time."""
 
     def __init__(self, cluster: Cluster, topic: str | None, pattern: re.Pattern[str] | None, *, internal: bool, create: bool = False) -> None:
@@ -65,7 +65,7 @@ class Topics:
 class Assigned:
     """Reads by assignment. Partitions that appear later are read from their beginning: all of it is new."""
 
-    def __init__(self, consumer: Consumer, topics: Topics, partition: int | None, start: int) -> None:
+    def __init__(self, consumer: Consumer, topics: ReadTopics, partition: int | None, start: int) -> None:
         self._consumer, self._topics, self._partition, self._start = consumer, topics, partition, start
 
     async def look(self) -> None:
@@ -94,10 +94,10 @@ class Assigned:
         await self._consumer.close()
 
 
-class Member:
+class ReadingMember:
     """Reads as a member of a group."""
 
-    def __init__(self, consumer: GroupConsumer, topics: Topics) -> None:
+    def __init__(self, consumer: GroupConsumer, topics: ReadTopics) -> None:
         self._consumer, self._topics = consumer, topics
 
     async def look(self) -> None:

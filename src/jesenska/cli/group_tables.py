@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.group_admin import CommittedOffset, GroupDescription, GroupMember
+from jesenska.client.group_admin import GroupDescription, GroupMember, OffsetAndMetadata
 
 NOTHING = "-"
 
@@ -41,7 +41,7 @@ class OffsetRow(NamedTuple):
 
     topic: str
     partition: int
-    committed: CommittedOffset | None
+    committed: OffsetAndMetadata | None
     log_end_offset: int | None
     member: GroupMember | None
 
@@ -52,7 +52,7 @@ class OffsetRow(NamedTuple):
         return self.log_end_offset - self.committed.offset
 
 
-def offset_rows(group: GroupDescription, committed: Mapping[TopicPartition, CommittedOffset], ends: Mapping[TopicPartition, int]) -> list[OffsetRow]:
+def offset_rows(group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int]) -> list[OffsetRow]:
     """The partitions of members, member by member, then those that nobody reads but that have offsets."""
     rows = []
     seen: set[TopicPartition] = set()

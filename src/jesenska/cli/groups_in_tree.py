@@ -25,7 +25,7 @@ from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.metadata import paths
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import NoNodeError, NotEmptyError
+from jesenska.metadata.tree_operations import NoNodeError, NotEmptyError
 
 _NOTE = "Note: This will only show information about consumers that use ZooKeeper (not those using the Java consumer API)."
 _COLUMNS = [

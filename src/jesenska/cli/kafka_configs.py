@@ -18,7 +18,15 @@ from typing import Any
 
 from jesenska.base.errors import InvalidConfigError, JesenskaError
 from jesenska.cli.config_entities import QUOTAS, Entity, add_entities, entities_of
-from jesenska.cli.config_listing import Setting, Source, resources_with_settings, settings_of_broker, settings_of_resource, settings_of_topics, with_near_miss
+from jesenska.cli.config_listing import (
+    ShownSetting,
+    ShownSource,
+    resources_with_settings,
+    settings_of_broker,
+    settings_of_resource,
+    settings_of_topics,
+    with_near_miss,
+)
 from jesenska.cli.quota_listing import quotas_of
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, meant, print_json, read_properties, run_async, telling
 from jesenska.cli.tree import add_zookeeper
@@ -30,7 +38,7 @@ from jesenska.config.topic_settings import TOPIC_SETTINGS
 
 _RESOURCES = {"topics": TOPIC, "brokers": BROKER, "broker-loggers": BROKER_LOGGER, "groups": GROUP, "client-metrics": CLIENT_METRICS}
 #: Types whose names a broker lists, and where what was set for them comes from.
-_LISTED = {"groups": Source.DYNAMIC_GROUP_CONFIG, "client-metrics": Source.DYNAMIC_CLIENT_METRICS_CONFIG}
+_LISTED = {"groups": ShownSource.DYNAMIC_GROUP_CONFIG, "client-metrics": ShownSource.DYNAMIC_CLIENT_METRICS_CONFIG}
 #: A comma that separates settings: not one inside of brackets.
 _BETWEEN = re.compile(r",(?![^\[\]]*\])")
 
@@ -153,12 +161,12 @@ async def _describe(cluster: Cluster, entity: Entity, options: argparse.Namespac
         settings = await settings_of_topics(cluster, names)
         for name in names:
             if name in settings:
-                _show("topics", name, settings[name], Source.DYNAMIC_TOPIC_CONFIG, options, documents)
+                _show("topics", name, settings[name], ShownSource.DYNAMIC_TOPIC_CONFIG, options, documents)
     elif entity.kind == "broker-loggers":
         assert entity.name is not None
         await _known_broker(cluster, int(entity.name))
         loggers = await settings_of_resource(cluster, BROKER_LOGGER, entity.name, int(entity.name))
-        _show(entity.kind, entity.name, loggers, Source.DYNAMIC_BROKER_LOGGER_CONFIG, options, documents)
+        _show(entity.kind, entity.name, loggers, ShownSource.DYNAMIC_BROKER_LOGGER_CONFIG, options, documents)
     elif entity.kind in _LISTED:
         await _describe_listed(cluster, entity, options, documents)
     else:
@@ -168,7 +176,7 @@ async def _describe(cluster: Cluster, entity: Entity, options: argparse.Namespac
             await cluster.refresh([])
         names = [*map(str, sorted(cluster.nodes)), ""] if entity.name is None else [entity.name]
         for name in names:
-            source = Source.DYNAMIC_BROKER_CONFIG if name else Source.DYNAMIC_DEFAULT_BROKER_CONFIG
+            source = ShownSource.DYNAMIC_BROKER_CONFIG if name else ShownSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             _show("brokers", name, await settings_of_broker(cluster, int(name) if name else None), source, options, documents)
     if options.output == "json":
         print_json(documents)
@@ -205,7 +213,7 @@ async def _describe_quotas(cluster: Cluster, entities: Sequence[Entity], options
     return 0
 
 
-def _show(kind: str, name: str, settings: list[Setting], changed: Source, options: argparse.Namespace, documents: list[dict[str, Any]]) -> None:
+def _show(kind: str, name: str, settings: list[ShownSetting], changed: ShownSource, options: argparse.Namespace, documents: list[dict[str, Any]]) -> None:
     shown = sorted((item for item in settings if options.all or item.source == changed), key=lambda item: item.name)
     if options.output == "json":
         documents.append({"entityType": kind, "entityName": name or None, "configs": [item.document() for item in shown]})

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from jesenska.base.errors import GroupIdNotFoundError, JesenskaError, NetworkException, RequestTimedOutError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.console_group_records import GroupRecordFormatter
-from jesenska.cli.console_reading import Assigned, Member, Reader, Topics, fetch_options, group_of, group_options, may_create
+from jesenska.cli.console_reading import Assigned, ReadingMember, ReadTopics, RecordReader, fetch_options, group_of, group_options, may_create
 from jesenska.cli.console_records import PROPERTIES, JsonFormatter, LoggingFormatter, NothingFormatter, RecordFormatter
 from jesenska.cli.stop_signals import heeded_signals
 from jesenska.cli.tool import (
@@ -132,12 +132,12 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         fetching["auto_offset_reset"] = "earliest"
     async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         pattern = _pattern(options)
-        topics = Topics(cluster, options.topic, pattern, internal=not settings["exclude.internal.topics"], create=may_create(settings, texts))
-        reader: Reader
+        topics = ReadTopics(cluster, options.topic, pattern, internal=not settings["exclude.internal.topics"], create=may_create(settings, texts))
+        reader: RecordReader
         if group is not None:
             if options.delete_consumer_offsets:
                 await _forget(cluster, group)
-            reader = Member(GroupConsumer(cluster, group, (), **fetching, **group_options(settings)), topics)
+            reader = ReadingMember(GroupConsumer(cluster, group, (), **fetching, **group_options(settings)), topics)
         else:
             reader = Assigned(Consumer(cluster, **fetching), topics, options.partition, _start(options, fetching["auto_offset_reset"]))
         return await _Printer(cluster, reader, formatter, options, check_crcs=settings["check.crcs"]).run()
@@ -215,7 +215,7 @@ def _start(options: argparse.Namespace, reset: str) -> int:
 class _Printer:
     """Polls and prints until it is enough."""
 
-    def __init__(self, cluster: Cluster, reader: Reader, formatter: Formatter, options: argparse.Namespace, *, check_crcs: bool) -> None:
+    def __init__(self, cluster: Cluster, reader: RecordReader, formatter: Formatter, options: argparse.Namespace, *, check_crcs: bool) -> None:
         self._cluster = cluster
         self._reader = reader
         self._formatter = formatter

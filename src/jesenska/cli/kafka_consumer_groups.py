@@ -38,7 +38,7 @@ from jesenska.cli.group_tables import (
 from jesenska.cli.offset_reset import FileOffsets, Reset, datetime_of, duration_of, of_group, offset_of, planned, read_file, within
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, run_async, sentence, telling
 from jesenska.client.cluster import Cluster
-from jesenska.client.group_admin import CommittedOffset, GroupAdmin, GroupDescription, GroupListing
+from jesenska.client.group_admin import GroupAdmin, GroupDescription, GroupListing, OffsetAndMetadata
 from jesenska.client.offsets import LATEST, list_offsets
 
 _ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
@@ -293,7 +293,7 @@ class _Tool:
         return document
 
     async def _rows(self, group: GroupDescription) -> list[OffsetRow]:
-        committed: dict[TopicPartition, CommittedOffset] = await self._groups.offsets(group.group_id)
+        committed: dict[TopicPartition, OffsetAndMetadata] = await self._groups.offsets(group.group_id)
         keys = set(committed).union(*(member.assignment for member in group.members))
         return offset_rows(group, committed, await self._ends(keys))
 

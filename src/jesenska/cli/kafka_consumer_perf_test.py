@@ -18,7 +18,7 @@ from typing import Any
 from jesenska.base.clock import system_random
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli.console_reading import Topics, fetch_options, group_of, group_options
+from jesenska.cli.console_reading import ReadTopics, fetch_options, group_of, group_options
 from jesenska.cli.perf_figures import Consumed, date_text
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, client_settings, cluster_of, print_json, properties_of, read_properties, run_async
 from jesenska.cli.tree import add_zookeeper
@@ -75,7 +75,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     group = group_of(options, [from_file, from_flags]) or f"perf-consumer-{system_random().randrange(100_000)}"
     async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         pattern = topic_pattern(options.include) if options.include is not None else None
-        topics = [topic.name for topic in await Topics(cluster, options.topic, pattern, internal=False).now()]
+        topics = [topic.name for topic in await ReadTopics(cluster, options.topic, pattern, internal=False).now()]
         if not topics:
             raise JesenskaError(f"No topic matches {options.include!r}: kafka-topics --list shows those that exist.")
         return await _Reading(cluster, options, settings).run(group, topics)

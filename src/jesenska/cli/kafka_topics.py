@@ -24,7 +24,7 @@ from typing import Any
 from jesenska.base.errors import InvalidConfigError, JesenskaError, KafkaError, TopicAlreadyExistsError, UnsupportedVersionError
 from jesenska.base.identifiers import NO_UUID, uuid_from_text, uuid_to_text
 from jesenska.cli import topics_in_tree
-from jesenska.cli.config_listing import Setting, settings_of_topics, with_near_miss
+from jesenska.cli.config_listing import ShownSetting, settings_of_topics, with_near_miss
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, properties_of, run_async, telling
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster, PartitionInfo, TopicInfo
@@ -293,7 +293,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(partition: PartitionInfo, options: argparse.Namespace, settings: Iterable[Setting], cluster: Cluster) -> bool:
+def _wanted(partition: PartitionInfo, options: argparse.Namespace, settings: Iterable[ShownSetting], cluster: Cluster) -> bool:
     in_sync = len(partition.in_sync_replicas)
     if options.under_replicated_partitions:
         return in_sync < len(partition.replicas)
@@ -305,7 +305,7 @@ def _wanted(partition: PartitionInfo, options: argparse.Namespace, settings: Ite
     return True
 
 
-def _topic_line(topic: TopicInfo, changed: Iterable[Setting]) -> str:
+def _topic_line(topic: TopicInfo, changed: Iterable[ShownSetting]) -> str:
     configs = ",".join(f"{item.name}={item.value}" for item in changed)
     factor = len(topic.partitions[0].replicas) if topic.partitions else 0
     identifier = f"\tTopicId: {uuid_to_text(topic.topic_id)}" if topic.topic_id != NO_UUID else ""
@@ -325,7 +325,9 @@ def _ids(brokers: Iterable[int] | None) -> str:
     return "N/A" if brokers is None else ",".join(map(str, brokers))
 
 
-def _document(topic: TopicInfo, partitions: Iterable[PartitionInfo], changed: Iterable[Setting], eligible: dict[tuple[str, int], _Eligible]) -> dict[str, Any]:
+def _document(
+    topic: TopicInfo, partitions: Iterable[PartitionInfo], changed: Iterable[ShownSetting], eligible: dict[tuple[str, int], _Eligible]
+) -> dict[str, Any]:
     found = []
     for item in partitions:
         extra = eligible.get((topic.name, item.topic_partition.partition), _Eligible())

@@ -22,12 +22,12 @@ from jesenska.cli.tree import tree_at
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller import reading
 from jesenska.controller.config_changes import ConfigOp, OpType, plan_topic_config
-from jesenska.controller.topics import NewTopic, plan_creation, plan_expansion
-from jesenska.controller.view import ClusterView, TopicView
+from jesenska.controller.context import ControllerContext, TopicView
+from jesenska.controller.topics import TopicCreation, plan_creation, plan_expansion
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import TopicNode, encode_config
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import Create, MultiError, NodeExistsError, Operation, SetData
+from jesenska.metadata.tree_operations import Create, MultiError, NodeExistsError, Operation, SetData
 from jesenska.pipeline.patterns import topic_pattern
 
 _COULD_COLLIDE = (
@@ -58,14 +58,14 @@ def _say(options: argparse.Namespace, text: str) -> None:
     print(text, file=sys.stderr if options.output == "json" else sys.stdout)
 
 
-async def _create(store: Store, view: ClusterView, options: argparse.Namespace, assignment: Sequence[Sequence[int]] | None) -> int:
+async def _create(store: Store, view: ControllerContext, options: argparse.Namespace, assignment: Sequence[Sequence[int]] | None) -> int:
     name = options.topic
     if assignment is None and (options.partitions is None or options.replication_factor is None):
         missing = "partitions" if options.partitions is None else "replication-factor"
         raise JesenskaError(f"Missing required argument --{missing}: with --zookeeper no broker is asked for its default.")
     if "." in name or "_" in name:
         _say(options, _COULD_COLLIDE)
-    request = NewTopic(
+    request = TopicCreation(
         name,
         -1 if options.partitions is None else options.partitions,
         -1 if options.replication_factor is None else options.replication_factor,
@@ -105,7 +105,7 @@ async def _multi(store: Store, *operations: Operation) -> None:
         raise JesenskaError(f"The tree was changed by somebody else just now ({error}): look again, then try again.") from error
 
 
-def _list(view: ClusterView, options: argparse.Namespace) -> int:
+def _list(view: ControllerContext, options: argparse.Namespace) -> int:
     topics = _matching(view, options)
     if options.output == "json":
         print_json([topic.name for topic in topics])
@@ -115,20 +115,20 @@ def _list(view: ClusterView, options: argparse.Namespace) -> int:
     return 0
 
 
-def _matching(view: ClusterView, options: argparse.Namespace) -> list[TopicView]:
+def _matching(view: ControllerContext, options: argparse.Namespace) -> list[TopicView]:
     pattern = topic_pattern(options.topic) if options.topic is not None else re.compile(".*", re.DOTALL)
     internal = not getattr(options, "exclude_internal", False)
     return [topic for name, topic in sorted(view.topics.items()) if pattern.fullmatch(name) and (internal or not name.startswith("__"))]
 
 
-def _existing(view: ClusterView, options: argparse.Namespace) -> list[TopicView]:
+def _existing(view: ControllerContext, options: argparse.Namespace) -> list[TopicView]:
     topics = _matching(view, options)
     if not topics and options.topic is not None and not options.if_exists:
         raise JesenskaError(f"Topic {options.topic} does not exist on ZK path {options.zookeeper}: kafka-topics --list shows those that do.")
     return topics
 
 
-def _describe(view: ClusterView, options: argparse.Namespace) -> int:
+def _describe(view: ControllerContext, options: argparse.Namespace) -> int:
     documents: list[dict[str, Any]] = []
     filtering = options.under_replicated_partitions or options.unavailable_partitions
     for topic in _existing(view, options):
@@ -165,7 +165,7 @@ def _describe(view: ClusterView, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _alter(store: Store, view: ClusterView, options: argparse.Namespace, assignment: Sequence[Sequence[int]] | None) -> int:
+async def _alter(store: Store, view: ControllerContext, options: argparse.Namespace, assignment: Sequence[Sequence[int]] | None) -> int:
     topics = _existing(view, options)
     config = BrokerConfig({})
     for topic in topics:
@@ -185,7 +185,7 @@ async def _alter(store: Store, view: ClusterView, options: argparse.Namespace, a
     return 0
 
 
-async def _delete(store: Store, view: ClusterView, options: argparse.Namespace) -> int:
+async def _delete(store: Store, view: ControllerContext, options: argparse.Namespace) -> int:
     topics = _existing(view, options)
     for topic in topics:
         if topic.deleting:

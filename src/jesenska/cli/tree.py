@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 from jesenska.base.errors import JesenskaError
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import BrokerNode, NodeFormatError
+from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import ConnectionLossError, NoNodeError, TreeError
+from jesenska.metadata.tree_operations import ConnectionLossError, NoNodeError, TreeError
 from jesenska.metadata.zookeeper.client import connect
 
 _SESSION_MS = 30_000
@@ -49,7 +49,7 @@ async def brokers_in(servers: str) -> str:
             names = []
         for name in names:
             with contextlib.suppress(NoNodeError):
-                node = BrokerNode.decode((await store.get(f"{paths.BROKER_IDS}/{name}"))[0])
+                node = BrokerRegistration.decode((await store.get(f"{paths.BROKER_IDS}/{name}"))[0])
                 found += [
                     f"[{item.host}]:{item.port}" if ":" in item.host else f"{item.host}:{item.port}" for item in node.endpoints if item.protocol == "PLAINTEXT"
                 ]

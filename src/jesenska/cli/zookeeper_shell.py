@@ -31,7 +31,7 @@ from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.cli.tool import Parser, run_async, telling
 from jesenska.client.cluster import Cluster
 from jesenska.metadata.store import ChrootStore, Store
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree_operations import (
     ADMIN,
     ANY_VERSION,
     CREATE,

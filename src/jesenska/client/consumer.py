@@ -31,7 +31,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
-from jesenska.client.fetch_session import FetchSession
+from jesenska.client.fetch_session import FetchSessionHandler
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batches
@@ -108,7 +108,7 @@ class Consumer:
         self._failures: dict[int, int] = {}
         #: Look-ups of leaders that failed in a row.
         self._lookups_failed = 0
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, FetchSessionHandler] = {}
         self._failure: BaseException | None = None
         self._arrived = asyncio.Event()
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -294,7 +294,7 @@ class Consumer:
             self._arrived.set()
 
     async def _fetch_once(self, leader: int, positions: dict[TopicPartition, int]) -> None:
-        session = self._sessions.setdefault(leader, FetchSession())
+        session = self._sessions.setdefault(leader, FetchSessionHandler())
         try:
             answer = await self._ask(leader, session, positions)
             if answer.error_code in _SESSION_ERRORS:
@@ -309,7 +309,7 @@ class Consumer:
             session.failed()
             raise
 
-    async def _ask(self, leader: int, session: FetchSession, positions: dict[TopicPartition, int]) -> FetchResponse:
+    async def _ask(self, leader: int, session: FetchSessionHandler, positions: dict[TopicPartition, int]) -> FetchResponse:
         plan = session.plan(positions)
         topics: dict[str, FetchRequestTopic] = {}
         for key, offset in plan.wanted.items():

@@ -25,7 +25,7 @@ class FetchPlan(NamedTuple):
     forgotten: list[TopicPartition]
 
 
-class FetchSession:
+class FetchSessionHandler:
     __slots__ = ("_epoch", "_session_id", "_told")
 
     def __init__(self) -> None:

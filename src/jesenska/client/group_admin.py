@@ -79,7 +79,7 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
 
 
-class CommittedOffset(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     """`leader_epoch` is -1 where none was committed with the offset."""
 
     offset: int
@@ -132,7 +132,7 @@ class GroupAdmin:
                 found[group_id] = error
         return found
 
-    async def offsets(self, group_id: str, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, CommittedOffset]:
+    async def offsets(self, group_id: str, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group has committed, of all partitions or of these; what has no offset is left out."""
         topics = None
         if partitions is not None:
@@ -146,7 +146,7 @@ class GroupAdmin:
                 if item.error_code != ErrorCode.NONE:
                     raise _error(item.error_code, f"Group {group_id}, {key}")
                 if item.committed_offset >= 0:
-                    found[key] = CommittedOffset(item.committed_offset, item.committed_leader_epoch, item.metadata or "")
+                    found[key] = OffsetAndMetadata(item.committed_offset, item.committed_leader_epoch, item.metadata or "")
         return found
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KafkaError | None]:

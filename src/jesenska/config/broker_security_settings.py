@@ -4,7 +4,7 @@ None acts yet; `safety` stops a start that would need one of them."""
 
 from __future__ import annotations
 
-from jesenska.config.effects import (
+from jesenska.config.reasons import (
     AUTHORIZER,
     BOOLEAN,
     CLASS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jesenska.config.effects import (
+from jesenska.config.reasons import (
     BOOLEAN,
     CLASS,
     CLUSTER_WIDE,

@@ -3,7 +3,7 @@ a `kafka.`-prefixed Spark option means here what it means there; settings of the
 
 from __future__ import annotations
 
-from jesenska.config.effects import (
+from jesenska.config.reasons import (
     BOOLEAN,
     CLASS,
     CLIENT_GROUPS,

@@ -23,7 +23,7 @@ _ENDPOINT = re.compile(r"(?P<name>[0-9a-zA-Z_.\-]+)://(?:\[(?P<v6>[0-9a-zA-Z:.%]
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class Endpoint:
     """One address. `host` is empty for all interfaces; `port` 0 lets the system choose."""
 
     name: str
@@ -39,13 +39,13 @@ class Listener:
 class Listeners:
     """What to open, what to tell clients (same names, maybe fewer), and the name of the listener that brokers use among themselves."""
 
-    opened: tuple[Listener, ...]
-    advertised: tuple[Listener, ...]
+    opened: tuple[Endpoint, ...]
+    advertised: tuple[Endpoint, ...]
     inter_broker: str
 
-    def advertise(self, bound_ports: dict[str, int], host_name: str) -> tuple[Listener, ...]:
+    def advertise(self, bound_ports: dict[str, int], host_name: str) -> tuple[Endpoint, ...]:
         """What to tell clients once the system has chosen ports: a port 0 becomes the bound one, an empty host `host_name`."""
-        return tuple(Listener(item.name, item.protocol, item.host or host_name, item.port or bound_ports.get(item.name, 0)) for item in self.advertised)
+        return tuple(Endpoint(item.name, item.protocol, item.host or host_name, item.port or bound_ports.get(item.name, 0)) for item in self.advertised)
 
 
 def listeners_of(config: BrokerConfig) -> Listeners:
@@ -118,7 +118,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _parse(setting: str, text: str, protocols: dict[str, str]) -> tuple[Listener, ...]:
+def _parse(setting: str, text: str, protocols: dict[str, str]) -> tuple[Endpoint, ...]:
     found = []
     for entry in text.split(","):
         if not entry.strip():
@@ -131,19 +131,19 @@ def _parse(setting: str, text: str, protocols: dict[str, str]) -> tuple[Listener
             raise InvalidConfigError(f"{setting} holds port {port} in {entry.strip()!r}; ports go from 0 to 65535.")
         if name not in protocols:
             raise InvalidConfigError(f"No security protocol defined for listener {name}; add {name}:PLAINTEXT to listener.security.protocol.map.")
-        found.append(Listener(name, protocols[name], matched["v6"] if matched["v6"] is not None else matched["host"], port))
+        found.append(Endpoint(name, protocols[name], matched["v6"] if matched["v6"] is not None else matched["host"], port))
     if not found:
         raise InvalidConfigError(f"{setting} is empty; write NAME://host:port, as in PLAINTEXT://:9092.")
     return tuple(found)
 
 
-def _require_distinct(setting: str, items: tuple[Listener, ...], *, ports: bool) -> None:
+def _require_distinct(setting: str, items: tuple[Endpoint, ...], *, ports: bool) -> None:
     names = [item.name for item in items]
     if len(set(names)) != len(names):
         raise InvalidConfigError(f"Each listener must have a different name, {setting}: {','.join(map(str, items))}")
     if not ports:
         return
-    by_port: dict[int, list[Listener]] = {}
+    by_port: dict[int, list[Endpoint]] = {}
     for item in items:
         if item.port:
             by_port.setdefault(item.port, []).append(item)
@@ -160,7 +160,7 @@ def _ip_version(host: str) -> int | None:
         return None
 
 
-def _inter_broker(config: BrokerConfig, opened: tuple[Listener, ...], advertised: tuple[Listener, ...], protocols: dict[str, str]) -> str:
+def _inter_broker(config: BrokerConfig, opened: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...], protocols: dict[str, str]) -> str:
     name = config.string("inter.broker.listener.name")
     protocol = config.string("security.inter.broker.protocol")
     if name is not None:

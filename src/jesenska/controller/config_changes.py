@@ -21,11 +21,11 @@ from jesenska.config.layers import BrokerConfig, TopicConfig, check_broker_value
 from jesenska.config.safety import refusals
 from jesenska.config.table import Dynamic, Setting, Table, Type, Value, value_text
 from jesenska.config.topic_settings import TOPIC_SETTINGS
+from jesenska.controller.context import ConfigView, ControllerContext
 from jesenska.controller.topics import topic_name_problem
-from jesenska.controller.view import ClusterView, ConfigView
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import encode_config, encode_config_change
-from jesenska.metadata.transactions import Create, Delete, Operation, SetData
+from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
 
 #: How long a node under /config/changes stays, for brokers that read it late. Kafka's own figure.
 TOLD_FOR_MS = 15 * 60 * 1000
@@ -88,31 +88,31 @@ class ConfigPlan:
     entity: str
     settings: Mapping[str, str]
 
-    def apply(self, view: ClusterView) -> None:
+    def apply(self, view: ControllerContext) -> None:
         """Brings a view up to date after the operations were done."""
         known = view.configs.get(self.entity)
         view.configs[self.entity] = ConfigView(self.settings, 0 if known is None else known.version + 1)
 
 
-def plan_topic_config(view: ClusterView, topic: str, ops: Sequence[ConfigOp], broker_config: BrokerConfig) -> ConfigPlan:
+def plan_topic_config(view: ControllerContext, topic: str, ops: Sequence[ConfigOp], broker_config: BrokerConfig) -> ConfigPlan:
     """The plan of an IncrementalAlterConfigs of a topic."""
     settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
     return _topic_plan(view, topic, settings, broker_config)
 
 
-def plan_topic_config_replaced(view: ClusterView, topic: str, configs: Mapping[str, str | None], broker_config: BrokerConfig) -> ConfigPlan:
+def plan_topic_config_replaced(view: ControllerContext, topic: str, configs: Mapping[str, str | None], broker_config: BrokerConfig) -> ConfigPlan:
     """The plan of an AlterConfigs of a topic: what is not named goes back to its default."""
     return _topic_plan(view, topic, _without_nulls(configs), broker_config)
 
 
-def plan_broker_config(view: ClusterView, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig) -> ConfigPlan:
+def plan_broker_config(view: ControllerContext, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig) -> ConfigPlan:
     """The plan of an IncrementalAlterConfigs of a broker. `resource` is the name in the request, `broker_id` and `config` are this broker's."""
     target = require_broker(resource, broker_id)
     current = view.broker_settings(target)
     return _broker_plan(view, target, current, _changed(current, ops, None), config)
 
 
-def plan_broker_config_replaced(view: ClusterView, resource: str, configs: Mapping[str, str | None], broker_id: int, config: BrokerConfig) -> ConfigPlan:
+def plan_broker_config_replaced(view: ControllerContext, resource: str, configs: Mapping[str, str | None], broker_id: int, config: BrokerConfig) -> ConfigPlan:
     """The plan of an AlterConfigs of a broker."""
     target = require_broker(resource, broker_id)
     return _broker_plan(view, target, view.broker_settings(target), _without_nulls(configs), config)
@@ -194,7 +194,7 @@ def _parts(text: str) -> list[str]:
     return [] if "," in text and parts == [""] else parts
 
 
-def _topic_plan(view: ClusterView, topic: str, settings: dict[str, str], broker_config: BrokerConfig) -> ConfigPlan:
+def _topic_plan(view: ControllerContext, topic: str, settings: dict[str, str], broker_config: BrokerConfig) -> ConfigPlan:
     """Values are looked at before the topic is looked up, as in Kafka: who sends a wrong one learns of it first."""
     _require_legal(topic)
     for name, value in settings.items():
@@ -208,7 +208,7 @@ def _topic_plan(view: ClusterView, topic: str, settings: dict[str, str], broker_
     return _plan(view, f"topics/{topic}", settings)
 
 
-def _broker_plan(view: ClusterView, target: int | None, current: Mapping[str, str], settings: dict[str, str], config: BrokerConfig) -> ConfigPlan:
+def _broker_plan(view: ControllerContext, target: int | None, current: Mapping[str, str], settings: dict[str, str], config: BrokerConfig) -> ConfigPlan:
     changed = {name: value for name, value in settings.items() if current.get(name) != value}
     _require_dynamic(changed, settings, target)
     for name, value in changed.items():
@@ -268,7 +268,7 @@ def _typed(settings: Mapping[str, str]) -> dict[str, Value]:
     return {name: setting.parse(value) for name, setting, value in known if setting is not None}
 
 
-def _plan(view: ClusterView, entity: str, settings: dict[str, str]) -> ConfigPlan:
+def _plan(view: ControllerContext, entity: str, settings: dict[str, str]) -> ConfigPlan:
     known = view.configs.get(entity)
     path, data = f"{paths.CONFIG}/{entity}", encode_config(settings)
     write: Operation = Create(path, data) if known is None else SetData(path, data, known.version)

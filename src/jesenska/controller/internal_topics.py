@@ -11,12 +11,12 @@ factor asks for, a topic begins with as many replicas as there are brokers, and 
 from __future__ import annotations
 
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import NewTopic
+from jesenska.controller.topics import TopicCreation
 
 CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
 
 
-def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
+def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreation:
     """What to create for a topic that somebody uses and nobody has created. `brokers`: how many there are."""
     if name == CONSUMER_OFFSETS:
         prefix = "offsets.topic"
@@ -28,9 +28,9 @@ def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
         prefix = "share.coordinator.state.topic"
         settings = {"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "-1"}
     else:
-        return NewTopic(name)
+        return TopicCreation(name)
     factor = min(config.integer(f"{prefix}.replication.factor"), max(1, brokers))
     if name != CONSUMER_OFFSETS:
         settings["min.insync.replicas"] = str(min(config.integer(f"{prefix}.min.isr"), factor))
     settings["segment.bytes"] = str(config.integer(f"{prefix}.segment.bytes"))
-    return NewTopic(name, config.integer(f"{prefix}.num.partitions"), factor, configs=settings)
+    return TopicCreation(name, config.integer(f"{prefix}.num.partitions"), factor, configs=settings)

@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from jesenska.controller.view import ClusterView, ConfigView, PartitionView, TopicView
+from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import BrokerNode, PartitionStateNode, TopicNode, decode_config, decode_controller_epoch
+from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode, TopicNode, decode_config, decode_controller_epoch
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import NoNodeError
+from jesenska.metadata.tree_operations import NoNodeError
 
 T = TypeVar("T")
 
 
-async def load(store: Store, *, at_once: int = 10) -> ClusterView:
+async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
     """The view through any store, that many requests in flight; a node that goes away meanwhile is left out."""
-    view = ClusterView()
+    view = ControllerContext()
     deleting = set(await _children(store, paths.DELETE_TOPICS))
     names = await _children(store, paths.TOPICS)
     for topic in await in_flight([partial(load_topic, store, name, deleting=name in deleting, at_once=at_once) for name in names], at_once):
@@ -27,7 +27,7 @@ async def load(store: Store, *, at_once: int = 10) -> ClusterView:
     for name in await _children(store, paths.BROKER_IDS):
         found = await _get(store, f"{paths.BROKER_IDS}/{name}")
         if found is not None:
-            view.brokers[int(name)] = BrokerNode.decode(found[0])
+            view.brokers[int(name)] = BrokerRegistration.decode(found[0])
     for entity in await entities(store):
         config = await load_config(store, entity)
         if config is not None:

@@ -36,10 +36,10 @@ from jesenska.base.limits import PARTITIONS_PER_REQUEST_MAX
 from jesenska.config.layers import BrokerConfig, TopicConfig, check_topic_values
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.controller.assignment import Assignment, assign_replicas
-from jesenska.controller.view import ClusterView, ConfigView, PartitionView, TopicView
+from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_config
-from jesenska.metadata.transactions import Check, Create, Delete, Operation, SetData
+from jesenska.metadata.tree_operations import Check, Create, Delete, Operation, SetData
 
 #: The log of a KRaft controller: no topic may have its name.
 CLUSTER_METADATA = "__cluster_metadata"
@@ -52,7 +52,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
+class TopicCreation:
     """What is asked for: numbers (-1: the broker's default) or an assignment, and settings."""
 
     name: str
@@ -76,7 +76,7 @@ class TopicPlan:
     #: Whether the settings are among what the operations write: a creation's are, an expansion's are not.
     writes_config: bool
 
-    def apply(self, view: ClusterView) -> None:
+    def apply(self, view: ControllerContext) -> None:
         """Brings a view up to date after the operations were done."""
         view.topics[self.topic.name] = self.topic
         if self.writes_config:
@@ -114,7 +114,9 @@ def require_count(requests: Iterable[int]) -> None:
         raise PolicyViolationError("Excessively large number of partitions per request.")
 
 
-def plan_creation(view: ClusterView, request: NewTopic, broker_config: BrokerConfig, *, topic_id: uuid.UUID, start_index: int, shift: int) -> TopicPlan:
+def plan_creation(
+    view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig, *, topic_id: uuid.UUID, start_index: int, shift: int
+) -> TopicPlan:
     """The plan of a new topic; KafkaError with the code and sentence of the answer where it is refused.
 
     `start_index` and `shift` say where placing replicas begins: chance, from 0 to the number of brokers."""
@@ -136,7 +138,7 @@ def plan_creation(view: ClusterView, request: NewTopic, broker_config: BrokerCon
     return TopicPlan(tuple(operations), TopicView(request.name, node, 0, partitions), TopicConfig(overrides, broker_config), writes_config=True)
 
 
-def plan_expansion(view: ClusterView, name: str, count: int, assignments: Sequence[Sequence[int]] | None, broker_config: BrokerConfig) -> TopicPlan:
+def plan_expansion(view: ControllerContext, name: str, count: int, assignments: Sequence[Sequence[int]] | None, broker_config: BrokerConfig) -> TopicPlan:
     """The plan for a topic to have `count` partitions; `assignments` names the replicas of the new ones, if the request does.
 
     New partitions are placed as if they had been made with the first ones: beginning at the first partition's leader."""
@@ -174,7 +176,7 @@ def plan_expansion(view: ClusterView, name: str, count: int, assignments: Sequen
     return TopicPlan(operations, expanded, TopicConfig(view.topic_settings(name), broker_config), writes_config=False)
 
 
-def plan_deletion(view: ClusterView, name: str, broker_config: BrokerConfig) -> tuple[Operation, ...]:
+def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfig) -> tuple[Operation, ...]:
     """The first step of a deletion: the mark that survives a crash. Empty where the topic is marked already."""
     if not broker_config.boolean("delete.topic.enable"):
         raise TopicDeletionDisabledError("Topic deletion is disabled.")
@@ -184,7 +186,7 @@ def plan_deletion(view: ClusterView, name: str, broker_config: BrokerConfig) -> 
     return (*epoch_check(view), Create(paths.delete_topic(name)))
 
 
-def plan_deletion_end(view: ClusterView, name: str) -> tuple[Operation, ...]:
+def plan_deletion_end(view: ControllerContext, name: str) -> tuple[Operation, ...]:
     """The last step, once no replica has data any more: everything about the topic goes, the mark with it."""
     operations: list[Operation] = list(epoch_check(view))
     topic = view.topics.get(name)
@@ -199,13 +201,13 @@ def plan_deletion_end(view: ClusterView, name: str) -> tuple[Operation, ...]:
     return tuple(operations)
 
 
-def forget_topic(view: ClusterView, name: str) -> None:
+def forget_topic(view: ControllerContext, name: str) -> None:
     """Brings a view up to date after `plan_deletion_end` was done."""
     view.topics.pop(name, None)
     view.configs.pop(f"topics/{name}", None)
 
 
-def require_topic(view: ClusterView, name: str) -> TopicView:
+def require_topic(view: ControllerContext, name: str) -> TopicView:
     """The topic; UnknownTopicOrPartitionError where there is none, or where it is being deleted."""
     topic = view.topics.get(name)
     if topic is None:
@@ -222,14 +224,14 @@ def first_state(replicas: Sequence[int], live: Iterable[int], controller_epoch: 
     return PartitionStateNode(isr[0], FIRST_LEADER_EPOCH, isr, controller_epoch)
 
 
-def epoch_check(view: ClusterView) -> tuple[Operation, ...]:
+def epoch_check(view: ControllerContext) -> tuple[Operation, ...]:
     """The check that fences a controller which was replaced; nothing where no controller was ever elected."""
     if view.controller_epoch_version is None:
         return ()
     return (Check(paths.CONTROLLER_EPOCH, view.controller_epoch_version),)
 
 
-def _require_new(view: ClusterView, name: str) -> None:
+def _require_new(view: ControllerContext, name: str) -> None:
     topic = view.topics.get(name)
     if topic is not None:
         if topic.deleting:
@@ -243,7 +245,7 @@ def _require_new(view: ClusterView, name: str) -> None:
                 raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {other}")
 
 
-def _require_as_in_zookeeper_mode(view: ClusterView, request: NewTopic, broker_config: BrokerConfig) -> None:
+def _require_as_in_zookeeper_mode(view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig) -> None:
     """Kafka in ZooKeeper mode looks at the numbers before the name, and at the settings' values last."""
     if request.name in view.topics:
         _require_new(view, request.name)
@@ -277,14 +279,14 @@ def _require_no_nulls(configs: Mapping[str, str | None]) -> None:
         raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(empty)}")
 
 
-def _require_no_numbers(request: NewTopic) -> None:
+def _require_no_numbers(request: TopicCreation) -> None:
     if request.partitions != DEFAULT_COUNT:
         raise InvalidRequestError("A manual partition assignment was specified, but numPartitions was not set to -1.")
     if request.replication_factor != DEFAULT_COUNT:
         raise InvalidRequestError("A manual partition assignment was specified, but replication factor was not set to -1.")
 
 
-def _replicas_of(view: ClusterView, request: NewTopic, broker_config: BrokerConfig, start_index: int, shift: int) -> dict[int, tuple[int, ...]]:
+def _replicas_of(view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig, start_index: int, shift: int) -> dict[int, tuple[int, ...]]:
     if request.assignment:
         _require_no_numbers(request)
         if request.assigned_twice:
@@ -308,7 +310,7 @@ def _replicas_of(view: ClusterView, request: NewTopic, broker_config: BrokerConf
     return assign_replicas(view.places(), partitions, replication_factor, start_index=start_index, shift=shift)
 
 
-def _require_assignment(view: ClusterView, assignment: Assignment, replication_factor: int | None) -> None:
+def _require_assignment(view: ControllerContext, assignment: Assignment, replication_factor: int | None) -> None:
     for brokers in assignment.values():
         if not brokers:
             raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
@@ -327,7 +329,7 @@ def _require_assignment(view: ClusterView, assignment: Assignment, replication_f
         replication_factor = len(brokers)
 
 
-def _config_write(view: ClusterView, name: str, overrides: Mapping[str, str]) -> Operation:
+def _config_write(view: ControllerContext, name: str, overrides: Mapping[str, str]) -> Operation:
     """Settings of a topic of that name may be left from before: they are replaced."""
     known = view.configs.get(f"topics/{name}")
     path, data = paths.topic_config(name), encode_config(overrides)
@@ -341,6 +343,6 @@ def _partition_creates(name: str, states: Mapping[int, PartitionStateNode]) -> l
     return operations
 
 
-def _next_version(view: ClusterView, name: str) -> int:
+def _next_version(view: ControllerContext, name: str) -> int:
     known = view.configs.get(f"topics/{name}")
     return 0 if known is None else known.version + 1

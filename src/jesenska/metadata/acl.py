@@ -16,7 +16,7 @@ from collections.abc import Collection
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
-from jesenska.metadata.transactions import ADMIN, OPEN_ACL, Acl, InvalidAclError
+from jesenska.metadata.tree_operations import ADMIN, OPEN_ACL, Acl, InvalidAclError
 
 
 class Identity(NamedTuple):

@@ -29,7 +29,8 @@ from jesenska.base.clock import Clock
 from jesenska.base.limits import TREE_PENDING_MAX
 from jesenska.metadata.journal import Journal, JournalFullError, SqliteJournal
 from jesenska.metadata.store import SessionState, StateCallback, WatchCallback
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree import CloseSession, Multi, OpenSession, Request, Tree, check_path
+from jesenska.metadata.tree_operations import (
     ANY_VERSION,
     OPEN_ACL,
     Acl,
@@ -46,7 +47,6 @@ from jesenska.metadata.transactions import (
     Transaction,
     TreeError,
 )
-from jesenska.metadata.tree import CloseSession, Multi, OpenSession, Request, Tree, check_path
 from jesenska.metadata.watches import Watches, WatchEvent
 
 T = TypeVar("T")

@@ -25,7 +25,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree import Tree, TreeNode, split
+from jesenska.metadata.tree_operations import (
     OPEN_ACL,
     Acl,
     AclSet,
@@ -35,7 +36,6 @@ from jesenska.metadata.transactions import (
     SessionOpened,
     Transaction,
 )
-from jesenska.metadata.tree import Node, Tree, split
 
 METADATA_FILE = "jesenska-metadata.db"
 FORMAT = 1
@@ -100,7 +100,7 @@ class _Effect:
     __slots__ = ("_acl", "_children", "_closed", "_created", "_data", "_deleted", "_opened")
 
     def __init__(self) -> None:
-        self._created: dict[str, Node] = {}
+        self._created: dict[str, TreeNode] = {}
         # Of nodes that were there before:
         self._deleted: dict[str, None] = {}
         self._data: dict[str, tuple[object, ...]] = {}
@@ -120,7 +120,7 @@ class _Effect:
                     self._data[path] = (path, _blob(change.data), zxid, time_ms, change.version)
             elif isinstance(change, NodeCreated):
                 path = change.path
-                self._created[path] = Node(change.data, change.acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, change.owner)
+                self._created[path] = TreeNode(change.data, change.acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, change.owner)
                 self._changes_children(split(path)[0], zxid, 1)
             elif isinstance(change, NodeDeleted):
                 path = change.path
@@ -317,21 +317,21 @@ class SqliteJournal:
         self._connection.close()
 
 
-def _row(path: str, node: Node) -> tuple[object, ...]:
+def _row(path: str, node: TreeNode) -> tuple[object, ...]:
     return (
         path, _blob(node.data), _acl_text(node.acl), node.czxid, node.mzxid, node.pzxid, node.ctime, node.mtime, node.version, node.creates,
         node.aversion, node.ephemeral_owner,
     )  # fmt: skip
 
 
-def _node(row: Sequence[object]) -> tuple[str, Node]:
+def _node(row: Sequence[object]) -> tuple[str, TreeNode]:
     path, data, acl, *numbers = row
     if data == _NULL:
         data = None
     if not isinstance(path, str) or not isinstance(data, bytes | None) or not all(isinstance(number, int) for number in numbers):
         raise ValueError(f"the row of node {path!r} has values of the wrong kind")
     czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner = (int(str(number)) for number in numbers)
-    return path, Node(data, _acl(acl), czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner)
+    return path, TreeNode(data, _acl(acl), czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner)
 
 
 def _blob(data: bytes | None) -> bytes | str:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jesenska.base.identifiers import TopicPartition, uuid_from_text, uuid_to_text
-from jesenska.config.listeners import Listener
+from jesenska.config.listeners import Endpoint
 
 Replicas = Mapping[int, tuple[int, ...]]
 
@@ -39,10 +39,10 @@ class NodeFormatError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerNode:
+class BrokerRegistration:
     """A broker that is up: where it listens, since when, and where it stands."""
 
-    endpoints: tuple[Listener, ...]
+    endpoints: tuple[Endpoint, ...]
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1
@@ -67,18 +67,18 @@ class BrokerNode:
         return _dump(value)
 
     @staticmethod
-    def decode(data: bytes) -> BrokerNode:
+    def decode(data: bytes) -> BrokerRegistration:
         value = _load(data)
         version = _int(value, "version")
         if not 1 <= version <= 5:
             raise NodeFormatError(f"a broker's node of version {version} is not known")
         rack = value.get("rack")
         if version == 1:
-            endpoints = [Listener("PLAINTEXT", "PLAINTEXT", _str(value, "host"), _int(value, "port"))]
+            endpoints = [Endpoint("PLAINTEXT", "PLAINTEXT", _str(value, "host"), _int(value, "port"))]
         else:
             protocols = value.get("listener_security_protocol_map")
             endpoints = [_endpoint(str(text), protocols if isinstance(protocols, dict) else {}) for text in _list(value, "endpoints")]
-        return BrokerNode(tuple(endpoints), _int_or(value, "timestamp", -1), str(rack) if rack is not None else None, _int_or(value, "jmx_port", -1))
+        return BrokerRegistration(tuple(endpoints), _int_or(value, "timestamp", -1), str(rack) if rack is not None else None, _int_or(value, "jmx_port", -1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,12 +321,12 @@ def _dict(value: Mapping[str, Any], key: str) -> dict[str, Any]:
     return found
 
 
-def _endpoint(text: str, protocols: Mapping[str, Any]) -> Listener:
+def _endpoint(text: str, protocols: Mapping[str, Any]) -> Endpoint:
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not separator or not colon:
         raise NodeFormatError(f"the endpoint {text!r} is none")
-    return Listener(name, str(protocols.get(name, name)), host.removeprefix("[").removesuffix("]"), _number(port, "an endpoint's port"))
+    return Endpoint(name, str(protocols.get(name, name)), host.removeprefix("[").removesuffix("]"), _number(port, "an endpoint's port"))
 
 
 def _replicas_out(replicas: Replicas) -> dict[str, list[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, ProducerIdBlock
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import BadVersionError, NodeExistsError, NoNodeError
+from jesenska.metadata.tree_operations import BadVersionError, NodeExistsError, NoNodeError
 
 BLOCK_SIZE = 1000
 LAST_PRODUCER_ID = 2**63 - 1

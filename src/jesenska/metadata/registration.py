@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import (
-    BrokerNode,
+    BrokerRegistration,
     ControllerNode,
     decode_cluster_id,
     decode_controller_epoch,
@@ -20,7 +20,7 @@ from jesenska.metadata.nodes import (
     encode_feature,
 )
 from jesenska.metadata.store import Store
-from jesenska.metadata.transactions import Create, MultiError, NodeExistsError, NoNodeError, SetData, Stat
+from jesenska.metadata.tree_operations import Create, MultiError, NodeExistsError, NoNodeError, SetData, Stat
 
 _FIRST_CONTROLLER_EPOCH = 1
 
@@ -63,7 +63,7 @@ async def next_broker_id(store: Store, reserved_max: int) -> int:
     return reserved_max + stat.version
 
 
-async def register_broker(store: Store, broker_id: int, node: BrokerNode) -> int:
+async def register_broker(store: Store, broker_id: int, node: BrokerRegistration) -> int:
     """Makes the broker's node, and gives the broker's epoch; BrokerIdTaken where another session has one.
 
     A node that this session made before is written anew."""

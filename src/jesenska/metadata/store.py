@@ -22,7 +22,7 @@ from enum import Enum
 from itertools import takewhile
 from typing import Protocol
 
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree_operations import (
     ANY_VERSION,
     OPEN_ACL,
     Acl,

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from jesenska.base.limits import TREE_NODE_MAX_BYTES
 from jesenska.metadata.acl import Identity, permits
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree_operations import (
     ADMIN,
     ANY_VERSION,
     CREATE,
@@ -70,7 +70,7 @@ _SPECIAL = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 _NO_CHILDREN: set[str] = set()  # never changed
 
 
-class Node:
+class TreeNode:
     """One node's state. `creates` counts children ever created; cversion follows from it and from the children that are left."""
 
     __slots__ = ("acl", "aversion", "children", "creates", "ctime", "czxid", "data", "ephemeral_owner", "mtime", "mzxid", "pzxid", "version")
@@ -111,8 +111,8 @@ class Node:
         else:
             self.children = {name}
 
-    def copy(self) -> Node:
-        other = Node(
+    def copy(self) -> TreeNode:
+        other = TreeNode(
             self.data, self.acl, self.czxid, self.mzxid, self.pzxid, self.ctime, self.mtime, self.version, self.creates, self.aversion,
             self.ephemeral_owner,
         )  # fmt: skip
@@ -161,18 +161,18 @@ class Tree:
     __slots__ = ("_ephemerals", "_nodes", "last_zxid", "sessions")
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, TreeNode] = {}
         self._ephemerals: dict[int, set[str]] = {}
         self.sessions: dict[int, int] = {}  # session id -> time-out in ms
         self.last_zxid = 0
         for path in _SPECIAL:
-            self._nodes[path] = Node(b"", OPEN_ACL, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+            self._nodes[path] = TreeNode(b"", OPEN_ACL, 0, 0, 0, 0, 0, 0, 0, 0, 0)
             if path != "/":
                 parent, name = split(path)
                 self._nodes[parent].add_child(name)
 
     @staticmethod
-    def restored(nodes: Iterable[tuple[str, Node]], sessions: dict[int, int], last_zxid: int) -> Tree:
+    def restored(nodes: Iterable[tuple[str, TreeNode]], sessions: dict[int, int], last_zxid: int) -> Tree:
         """The tree with exactly these nodes, in any order; ValueError where one has no parent."""
         tree = Tree()
         tree._nodes = dict(nodes)
@@ -216,7 +216,7 @@ class Tree:
         node = self.find(path)
         return node.stat if node is not None else None
 
-    def find(self, path: str) -> Node | None:
+    def find(self, path: str) -> TreeNode | None:
         """The node, not to be changed, or None where there is no such node."""
         node = self._nodes.get(path)
         if node is None:
@@ -241,7 +241,7 @@ class Tree:
         """Paths of a session's ephemeral nodes, in order."""
         return sorted(self._ephemerals.get(session_id, ()))
 
-    def walk(self) -> Iterator[tuple[str, Node]]:
+    def walk(self) -> Iterator[tuple[str, TreeNode]]:
         """Every path with its node; not to be changed."""
         return iter(self._nodes.items())
 
@@ -387,7 +387,7 @@ class Tree:
             parent.add_child(name)
             parent.creates += 1
             parent.pzxid = zxid
-            self._nodes[path] = Node(change.data, change.acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
+            self._nodes[path] = TreeNode(change.data, change.acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, owner)
             if owner:
                 self._ephemerals.setdefault(owner, set()).add(path)
         elif isinstance(change, NodeDeleted):
@@ -440,7 +440,7 @@ class Tree:
 
         return restore_membership
 
-    def _node(self, path: str) -> Node:
+    def _node(self, path: str) -> TreeNode:
         node = self._nodes.get(path)
         if node is None:
             check_path(path)
@@ -472,7 +472,7 @@ def check_path(path: str) -> None:
                 raise BadArgumentsError(path, f"a path does not hold the character {char!r}")
 
 
-def _require_permission(path: str, node: Node, permissions: int, identities: Collection[Identity] | None) -> None:
+def _require_permission(path: str, node: TreeNode, permissions: int, identities: Collection[Identity] | None) -> None:
     if identities is not None and not permits(node.acl, permissions, identities):
         raise NoAuthError(path)
 

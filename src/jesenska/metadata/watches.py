@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterable
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from jesenska.metadata.transactions import Change, DataSet, NodeCreated, NodeDeleted
 from jesenska.metadata.tree import split
+from jesenska.metadata.tree_operations import Change, DataSet, NodeCreated, NodeDeleted
 
 
 class EventType(IntEnum):

@@ -32,7 +32,7 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES, SOURCE_RANGES_AHEAD_MAX, SOURCE_SAMPLED_TOPICS_MAX
 from jesenska.client.cluster import Cluster
-from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import SourceOptions
 from jesenska.pipeline.planning import Bounds, DataLossError, OffsetRange, bounds_of, data_loss
 from jesenska.records.batch import iter_headers
@@ -54,7 +54,7 @@ class Chunk:
     buffers: tuple[memoryview, ...]
 
 
-def chunks(connection: Connection, ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[Chunk]:
+def chunks(connection: ClusterThread, ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[Chunk]:
     """The ranges in chunks, one range after the other; errors name topic, partition and offsets."""
     waiting = iter([_RangeReader(connection, item, options) for item in ranges])
     coming: deque[tuple[_RangeReader, Future[Chunk | None]]] = deque()
@@ -108,7 +108,7 @@ async def _sample(cluster: Cluster, wanted: OffsetRange, options: SourceOptions)
 class _RangeReader:
     """Where the reading of one range stands; used on the loop's thread only."""
 
-    def __init__(self, connection: Connection, wanted: OffsetRange, options: SourceOptions) -> None:
+    def __init__(self, connection: ClusterThread, wanted: OffsetRange, options: SourceOptions) -> None:
         self._connection = connection
         self._wanted = wanted
         self._options = options

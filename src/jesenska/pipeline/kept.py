@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from jesenska.base.errors import ClusterAuthorizationFailedError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from jesenska.client.admin import TOPIC, Admin
 from jesenska.client.producer import Producer
-from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import SinkOptions
 
 _LIMIT, _FORMAT = "max.message.bytes", "message.format.version"
 #: The first release whose records have headers and producers.
 _FIRST_WITH_BATCHES = (0, 11)
 
-_kept: weakref.WeakKeyDictionary[Connection, Kept] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[ClusterThread, Kept] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class TopicSettings:
 class Kept:
     """For one connection. `borrow` and `give_back` are called on the loop's thread."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClusterThread) -> None:
         self._cluster = connection.cluster
         self._clock = connection.clock
         self._max_age_seconds = connection.options.metadata_max_age_ms / 1000
@@ -81,7 +81,7 @@ class Kept:
         self._settings.clear()
 
 
-def kept(connection: Connection) -> Kept:
+def kept(connection: ClusterThread) -> Kept:
     """What the process keeps for this connection."""
     found = _kept.get(connection)
     if found is None:

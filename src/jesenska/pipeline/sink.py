@@ -35,7 +35,7 @@ from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import SINK_WAITING_BATCHES_MAX, SINK_WAITING_BYTES
 from jesenska.client.producer import Producer
-from jesenska.pipeline.connection import Connection, connect
+from jesenska.pipeline.cluster_thread import ClusterThread, connect
 from jesenska.pipeline.kept import kept
 from jesenska.pipeline.options import SinkOptions
 from jesenska.pipeline.sentences import plainly, say_if_slow
@@ -160,7 +160,7 @@ def _write(options: SinkOptions, iterator: Iterator[pa.RecordBatch]) -> Written:
 class _Task:
     """Rows in, record batches out: encoded on Spark's thread, sent on the loop's."""
 
-    def __init__(self, connection: Connection, options: SinkOptions, clock: Clock) -> None:
+    def __init__(self, connection: ClusterThread, options: SinkOptions, clock: Clock) -> None:
         self._connection = connection
         self._options = options
         self._clock = clock

@@ -37,8 +37,8 @@ from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX
 from jesenska.pipeline import planning
+from jesenska.pipeline.cluster_thread import ClusterThread, connect
 from jesenska.pipeline.columns import RowMaker, row_schema, together
-from jesenska.pipeline.connection import Connection, connect
 from jesenska.pipeline.fetching import chunks, record_bytes
 from jesenska.pipeline.options import SourceOptions, columns_of, sink_options, source_options
 from jesenska.pipeline.packing import Task, apart, pack
@@ -57,7 +57,7 @@ _FIRST_CONTACT_MS = 10_000
 T = TypeVar("T")
 
 #: What a record takes in the log, by topic.
-_record_bytes: weakref.WeakKeyDictionary[Connection, dict[str, float]] = weakref.WeakKeyDictionary()
+_record_bytes: weakref.WeakKeyDictionary[ClusterThread, dict[str, float]] = weakref.WeakKeyDictionary()
 
 
 class JesenskaDataSource(DataSource):
@@ -146,7 +146,7 @@ def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
             raise JesenskaError(f"Reading {chunk.topic_partition} failed between the offsets {chunk.start} and {chunk.end}: {error}") from error
 
 
-async def _tasks(connection: Connection, options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+async def _tasks(connection: ClusterThread, options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
     """The ranges as tasks: cut where options say so, else packed where there are more than cores. A topic's record size is kept, as it changes little."""
     if options.min_partitions is not None or options.max_records_per_partition is not None:
         tasks = apart(planning.cut(ranges, options.min_partitions, options.max_records_per_partition))
@@ -163,7 +163,7 @@ async def _tasks(connection: Connection, options: SourceOptions, ranges: Sequenc
     return [InputPartition(item) for item in tasks]
 
 
-def _look_up(connection: Connection, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
+def _look_up(connection: ClusterThread, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
     """Partitions and offsets, asked again after errors that pass: as often as fetchOffset.numRetries says, else for some time."""
     with plainly("subscribe"):
         return connection.persist(work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms)
@@ -179,7 +179,7 @@ class JesenskaReader(DataSourceReader):
         connection = connect(self.options.client)
         return _look_up(connection, self.options, lambda: self._plan(connection), _FIRST_CONTACT_MS)
 
-    async def _plan(self, connection: Connection) -> list[InputPartition]:
+    async def _plan(self, connection: ClusterThread) -> list[InputPartition]:
         return await _tasks(connection, self.options, await planning.plan_batch(connection.cluster, self.options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -215,7 +215,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._start_tree = planning.to_tree(self._start.offsets, ids)
         return self._start_tree
 
-    async def _initial(self, connection: Connection) -> tuple[Resolved, Mapping[str, str]]:
+    async def _initial(self, connection: ClusterThread) -> tuple[Resolved, Mapping[str, str]]:
         options = self.options
         partitions = await planning.partitions_of(connection.cluster, options.subscription)
         bounds = await planning.bounds_of(connection.cluster, partitions, read_committed=options.read_committed)
@@ -265,7 +265,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return self._last_trigger_ms is not None and self._clock.now_ms() - self._last_trigger_ms < self.options.max_trigger_delay_ms
 
-    async def _news(self, connection: Connection, known: Place) -> tuple[Offsets, Bounds]:
+    async def _news(self, connection: ClusterThread, known: Place) -> tuple[Offsets, Bounds]:
         """Where each partition is read from, and the bounds of its log. Partitions that are gone, topics that were created anew, and logs that end before
         where the stream stands are data loss."""
         fail = self.options.fail_on_data_loss
@@ -289,7 +289,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 begin[key] = earliest
         return begin, bounds
 
-    async def _present(self, connection: Connection, known: Place) -> Bounds:
+    async def _present(self, connection: ClusterThread, known: Place) -> Bounds:
         """The partitions that are there. With failOnDataLoss one that is missing is asked for again: a broker that has just
         started may not have heard of it."""
         options = self.options
@@ -304,7 +304,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else planning.to_tree(self._latest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        async def latest(connection: Connection) -> Offsets:
+        async def latest(connection: ClusterThread) -> Offsets:
             return (await planning.present(connection.cluster, self.options.subscription, read_committed=self.options.read_committed)).latest
 
         self._target = self._ask(latest)
@@ -327,7 +327,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 offsets[key] = offset
         return Place(offsets, start.ids)
 
-    async def _plan(self, connection: Connection, start: Place, end: Place) -> list[InputPartition]:
+    async def _plan(self, connection: ClusterThread, start: Place, end: Place) -> list[InputPartition]:
         options, fail = self.options, self.options.fail_on_data_loss
         changed = [key for key, offset in end.offsets.items() if start.offsets.get(key) != offset or start.is_another(key.topic, end.ids)]
         bounds = await planning.present(connection.cluster, options.subscription, set(changed), read_committed=options.read_committed)
@@ -379,7 +379,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commit_failed = False
             self._told = read
 
-    async def _commit(self, connection: Connection, group_id: str, offsets: Offsets) -> None:
+    async def _commit(self, connection: ClusterThread, group_id: str, offsets: Offsets) -> None:
         from jesenska.client.group_admin import GroupAdmin  # here: every process of a query would import it
 
         async with asyncio.timeout(_FIRST_CONTACT_MS / 1000):

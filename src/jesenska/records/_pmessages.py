@@ -24,7 +24,7 @@ _SMALLEST = (14, 22)
 _NO_TIMESTAMP = -1
 
 
-class Message(NamedTuple):
+class OldMessage(NamedTuple):
     """One message as it lies in a message set. Key and value are views."""
 
     position: int
@@ -38,7 +38,7 @@ class Message(NamedTuple):
     value: memoryview | None
 
 
-def messages_of(data: Buffer) -> Iterator[Message]:
+def messages_of(data: Buffer) -> Iterator[OldMessage]:
     """Each message in `data`, its CRC verified; a part of a message at the end is left alone. CorruptMessageError for an impossible length, magic or CRC,
     InvalidRecordError for fields that are not what the length says."""
     view = memoryview(data)
@@ -64,7 +64,7 @@ def messages_of(data: Buffer) -> Iterator[Message]:
         value, at = _field(view, at, following, index)
         if at != following:
             raise_fault(Fault.BYTES_LEFT_IN_RECORD, index)
-        yield Message(position, size + _OVERHEAD, offset, magic, attributes, timestamp, key, value)
+        yield OldMessage(position, size + _OVERHEAD, offset, magic, attributes, timestamp, key, value)
         position = following
         index += 1
 

@@ -71,7 +71,7 @@ from jesenska.wire.messages.k01_fetch import (
 )
 
 if TYPE_CHECKING:
-    from jesenska.broker.cluster_view import ClusterView
+    from jesenska.broker.metadata_cache import MetadataCache
     from jesenska.broker.services import Services
 
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -544,7 +544,7 @@ class _SessionFetch(_Fetch):
         return False
 
 
-def _resolve(view: ClusterView, wanted: SessionPartition, by_id: bool) -> None:
+def _resolve(view: MetadataCache, wanted: SessionPartition, by_id: bool) -> None:
     """Finds a session's partition, which was not known before or is gone."""
     wanted.unwatch()
     wanted.partition = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.authorized import GROUP_OPERATIONS
+from jesenska.broker.authorized_operations import GROUP_OPERATIONS
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.groups.group import Group
 from jesenska.groups.states import GroupState

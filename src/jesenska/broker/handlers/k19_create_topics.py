@@ -20,7 +20,7 @@ from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error
-from jesenska.controller.topics import NewTopic, TopicPlan, duplicates
+from jesenska.controller.topics import TopicCreation, TopicPlan, duplicates
 from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -78,9 +78,9 @@ async def _create(broker: Services, request: CreateTopicsRequest, context: Conte
     return response
 
 
-def _wanted(item: CreateTopicsRequestTopic, version: int) -> NewTopic:
+def _wanted(item: CreateTopicsRequestTopic, version: int) -> TopicCreation:
     numbers = [assignment.partition_index for assignment in item.assignments]
-    return NewTopic(
+    return TopicCreation(
         item.name,
         item.num_partitions,
         item.replication_factor,

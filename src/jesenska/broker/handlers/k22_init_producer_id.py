@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.metadata.producer_ids import ProducerIdsExhausted
-from jesenska.metadata.transactions import TreeError
+from jesenska.metadata.tree_operations import TreeError
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.authorized import CLUSTER_OPERATIONS
+from jesenska.broker.authorized_operations import CLUSTER_OPERATIONS
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse, DescribeClusterResponseBroker
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import is_legal_topic_name
-from jesenska.broker.authorized import TOPIC_OPERATIONS
+from jesenska.broker.authorized_operations import TOPIC_OPERATIONS
 from jesenska.broker.dispatch import Context, Outcome, handles
 from jesenska.wire.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

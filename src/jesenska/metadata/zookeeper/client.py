@@ -27,7 +27,8 @@ from typing import Any, TypeVar
 from jesenska.base.clock import system_random
 from jesenska.base.limits import TREE_PENDING_MAX, ZOOKEEPER_ANSWER_MAX_BYTES
 from jesenska.metadata.store import ChrootStore, SessionState, StateCallback, Store, WatchCallback
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree import check_path, require_size
+from jesenska.metadata.tree_operations import (
     ANY_VERSION,
     OPEN_ACL,
     Acl,
@@ -54,7 +55,6 @@ from jesenska.metadata.transactions import (
     TreeError,
     UnimplementedError,
 )
-from jesenska.metadata.tree import check_path, require_size
 from jesenska.metadata.watches import EventType, WatchEvent
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.connect_string import ConnectString

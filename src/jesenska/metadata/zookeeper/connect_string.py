@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jesenska.metadata.transactions import BadArgumentsError
 from jesenska.metadata.tree import check_path
+from jesenska.metadata.tree_operations import BadArgumentsError
 
 DEFAULT_PORT = 2181
 

@@ -23,7 +23,8 @@ from jesenska.base.limits import (
     ZOOKEEPER_WATCHES_MAX,
 )
 from jesenska.metadata.acl import Identity, digest_identity, permits, shown
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree import Multi, Tree
+from jesenska.metadata.tree_operations import (
     ADMIN,
     READ,
     BadArgumentsError,
@@ -39,9 +40,8 @@ from jesenska.metadata.transactions import (
     TreeError,
     UnimplementedError,
 )
-from jesenska.metadata.tree import Multi, Tree
 from jesenska.metadata.watches import EventType, WatchEvent
-from jesenska.metadata.zookeeper import messages, words
+from jesenska.metadata.zookeeper import four_letter_words, messages
 from jesenska.metadata.zookeeper.frames import Frames, framed
 from jesenska.metadata.zookeeper.messages import (
     MULTI_READ_TYPES,
@@ -105,7 +105,7 @@ class _Slot:
         self.closes = False
 
 
-class Connection:
+class ZooKeeperConnection:
     """One client's connection: an asyncio.Protocol that does not say so, for what is compiled has no base that is not."""
 
     def __init__(self, server: Serving) -> None:
@@ -130,7 +130,7 @@ class Connection:
         self.timeout_ms = 0
         self.identities: frozenset[Identity] = frozenset()
         self.is_closing_session = False
-        self.figures = words.Figures()
+        self.figures = four_letter_words.Figures()
         self._established_ms = server.clock.now_ms()
         self._last_xid = self._last_zxid = 0
         self._last_kind: OpCode | None = None
@@ -296,9 +296,9 @@ class Connection:
     def _word(self) -> bool:
         """Answers a four-letter word, if that is what came."""
         first = self._frames.first()
-        if first not in words.WORDS or self._transport is None:
+        if first not in four_letter_words.WORDS or self._transport is None:
             return False
-        self._transport.write(words.answer(first, self._server.figures_for_words).encode())
+        self._transport.write(four_letter_words.answer(first, self._server.figures_for_words).encode())
         self.close()
         return True
 
@@ -609,9 +609,9 @@ class Connection:
             logger.warning("the connection of %s is closed: it has more than %d watches", self._address, ZOOKEEPER_WATCHES_MAX)
             self._abort()
 
-    def figures_for_words(self) -> words.ConnectionFigures:
+    def figures_for_words(self) -> four_letter_words.ConnectionFigures:
         figures = self.figures
-        return words.ConnectionFigures(
+        return four_letter_words.ConnectionFigures(
             address=self._address,
             queued=len(self.slots),
             received=figures.received,

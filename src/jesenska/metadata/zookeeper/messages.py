@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple, TypeVar
 
-from jesenska.metadata.transactions import ACL_ALL, OPEN_ACL, Acl, Stat
+from jesenska.metadata.tree_operations import ACL_ALL, OPEN_ACL, Acl, Stat
 
 PASSWORD_BYTES = 16
 

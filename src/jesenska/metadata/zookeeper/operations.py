@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jesenska.metadata.acl import Identity, completed
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree_operations import (
     BadArgumentsError,
     Check,
     Create,

@@ -34,11 +34,11 @@ from typing import Any, cast
 
 from jesenska.base.clock import Clock
 from jesenska.metadata.embedded import CLIENT_SESSION_ID_BASE, EmbeddedTree
-from jesenska.metadata.transactions import (
+from jesenska.metadata.tree_operations import (
     SessionClosed,
     Transaction,
 )
-from jesenska.metadata.zookeeper.connection import Connection
+from jesenska.metadata.zookeeper.connection import ZooKeeperConnection
 from jesenska.metadata.zookeeper.serving import ServerConfig, Serving
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class ZooKeeperServer(Serving):
                 self.sessions.begin(session_id, timeout_ms, None, now_ms)
         self.tree.on_commit(self._committed, self._send_unsent)
         self.port = listening.getsockname()[1]
-        self._server = await asyncio.get_running_loop().create_server(lambda: cast(Any, Connection(self)), sock=listening)
+        self._server = await asyncio.get_running_loop().create_server(lambda: cast(Any, ZooKeeperConnection(self)), sock=listening)
         self.look_for_expired()
 
     async def stop(self) -> None:

@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 from jesenska import __version__
 from jesenska.base.clock import Clock
 from jesenska.metadata.embedded import EmbeddedTree
-from jesenska.metadata.transactions import Result, SessionExpiredError
 from jesenska.metadata.tree import CloseSession
+from jesenska.metadata.tree_operations import Result, SessionExpiredError
 from jesenska.metadata.watches import Watches, WatchEvent
-from jesenska.metadata.zookeeper import words
+from jesenska.metadata.zookeeper import four_letter_words
 from jesenska.metadata.zookeeper.sessions import Sessions
 
 
@@ -32,7 +32,7 @@ class ServedConnection(Protocol):
     """A client's connection, as a server sees it."""
 
     is_closing_session: bool
-    figures: words.Figures
+    figures: four_letter_words.Figures
 
     @property
     def slots(self) -> Sized:
@@ -46,7 +46,7 @@ class ServedConnection(Protocol):
 
     def end(self) -> None: ...
 
-    def figures_for_words(self) -> words.ConnectionFigures: ...
+    def figures_for_words(self) -> four_letter_words.ConnectionFigures: ...
 
     def __hash__(self) -> int: ...
 
@@ -64,7 +64,7 @@ class Serving:
         self.watches: Watches[ServedConnection] = Watches()
         self.connections: dict[ServedConnection, None] = {}
         self.by_host: Counter[str] = Counter()
-        self.ended_figures = words.Figures()  # of connections that are gone
+        self.ended_figures = four_letter_words.Figures()  # of connections that are gone
         self.unsent: dict[ServedConnection, None] = {}
         self.started_ms = 0.0
         self.port = 0
@@ -85,19 +85,19 @@ class Serving:
     # Figures
 
     @property
-    def figures(self) -> words.Figures:
+    def figures(self) -> four_letter_words.Figures:
         """Of all connections since the start."""
-        total = words.Figures()
+        total = four_letter_words.Figures()
         for some in (self.ended_figures, *(connection.figures for connection in self.connections)):
             total.add(some)
         return total
 
-    def figures_for_words(self) -> words.ServerFigures:
+    def figures_for_words(self) -> four_letter_words.ServerFigures:
         tree = self.tree.tree
         sessions = self.sessions
         figures = self.figures
-        return words.ServerFigures(
-            version=f"{words.ZOOKEEPER_VERSION}-jesenska-{__version__}, built on {sys.implementation.name} {platform.python_version()}",
+        return four_letter_words.ServerFigures(
+            version=f"{four_letter_words.ZOOKEEPER_VERSION}-jesenska-{__version__}, built on {sys.implementation.name} {platform.python_version()}",
             connections=[connection.figures_for_words() for connection in self.connections],
             received=figures.received,
             sent=figures.sent,

@@ -22,7 +22,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from jesenska.metadata.transactions import SessionExpiredError
+from jesenska.metadata.tree_operations import SessionExpiredError
 from jesenska.metadata.zookeeper.messages import PASSWORD_BYTES
 
 C = TypeVar("C", bound=Hashable)

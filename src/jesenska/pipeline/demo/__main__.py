@@ -26,7 +26,7 @@ from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import JesenskaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import uuid_to_text
 from jesenska.client.admin import Admin, NewTopic
-from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.demo import broker as demo_broker
 from jesenska.pipeline.demo import flights, job
 from jesenska.pipeline.demo.producing import NotContinuedError, StreamProducer
@@ -115,7 +115,7 @@ class _Run:
         self._broker = broker
         self._clock = clock
         self._reporter = reporter
-        self._connection = Connection(ClientOptions(broker.address))
+        self._connection = ClusterThread(ClientOptions(broker.address))
         self._producers: list[StreamProducer] = []
         self._sending_failed: BaseException | None = None
         self._references_sent = threading.Event()

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError, KafkaError
-from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.demo.state import write_json
 from jesenska.pipeline.options import ClientOptions
 
@@ -118,7 +118,7 @@ def _running(folder: Path) -> tuple[str, int] | None:
     if not _is_alive(pid):
         return None
     identifier = re.search(r"^cluster\.id=(.*)$", properties, re.MULTILINE)
-    connection = Connection(ClientOptions(address, connect_timeout_ms=3000, request_timeout_ms=5000))
+    connection = ClusterThread(ClientOptions(address, connect_timeout_ms=3000, request_timeout_ms=5000))
     try:
         connection.run(connection.cluster.refresh([]))
         same = identifier is not None and connection.cluster.cluster_id == identifier[1].strip()

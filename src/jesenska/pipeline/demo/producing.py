@@ -21,7 +21,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.producer import Producer
-from jesenska.pipeline.connection import Connection
+from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.demo.flights import Stream
 from jesenska.records.arrow import columns_to_batches, partitions_of_keys
 from jesenska.records.header import Codec
@@ -53,7 +53,7 @@ class NotContinuedError(JesenskaError):
 class StreamProducer:
     """Sends one stream, at full speed or `speed_up` times as fast as the records' timestamps."""
 
-    def __init__(self, connection: Connection, stream: Stream, partitions: int, clock: Clock, speed_up: float | None = None) -> None:
+    def __init__(self, connection: ClusterThread, stream: Stream, partitions: int, clock: Clock, speed_up: float | None = None) -> None:
         self.progress = Progress(total=len(stream))
         self._connection = connection
         self._stream = stream

@@ -114,7 +114,7 @@ class Writer(_Client):
         self._history.sent(TopicPartition(told.topic, told.partition), told.offset, value)
 
 
-class Member(_Client):
+class SimulatedMember(_Client):
     """A member of the group: reads, commits, and tells what it was given."""
 
     def __init__(self, process: Process, history: History, bootstrap: str, topic: str) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from jesenska.base.identifiers import TopicPartition
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     partition: TopicPartition
     offset: int
 
@@ -29,12 +29,12 @@ class History:
     """What has been told so far. Every method raises ViolationError."""
 
     def __init__(self) -> None:
-        self.acknowledged: dict[Place, bytes] = {}
-        self.read: dict[Place, bytes] = {}
+        self.acknowledged: dict[RecordPlace, bytes] = {}
+        self.read: dict[RecordPlace, bytes] = {}
         #: Every record that a reader has had at any time.
         self._seen: set[bytes] = set()
         #: Where a record was read or acknowledged first.
-        self._places: dict[bytes, Place] = {}
+        self._places: dict[bytes, RecordPlace] = {}
         self._committed: dict[tuple[str, TopicPartition], int] = {}
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
         self._high_watermarks: dict[tuple[object, TopicPartition], int] = {}
@@ -44,22 +44,22 @@ class History:
 
     def sent(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         """A producer was told where its record stands."""
-        self._stands(Place(partition, offset), value, "is acknowledged")
-        self.acknowledged[Place(partition, offset)] = value
+        self._stands(RecordPlace(partition, offset), value, "is acknowledged")
+        self.acknowledged[RecordPlace(partition, offset)] = value
 
     def received(self, reader: str, partition: TopicPartition, offset: int, value: bytes, expected: int, *, of_group: bool = False) -> None:
         """A reader that has had everything below `expected` got a record; `of_group`: it, or another of its group, which may have told so itself."""
         if offset < expected:
             raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
-        skipped = [Place(partition, at) for at in range(expected, offset)]
+        skipped = [RecordPlace(partition, at) for at in range(expected, offset)]
         missing = [place.offset for place in skipped if place in self.acknowledged and not (of_group and place in self.read)]
         if missing:
             raise ViolationError(f"{reader} is not given the offsets {missing[:5]} of {partition}, which are acknowledged: it goes from {expected} to {offset}")
-        self._stands(Place(partition, offset), value, f"is read by {reader}")
-        self.read[Place(partition, offset)] = value
+        self._stands(RecordPlace(partition, offset), value, f"is read by {reader}")
+        self.read[RecordPlace(partition, offset)] = value
         self._seen.add(value)
 
-    def _stands(self, place: Place, value: bytes, how: str) -> None:
+    def _stands(self, place: RecordPlace, value: bytes, how: str) -> None:
         for known, before in ((self.acknowledged, "acknowledged"), (self.read, "read")):
             other = known.get(place, value)
             if other != value:

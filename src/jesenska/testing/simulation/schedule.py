@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from jesenska.base.errors import JesenskaError
-from jesenska.testing.simulation.clients import BrokerProgram, Member, Writer, create_topic, read_everything
+from jesenska.testing.simulation.clients import BrokerProgram, SimulatedMember, Writer, create_topic, read_everything
 from jesenska.testing.simulation.disk import JOURNAL_FILES, SimulatedFiles
 from jesenska.testing.simulation.history import History, ViolationError
 from jesenska.testing.simulation.network import SimulatedNetwork
@@ -70,7 +70,7 @@ class Simulation:
         self._clock_offset_ms = 0
         self._tasks: list[tuple[Process, asyncio.Task[Any]]] = []
         self._writers: list[Writer] = []
-        self._members: list[Member] = []
+        self._members: list[SimulatedMember] = []
         self._names = 0
         #: Every answer waits for its sync: then a machine may go down at any time.
         self._synced = self.world.random.random() < 0.5
@@ -183,7 +183,7 @@ class Simulation:
 
     def _new_member(self) -> None:
         process = Process(self.world, self._network, self._name("member"))
-        member = Member(process, self.history, BOOTSTRAP, TOPIC)
+        member = SimulatedMember(process, self.history, BOOTSTRAP, TOPIC)
         self._members.append(member)
         self._start(process, member.run())
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from jesenska.metadata.store import SessionState, StateCallback, Store, WatchCallback
-from jesenska.metadata.transactions import ANY_VERSION, OPEN_ACL, Acl, MultiError, Operation, Result, Stat, TreeError
+from jesenska.metadata.tree_operations import ANY_VERSION, OPEN_ACL, Acl, MultiError, Operation, Result, Stat, TreeError
 
 logger = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ class BrokerNode:
 
 
 @dataclass(slots=True)
-class ClusterView:
+class MetadataCache:
     """All topics by name and by id, and the brokers."""
 
     cluster_id: str

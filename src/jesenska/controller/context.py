@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from jesenska.controller.assignment import BrokerPlace
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import BrokerNode, PartitionStateNode, TopicNode, decode_config, decode_controller_epoch
+from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode, TopicNode, decode_config, decode_controller_epoch
 from jesenska.metadata.tree import Tree
 
 
@@ -47,11 +47,11 @@ class ConfigView:
 
 
 @dataclass(slots=True)
-class ClusterView:
+class ControllerContext:
     """Topics by name, brokers that are up by id, dynamic settings by `<type>/<name>`."""
 
     topics: dict[str, TopicView] = field(default_factory=dict)
-    brokers: dict[int, BrokerNode] = field(default_factory=dict)
+    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     configs: dict[str, ConfigView] = field(default_factory=dict)
     controller_epoch: int = 0
     controller_epoch_version: int | None = None
@@ -74,9 +74,9 @@ class ClusterView:
         return found.settings if found is not None else {}
 
 
-def view_of(tree: Tree) -> ClusterView:
+def view_of(tree: Tree) -> ControllerContext:
     """The view of a tree in this process; NodeFormatError where a node holds what does not belong there."""
-    view = ClusterView()
+    view = ControllerContext()
     nodes = {path: (node.data or b"", node.version) for path, node in tree.walk()}
     partitions: dict[str, dict[int, PartitionView]] = {}
     for path, (data, version) in nodes.items():
@@ -88,7 +88,7 @@ def view_of(tree: Tree) -> ClusterView:
             deleting = paths.delete_topic(name) in nodes
             view.topics[name] = TopicView(name, TopicNode.decode(data), version, partitions.get(name, {}), deleting)
         elif parent == paths.BROKER_IDS:
-            view.brokers[int(name)] = BrokerNode.decode(data)
+            view.brokers[int(name)] = BrokerRegistration.decode(data)
         elif parent in ("/config/topics", "/config/brokers"):
             view.configs[path.removeprefix("/config/")] = ConfigView(decode_config(data), version)
         elif path == paths.CONTROLLER_EPOCH:

@@ -24,11 +24,11 @@ from jesenska.pipeline.options import ClientOptions
 
 T = TypeVar("T")
 
-_connections: dict[tuple[int, ClientOptions], Connection] = {}
+_connections: dict[tuple[int, ClientOptions], ClusterThread] = {}
 _lock = threading.Lock()
 
 
-class Connection:
+class ClusterThread:
     """Runs coroutines on the loop's thread, on the cluster that the options name."""
 
     def __init__(self, options: ClientOptions, clock: Clock | None = None) -> None:
@@ -97,7 +97,7 @@ class Connection:
                     del _connections[key]
 
 
-def connect(options: ClientOptions) -> Connection:
+def connect(options: ClientOptions) -> ClusterThread:
     """The process's connection for these options, made at first use."""
     with _lock:
         key = (os.getpid(), options)
@@ -105,5 +105,5 @@ def connect(options: ClientOptions) -> Connection:
         if found is None:
             for stale in [other for other in _connections if other[0] != key[0]]:
                 del _connections[stale]
-            found = _connections[key] = Connection(options)
+            found = _connections[key] = ClusterThread(options)
         return found
