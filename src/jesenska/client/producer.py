@@ -16,14 +16,13 @@ Left out: transactions, interceptors, serialisers; the public API comes later.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from jesenska.base.clock import system_random
+from jesenska.base.clock import Random, system_random
 from jesenska.base.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -130,7 +129,7 @@ class Producer:
         retries: int = _INT32_MAX,
         ignore_keys: bool = False,
         create_topics: bool = True,
-        random_source: random.Random | None = None,
+        random_source: Random | None = None,
     ) -> None:
         if enable_idempotence is None:
             enable_idempotence = acks == -1
