@@ -32,7 +32,6 @@ from jesenska.controller.topics import (
     TopicCreation,
     TopicPlan,
     duplicates,
-    first_state,
     forget_topic,
     plan_creation,
     plan_deletion,
@@ -41,7 +40,7 @@ from jesenska.controller.topics import (
 )
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
-from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode, TopicNode, encode_config
+from jesenska.metadata.nodes import BrokerRegistration, TopicNode, encode_config
 from jesenska.metadata.registration import become_controller, ensure_paths, register_broker
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree import Multi, Tree
@@ -110,11 +109,6 @@ def test_numbers_that_are_not_given_are_the_brokers() -> None:
     plan = Cluster().create(TopicCreation("t"))
     assert dict(plan.topic.node.replicas) == {0: (0,), 1: (0,)}
     assert plan.config.integer("retention.ms") == 604_800_000
-
-
-def test_the_first_replica_that_is_up_leads_and_those_that_are_down_are_not_in_sync() -> None:
-    assert first_state((1, 0, 2), [0, 2], 4) == PartitionStateNode(0, 0, (0, 2), 4)
-    assert first_state((1, 0), [], 4) == PartitionStateNode(-1, 0, (1, 0), 4)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ from jesenska.controller.config_changes import (
     plan_topic_config_replaced,
 )
 from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
+from jesenska.controller.elections import plan_elections
 from jesenska.controller.internal_topics import automatic_topic
+from jesenska.controller.partition_states import NO_LEADER
 from jesenska.controller.topics import (
     TopicCreation,
     TopicPlan,
@@ -54,7 +56,7 @@ from jesenska.log.log_directories import Known
 from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import Store, multi_in_pieces
-from jesenska.metadata.tree_operations import Create, MultiError, NoNodeError, Operation, Result, SetData, TreeError
+from jesenska.metadata.tree_operations import Create, MultiError, NoNodeError, Operation, Result, TreeError
 from jesenska.replication.partition import Partition
 from jesenska.replication.replicas import Replicas
 
@@ -124,8 +126,8 @@ class Topics:
         return TopicConfig(self.facts.topic_settings(name), self._core.config)
 
     async def take_over(self, *, clean: bool) -> None:
-        """Leads every partition that this broker has a replica of; after a crash, or where another broker led, in a new leader epoch. Ends the
-        deletions that were begun."""
+        """Every partition gets the leader that it can have; what this broker leads begins a new leader epoch after a crash. Ends the deletions that were
+        begun."""
         for child in (await self._store.children(paths.CONFIG_CHANGES))[0]:
             self._told.add(f"{paths.CONFIG_CHANGES}/{child}", self._elapsed_ms())
         for name in [name for name, topic in self.facts.topics.items() if topic.deleting]:
@@ -143,22 +145,51 @@ class Topics:
         self._is_running = True
 
     async def _led(self, topic: TopicView, *, clean: bool) -> tuple[dict[int, PartitionView], list[Operation]]:
-        """A topic's partitions once this broker leads all that it has a replica of, and the changes that make it so."""
-        name, partitions = topic.name, dict(topic.partitions)
-        broker_id, epoch = self._core.broker_id, self.facts.controller_epoch
-        operations = await self._parents(name, [number for number in topic.node.replicas if number not in partitions])
-        for number, replicas in topic.node.replicas.items():
-            held = partitions.get(number)
-            leads = broker_id in replicas
-            if held is None:
-                state = nodes.PartitionStateNode(broker_id if leads else -1, 0, (broker_id,) if leads else replicas, epoch)
-                operations.append(Create(paths.partition_state(name, number), state.encode()))
-                partitions[number] = PartitionView(state)
-            elif leads and (not clean or held.state.leader != broker_id):
-                state = nodes.PartitionStateNode(broker_id, held.state.leader_epoch + 1, (broker_id,), epoch)
-                operations.append(SetData(paths.partition_state(name, number), state.encode(), held.version))
-                partitions[number] = PartitionView(state, held.version + 1)
-        return partitions, operations
+        """A topic's partitions once each has the leader that it can have, and the changes that make it so. Not `clean`: this broker has crashed."""
+        parents = await self._parents(topic.name, [number for number in topic.node.replicas if number not in topic.partitions])
+        unclean = self._topic_config(topic.name).boolean("unclean.leader.election.enable")
+        partitions, changes = plan_elections(self.facts, topic, crashed=() if clean else (self._core.broker_id,), unclean=unclean)
+        self._tell_of_leaderless(topic, partitions)
+        return partitions, parents + changes
+
+    def _tell_of_leaderless(self, topic: TopicView, partitions: Mapping[int, PartitionView]) -> None:
+        """Says which partitions have a replica here and nobody who may lead them."""
+        broker_id = self._core.broker_id
+        lost = [number for number, replicas in topic.node.replicas.items() if broker_id in replicas and partitions[number].state.leader == NO_LEADER]
+        if lost:
+            logger.error(
+                "topic %s has partitions that nobody leads (%s%s): no replica that was in sync is up. Start a broker that has one. If none will come back, set "
+                "unclean.leader.election.enable=true for the topic: then broker %d leads with what it has, and what only the others had is lost.",
+                topic.name, ", ".join(map(str, lost[:10])), ", …" if len(lost) > 10 else "", broker_id,
+            )  # fmt: skip
+
+    async def elect_uncleanly(self, name: str, number: int) -> bool:
+        """Lets a replica lead that was not in sync, if nobody leads the partition and one is up. False where that does not help."""
+        async with self._one_at_a_time:
+            topic = self.facts.topics[name]
+            only = TopicView(name, nodes.TopicNode({number: topic.node.replicas[number]}, topic.topic_id), topic.version, {number: topic.partitions[number]})
+            await self._elect(only, unclean=True)
+            return self.facts.topics[name].partitions[number].state.leader != NO_LEADER
+
+    async def _elect_where_allowed(self) -> None:
+        """Settings have changed: perhaps somebody may lead now what nobody does."""
+        for name, topic in list(self.facts.topics.items()):
+            if any(partition.state.leader == NO_LEADER for partition in topic.partitions.values()):
+                await self._elect(topic, unclean=self._topic_config(name).boolean("unclean.leader.election.enable"))
+
+    async def _elect(self, topic: TopicView, *, unclean: bool) -> None:
+        """Elects leaders of those partitions of `topic` that have none."""
+        name, known = topic.name, self.facts.topics[topic.name]
+        partitions, operations = plan_elections(self.facts, topic, unclean=unclean)
+        if not operations:
+            return
+        await self._do((*epoch_check(self.facts), *operations))
+        self.facts.topics[name] = TopicView(name, known.node, known.version, {**known.partitions, **partitions}, known.deleting)
+        shown = self._core.view.topics[name].partitions
+        for number, partition in partitions.items():
+            shown[number].led_by(partition.state.leader, partition.state.leader_epoch, partition.state.isr, partition.version)
+        if name == OFFSETS_TOPIC:
+            self.offsets_keeper.take_over()
 
     async def _parents(self, name: str, numbers: Sequence[int]) -> list[Operation]:
         """Makes the nodes above the states of partitions, where they are missing."""
@@ -423,6 +454,7 @@ class Topics:
             if not validate_only:
                 await self._done(plan)
                 self._show(name)
+                await self._elect_where_allowed()
 
     async def alter_broker(self, resource: str, change: Sequence[ConfigOp] | Mapping[str, str | None], *, validate_only: bool) -> None:
         """The same for this broker, or for every broker (the empty name)."""
@@ -436,6 +468,7 @@ class Topics:
             if not validate_only:
                 await self._done(plan)
                 self._reconfigured()
+                await self._elect_where_allowed()
 
     def _reconfigured(self) -> None:
         self._core.reconfigure(self.with_dynamic(self._core.config))

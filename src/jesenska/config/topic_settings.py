@@ -95,7 +95,7 @@ TOPIC_SETTINGS = Table("topic", (
         doc="Longest random time taken off a segment's age limit, so that not all partitions roll at once."),
     row("segment.ms", LONG, 604800000, MEDIUM, Between(1),
         doc="Age at which a segment is closed even if it is not full."),
-    row("unclean.leader.election.enable", BOOLEAN, False, MEDIUM, effect=REPLICAS,
+    row("unclean.leader.election.enable", BOOLEAN, False, MEDIUM,
         doc="Whether a replica that fell behind may lead when none in sync is left, at the price of lost records."),
     row("internal.segment.bytes", INT, None, MEDIUM, effect=KRAFT, internal=True, release="4.3",
         doc="Segment size without a lower limit, for tests."),

@@ -37,15 +37,14 @@ from jesenska.config.layers import BrokerConfig, TopicConfig, check_topic_values
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.controller.assignment import Assignment, assign_replicas
 from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
+from jesenska.controller.partition_states import first
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_config
 from jesenska.metadata.tree_operations import Check, Create, Delete, Operation, SetData
 
 #: The log of a KRaft controller: no topic may have its name.
 CLUSTER_METADATA = "__cluster_metadata"
-NO_LEADER = -1
 Name = TypeVar("Name", bound=Hashable)
-FIRST_LEADER_EPOCH = 0
 DEFAULT_COUNT = -1
 _NAME_LIMIT = 249
 _NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -129,7 +128,7 @@ def plan_creation(
     overrides = _checked_configs(request.configs, broker_config)
     replicas = _replicas_of(view, request, broker_config, start_index, shift)
     node = TopicNode(replicas, topic_id)
-    states = {number: first_state(brokers, view.brokers, view.controller_epoch) for number, brokers in replicas.items()}
+    states = {number: first(brokers, view.brokers, view.controller_epoch) for number, brokers in replicas.items()}
     operations: list[Operation] = [*epoch_check(view), _config_write(view, request.name, overrides)]
     operations.append(Create(paths.topic(request.name), node.encode()))
     operations.append(Create(paths.partitions(request.name)))
@@ -165,7 +164,7 @@ def plan_expansion(view: ControllerContext, name: str, count: int, assignments: 
         start = next((index for index, broker_id in enumerate(ids) if first_replicas and broker_id >= first_replicas[0]), 0)
         new = assign_replicas(view.places(), added, replication_factor, start_index=start, shift=start, first_partition=len(existing))
     node = TopicNode({**existing, **new}, topic.node.topic_id)
-    states = {number: first_state(brokers, view.brokers, view.controller_epoch) for number, brokers in new.items()}
+    states = {number: first(brokers, view.brokers, view.controller_epoch) for number, brokers in new.items()}
     operations = (
         *epoch_check(view),
         SetData(paths.topic(name), node.encode(), topic.version),
@@ -213,15 +212,6 @@ def require_topic(view: ControllerContext, name: str) -> TopicView:
     if topic is None:
         raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
     return topic
-
-
-def first_state(replicas: Sequence[int], live: Iterable[int], controller_epoch: int) -> PartitionStateNode:
-    """A new partition's state: the first replica that is up leads, and all that are up are in sync, for there is nothing to be behind of."""
-    up = set(live)
-    isr = tuple(broker for broker in replicas if broker in up)
-    if not isr:
-        return PartitionStateNode(NO_LEADER, FIRST_LEADER_EPOCH, tuple(replicas), controller_epoch)
-    return PartitionStateNode(isr[0], FIRST_LEADER_EPOCH, isr, controller_epoch)
 
 
 def epoch_check(view: ControllerContext) -> tuple[Operation, ...]:

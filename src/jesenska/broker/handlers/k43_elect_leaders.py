@@ -1,19 +1,21 @@
-"""ElectLeaders (key 43), versions 0-2: a lone broker leads what it can, so no election is needed (KIP-183, KIP-460).
+"""ElectLeaders (key 43), versions 0-2: leaders by request, where a partition has none (KIP-183, KIP-460).
 
     0      the preferred leader
     1      also the unclean election (type 1); an error for the whole
     2      compact
 
-Each partition answers ELECTION_NOT_NEEDED, or PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE where its log cannot be used.
-`topic_partitions` null asks for all: every topic is named then, with its failures. A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT.
+Each partition that is led answers ELECTION_NOT_NEEDED. One that is not: PREFERRED_LEADER_NOT_AVAILABLE; the unclean election lets a replica that is up
+lead with what it has, ELIGIBLE_LEADERS_NOT_AVAILABLE where none is. `topic_partitions` null asks for all: every topic is named then, with its failures.
+A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, shortened
+from jesenska.base.errors import ErrorCode, KafkaError, shortened
 from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.slices import Slices
 from jesenska.wire.messages.k43_elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -38,33 +40,46 @@ def handle(broker: Services, request: ElectLeadersRequest, context: Context) -> 
         whole = ErrorCode.REQUEST_TIMED_OUT, None
     elif request.election_type not in (_PREFERRED, _UNCLEAN):
         whole = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
-    if request.topic_partitions is None and whole is None:
-        return _all(broker, request.election_type)
+    if whole is None:
+        return _all(broker, request.election_type) if request.topic_partitions is None else _named(broker, request)
     response = ElectLeadersResponse()
-    if whole is not None and context.version >= _FIRST_WITH_ERROR:
+    if context.version >= _FIRST_WITH_ERROR:
         response.error_code = whole[0]
     for topic in request.topic_partitions or ():
-        results = []
-        for number in topic.partitions:
-            code, message = whole if whole is not None else _elect(broker, topic.topic, number, request.election_type)
-            results.append(ElectLeadersResponsePartition(partition_id=number, error_code=code, error_message=message))
+        results = [ElectLeadersResponsePartition(partition_id=number, error_code=whole[0], error_message=whole[1]) for number in topic.partitions]
         response.replica_election_results.append(ElectLeadersResponseTopic(topic=topic.topic, partition_result=results))
     return response
 
 
-def _all(broker: Services, election_type: int) -> ElectLeadersResponse:
-    response = ElectLeadersResponse()
-    for name, topic in broker.view.topics.items():
+async def _named(broker: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    response, between = ElectLeadersResponse(), Slices(broker.clock)
+    for topic in request.topic_partitions or ():
+        results = []
+        for number in topic.partitions:
+            await between()
+            results.append(await _elect(broker, topic.topic, number, request.election_type))
+        response.replica_election_results.append(ElectLeadersResponseTopic(topic=topic.topic, partition_result=results))
+    return response
+
+
+async def _all(broker: Services, election_type: int) -> ElectLeadersResponse:
+    response, between = ElectLeadersResponse(), Slices(broker.clock)
+    for name, topic in list(broker.view.topics.items()):
         results = []
         for number, partition in enumerate(topic.partitions):
+            await between()
             if not partition.is_served:
-                code, message = _elect(broker, name, number, election_type)
-                results.append(ElectLeadersResponsePartition(partition_id=number, error_code=code, error_message=message))
+                results.append(await _elect(broker, name, number, election_type))
         response.replica_election_results.append(ElectLeadersResponseTopic(topic=name, partition_result=results))
     return response
 
 
-def _elect(broker: Services, name: str, number: int, election_type: int) -> tuple[ErrorCode, str]:
+async def _elect(broker: Services, name: str, number: int, election_type: int) -> ElectLeadersResponsePartition:
+    code, message = await _outcome(broker, name, number, election_type)
+    return ElectLeadersResponsePartition(partition_id=number, error_code=code, error_message=message)
+
+
+async def _outcome(broker: Services, name: str, number: int, election_type: int) -> tuple[ErrorCode, str | None]:
     topic = broker.view.topics.get(name)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"No such topic as {name}")
@@ -74,4 +89,9 @@ def _elect(broker: Services, name: str, number: int, election_type: int) -> tupl
         return ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED
     if election_type == _PREFERRED:
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."
+    try:
+        if await broker.topics.elect_uncleanly(name, number):
+            return ErrorCode.NONE, None
+    except KafkaError as error:
+        return error.code, str(error)
     return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."

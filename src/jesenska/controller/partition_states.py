@@ -1,0 +1,73 @@
+"""The states of a partition as the controller sees them, and who is elected to lead it. Plain functions over values; what they give is written to the tree.
+
+    state       means                                         becomes
+    NEW         replicas are assigned, nothing is written     ONLINE (`first`)
+    ONLINE      a broker that is up leads it                  OFFLINE, when that broker goes
+    OFFLINE     nobody that is up leads it                    ONLINE (`after_loss`), when somebody can
+
+    election    who leads                                               who is in sync then
+    first       the first replica that is up                            every replica that is up: there is nothing to be behind of
+    after loss  the first replica that is up and in sync                those in sync that are up
+    unclean     the first replica that is up, if nobody is in sync:     it alone
+                records that only the others had are lost, so only
+                where unclean.leader.election.enable allows it
+    again       the leader that there is, in a new epoch, after a       those in sync that are up
+                crash which may have cost it records
+
+Each election is a new leader epoch. Where nobody can lead, the leader is -1, and who was in sync last is kept: one of them has all that was committed.
+Sources: the chapter "Replication" of the documents, KIP-106, KIP-460; the orders are Apache Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import Enum
+from typing import Final
+
+from jesenska.metadata.nodes import PartitionStateNode
+
+NO_LEADER: Final = -1
+FIRST_LEADER_EPOCH: Final = 0
+
+
+class PartitionState(Enum):
+    NEW = "new"
+    ONLINE = "online"
+    OFFLINE = "offline"
+
+
+def partition_state(written: PartitionStateNode | None, live: Collection[int]) -> PartitionState:
+    """The state of a partition for which this is written in the tree while these brokers are up."""
+    if written is None:
+        return PartitionState.NEW
+    return PartitionState.ONLINE if written.leader in live else PartitionState.OFFLINE
+
+
+def first(replicas: Sequence[int], live: Collection[int], controller_epoch: int) -> PartitionStateNode:
+    """What is written of a NEW partition."""
+    isr = tuple(broker for broker in replicas if broker in live)
+    leader = isr[0] if isr else NO_LEADER
+    return PartitionStateNode(leader, FIRST_LEADER_EPOCH, isr or tuple(replicas), controller_epoch)
+
+
+def after_loss(
+    replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int, *, unclean: bool
+) -> PartitionStateNode | None:
+    """What is written of an OFFLINE partition; None where that changes nothing. `unclean` lets a replica lead that was not in sync."""
+    up = [broker for broker in replicas if broker in live]
+    leader = next((broker for broker in up if broker in written.isr), None)
+    if leader is not None:
+        isr = tuple(broker for broker in written.isr if broker in live)
+    elif unclean and up:
+        leader, isr = up[0], (up[0],)
+    elif written.leader == NO_LEADER:
+        return None
+    else:
+        leader, isr = NO_LEADER, written.isr
+    return PartitionStateNode(leader, written.leader_epoch + 1, isr, controller_epoch)
+
+
+def again(written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
+    """What is written of an ONLINE partition whose leader was not stopped in order."""
+    isr = tuple(broker for broker in written.isr if broker in live)
+    return PartitionStateNode(written.leader, written.leader_epoch + 1, isr or (written.leader,), controller_epoch)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jesenska.controller.partition_states import NO_LEADER, PartitionState, after_loss, again, first, partition_state
+from jesenska.metadata.nodes import PartitionStateNode
+
+_BROKERS = st.lists(st.integers(0, 5), unique=True, max_size=4)
+_REPLICAS = st.lists(st.integers(0, 5), unique=True, min_size=1, max_size=4)
+
+
+def written(leader: int, isr: tuple[int, ...], epoch: int = 3) -> PartitionStateNode:
+    return PartitionStateNode(leader, epoch, isr, 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "expected"),
+    [
+        (None, (1,), PartitionState.NEW),
+        (written(1, (1,)), (1, 2), PartitionState.ONLINE),
+        (written(1, (1, 2)), (2,), PartitionState.OFFLINE),
+        (written(NO_LEADER, (1,)), (1,), PartitionState.OFFLINE),
+    ],
+)
+def test_the_state_of_a_partition_is_whether_its_leader_is_up(state: PartitionStateNode | None, live: tuple[int, ...], expected: PartitionState) -> None:
+    assert partition_state(state, live) is expected
+
+
+def test_a_new_partition_is_led_by_its_first_replica_that_is_up() -> None:
+    assert first((1, 0, 2), (0, 2), 4) == PartitionStateNode(0, 0, (0, 2), 4)
+    assert first((1, 0), (), 4) == PartitionStateNode(NO_LEADER, 0, (1, 0), 4)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "leader", "isr", "live", "unclean", "expected"),
+    [
+        # The first assigned replica that is up and in sync, and who else is in sync and up.
+        ((1, 2, 3), 1, (3, 2, 1), (2, 3), False, PartitionStateNode(2, 4, (3, 2), 7)),
+        # One that is up and was not in sync does not lead.
+        ((1, 2), 1, (1,), (2,), False, PartitionStateNode(NO_LEADER, 4, (1,), 7)),
+        ((1, 2), 1, (1,), (2,), True, PartitionStateNode(2, 4, (2,), 7)),
+        # Somebody in sync comes before an unclean election.
+        ((1, 2, 3), 1, (1, 3), (2, 3), True, PartitionStateNode(3, 4, (3,), 7)),
+        # Nobody is up.
+        ((1, 2), 1, (1, 2), (), True, PartitionStateNode(NO_LEADER, 4, (1, 2), 7)),
+        ((1, 2), NO_LEADER, (1,), (), True, None),
+        ((1, 2), NO_LEADER, (1,), (2,), False, None),
+        # One in sync comes back.
+        ((1, 2), NO_LEADER, (1,), (1, 2), False, PartitionStateNode(1, 4, (1,), 7)),
+        # A broker that was in sync and has no replica any more cannot lead.
+        ((2,), 1, (1, 3), (2, 3), False, PartitionStateNode(NO_LEADER, 4, (1, 3), 7)),
+    ],
+)
+def test_after_the_loss_of_its_leader_a_partition_is_led_as_kafka_would_have_it(
+    replicas: tuple[int, ...], leader: int, isr: tuple[int, ...], live: tuple[int, ...], unclean: bool, expected: PartitionStateNode | None
+) -> None:
+    assert after_loss(replicas, written(leader, isr), live, 7, unclean=unclean) == expected
+
+
+@given(_REPLICAS, st.lists(st.integers(0, 5), unique=True, min_size=1, max_size=4), _BROKERS, st.booleans(), st.integers(-1, 5))
+def test_nobody_leads_without_the_records_unless_that_is_allowed(replicas: list[int], isr: list[int], live: list[int], unclean: bool, leader: int) -> None:
+    before = written(leader, tuple(isr))
+    if partition_state(before, live) is not PartitionState.OFFLINE:
+        return
+    after = after_loss(replicas, before, live, 7, unclean=unclean)
+    if after is None:
+        assert leader == NO_LEADER
+        return
+    assert after.leader_epoch == before.leader_epoch + 1
+    if after.leader == NO_LEADER:
+        assert after.isr == before.isr
+        assert not set(isr) & set(live) & set(replicas)
+        assert not (unclean and set(live) & set(replicas))
+        return
+    assert after.leader in live
+    assert after.leader in replicas
+    assert after.leader in after.isr
+    assert set(after.isr) <= set(live)
+    assert after.leader in isr or (unclean and after.isr == (after.leader,))
+    assert after_loss(replicas, after, live, 7, unclean=unclean) is None or partition_state(after, live) is PartitionState.ONLINE
+
+
+def test_a_leader_that_crashed_leads_in_a_new_epoch() -> None:
+    assert again(written(1, (2, 1, 3)), (1, 3), 7) == PartitionStateNode(1, 4, (1, 3), 7)
+    assert again(written(1, ()), (1,), 7) == PartitionStateNode(1, 4, (1,), 7)
