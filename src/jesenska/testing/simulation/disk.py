@@ -43,7 +43,8 @@ class ForgetfulFiles(FileLayer):
         self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
 
     def fsync_directory(self, path: Path) -> None:
-        self.names_synced[path] = {entry.name: entry.stat().st_ino for entry in path.iterdir()}
+        with os.scandir(path) as entries:
+            self.names_synced[path] = {entry.name: entry.inode() for entry in entries}
 
     def came_up_with(self, path: Path) -> None:
         """Everything that is there when the machine starts is durable."""
@@ -87,7 +88,7 @@ class ForgetfulFiles(FileLayer):
 
 
 def _mixture(durable: bytes, current: bytes, chance: Random) -> bytes:
-    common = next((index for index, pair in enumerate(zip(durable, current)) if pair[0] != pair[1]), min(len(durable), len(current)))
+    common = _common_bytes(durable, current)
     kind = chance.randrange(4)
     if kind == 0 or durable == current:
         return durable
@@ -95,6 +96,18 @@ def _mixture(durable: bytes, current: bytes, chance: Random) -> bytes:
         return current
     end = chance.randint(common, len(current))
     return current[:end] if kind == 2 else current[:end] + bytes(len(current) - end)
+
+
+def _common_bytes(one: bytes, other: bytes) -> int:
+    """How many bytes both begin with."""
+    least, most = 0, min(len(one), len(other))
+    while least < most:
+        middle = (least + most + 1) // 2
+        if one[:middle] == other[:middle]:
+            least = middle
+        else:
+            most = middle - 1
+    return least
 
 
 #: What SQLite makes of the tree's journal.

@@ -46,6 +46,8 @@ class Process:
         self.is_dead = False
         #: Something has come for it since its last step.
         self.is_stirred = False
+        #: When its next timer is due; None without one.
+        self.due: float | None = None
         self.sockets: dict[int, SimulatedSocket] = {}
         self.clock = ProcessClock(world)
         self.threads: list[SimulatedThreads] = []
@@ -82,19 +84,12 @@ class Process:
         finally:
             events._set_running_loop(None)
 
-    def has_work(self) -> bool:
-        if self.is_stirred:
-            return True
-        due = self.loop.next_time()
-        return due is not None and due <= self.world.now
-
-    def next_time(self) -> float | None:
-        """When its next timer is due."""
-        return self.loop.next_time()
-
     def step(self) -> None:
+        # Sockets change by what comes, which stirs the process: a step for a timer alone need not look at them.
+        self.loop.looks_at_sockets, self.is_stirred = self.is_stirred, False
         self._within(self.loop.step)
-        self.is_stirred = self.loop.has_work()
+        self.is_stirred = self.is_stirred or self.loop.has_work()
+        self.due = self.loop.next_time()
 
     def end(self) -> None:
         """It is gone at once: nothing of it runs any more, and its connections end."""
@@ -185,6 +180,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._selector = _Selector(self)
         self._readers: dict[int, Callable[[], Any]] = {}
         self._writers: dict[int, Callable[[], Any]] = {}
+        #: Whether the next step asks which sockets are ready.
+        self.looks_at_sockets = True
+        #: Sockets that were ready at the last step, or are watched since: those that may be ready at the next without anything coming.
+        self._candidates: list[tuple[dict[int, Callable[[], Any]], int]] = []
         self._default = process.new_threads(1, "default")
         self._clock_resolution = 1e-9
         self.set_exception_handler(self._told)
@@ -201,7 +200,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._process.world.now
 
     def has_work(self) -> bool:
-        return bool(self._ready) or bool(self._ready_sockets())  # type: ignore[attr-defined]
+        return bool(self._ready) or any(self._is_ready(watching, number) for watching, number in self._candidates)  # type: ignore[attr-defined]
+
+    def _is_ready(self, watching: dict[int, Callable[[], Any]], number: int) -> bool:
+        found = self._process.sockets.get(number) if number in watching else None
+        return found is not None and (found.is_readable if watching is self._readers else found.is_writable)
 
     def next_time(self) -> float | None:
         scheduled: list[Any] = self._scheduled  # type: ignore[attr-defined]
@@ -219,7 +222,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def call_ready_sockets(self) -> None:
         """Has this step call who waits for a socket that is ready; who has been taken back by then is not called."""
-        for watching, number in self._ready_sockets():
+        self._candidates = self._ready_sockets() if self.looks_at_sockets else []
+        for watching, number in self._candidates:
             self.call_soon(self._call_watcher, watching, number)
 
     def _call_watcher(self, watching: dict[int, Callable[[], Any]], number: int) -> None:
@@ -243,12 +247,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def add_reader(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
         self._readers[fd] = partial(callback, *args)
+        self._candidates.append((self._readers, fd))
 
     def remove_reader(self, fd: Any) -> bool:
         return self._readers.pop(fd, None) is not None
 
     def add_writer(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
         self._writers[fd] = partial(callback, *args)
+        self._candidates.append((self._writers, fd))
 
     def remove_writer(self, fd: Any) -> bool:
         return self._writers.pop(fd, None) is not None

@@ -23,12 +23,10 @@ class Program(Protocol):
     """What has steps to make."""
 
     is_dead: bool
-
-    def has_work(self) -> bool:
-        """Whether it has something to do now."""
-
-    def next_time(self) -> float | None:
-        """When it has something to do if nothing comes; None for never."""
+    #: Whether something has come for it.
+    is_stirred: bool
+    #: When it has something to do if nothing comes; None for never.
+    due: float | None
 
     def step(self) -> None: ...
 
@@ -78,8 +76,9 @@ class World:
         steps = 0
         while not done():
             moved = False
+            now = self.now
             for process in list(self.processes):
-                if process.has_work() and not process.is_dead:
+                if (process.is_stirred or ((due := process.due) is not None and due <= now)) and not process.is_dead:
                     process.step()
                     moved = True
             if moved:
@@ -98,7 +97,7 @@ class World:
         return True
 
     def _next_time(self) -> float | None:
-        times = [due for process in self.processes if (due := process.next_time()) is not None]
+        times = [due for process in self.processes if (due := process.due) is not None]
         if self._heap:
             times.append(self._heap[0][0])
         return min(times, default=None)
