@@ -5,7 +5,7 @@
 Committed is what every in-sync replica has; consumers see nothing beyond it. `replication.replicas` holds the rules; this carries them out on the log:
 it appends as the leader, moves the log's high watermark, tells whoever waits for something new, and whoever waits for a commit. Nobody else does.
 
-A mover: it holds the log. Left out: the time-out of a write with acks=all, which no log of a broker alone ever waits for.
+A mover: it holds the log. How long a write with acks=all may take is for whoever writes to say.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ once, compressed ones too as long as a request's make no more than INLINE_DECOMP
 thread and back took ten times that. The others go to the pool, all of one request in one go, before any of the request is appended. The connection
 takes no further request meanwhile, which keeps the order of its batches.
 
-acks 0 has no answer; an error closes the connection, as Kafka does, so that the producer learns of it. acks 1 and all are the same on a lone
-broker, except that all asks for min.insync.replicas first. A write that must wait behind a flush of its directory delays the answer, not the loop.
+acks 0 has no answer; an error closes the connection, as Kafka does, so that the producer learns of it. acks all asks for min.insync.replicas first, and waits
+until every in-sync replica has the records: REQUEST_TIMED_OUT after the request's `timeout_ms`, though they may be committed later. On a lone broker
+there is nobody to wait for. A write that must wait behind a flush of its directory delays the answer, not the loop.
 
 Message sets are converted by the same rule: at once where they are small and none, snappy or lz4, else in the pool. One that holds no whole message is no
 error: nothing is appended, and the base offset in the answer is -1.
@@ -37,6 +38,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
@@ -47,6 +49,7 @@ from jesenska.base.errors import (
     InvalidTopicException,
     InvalidTxnStateError,
     KafkaError,
+    RequestTimedOutError,
     TransactionalIdAuthorizationFailedError,
     UnknownServerError,
     UnknownTopicIdError,
@@ -62,7 +65,7 @@ from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_bat
 from jesenska.records.faults import RecordErrors
 from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
 from jesenska.records.message_set import TakesLongerError, to_batch
-from jesenska.replication.partition import Partition
+from jesenska.replication.partition import ACKS_ALL, Partition
 from jesenska.wire.messages.k00_produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -90,7 +93,7 @@ _TRANSACTIONAL = 0x10
 #: What stands in a request's first batches: nothing of note, a transaction's records, what no version of the format is.
 _PLAIN, _OF_TRANSACTION, _UNREADABLE = 0, 1, 2
 #: Errors that Kafka leaves to their codes.
-_WITHOUT_WORDS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUIRED_ACKS)
+_WITHOUT_WORDS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.REQUEST_TIMED_OUT)
 #: Errors that are found before the log is looked at.
 _BEFORE_THE_LOG = (
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -120,27 +123,29 @@ class _Item:
     def written(self, outcome: AppendResult | KafkaError) -> None:
         """A write that had to wait is in the log, or failed."""
         produce, self.produce = self.produce, None
-        assert produce is not None
-        produce.written(self, outcome)
+        if produce is not None:  # else its time was up before
+            produce.written(self, outcome)
 
 
 class _Produce:
     """A request in work: its partitions, and how many of them wait for their write."""
 
-    __slots__ = ("_broker", "_context", "_failed", "_items", "_pending", "_response", "_returned", "acks")
+    __slots__ = ("_broker", "_context", "_failed", "_items", "_pending", "_response", "_returned", "_stop_waiting", "acks", "timeout_ms")
 
-    def __init__(self, broker: Services, context: Context, acks: int, response: ProduceResponse, items: list[_Item]) -> None:
+    def __init__(self, broker: Services, context: Context, acks: int, timeout_ms: int, response: ProduceResponse, items: list[_Item]) -> None:
         self._broker = broker
         self._context = context
         self.acks = acks
+        self.timeout_ms = timeout_ms
         self._response = response
         self._items = items
         self._pending = 0
         self._failed: KafkaError | None = None
         self._returned = False
+        self._stop_waiting: Callable[[], None] | None = None
 
     def append(self, now_ms: int) -> Outcome:
-        """Appends every partition whose records are good; the answer, or LATER if a write waits behind a flush."""
+        """Appends every partition whose records are good; the answer, or LATER if a write waits behind a flush, or for replicas."""
         for item in self._items:
             if item.error is None:
                 partition = item.partition
@@ -173,7 +178,26 @@ class _Produce:
                     continue
             self._refused(item)
         self._returned = True
-        return LATER if self._pending else self._answer()
+        if not self._pending:
+            return self._answer()
+        if self.acks == ACKS_ALL:
+            self._stop_waiting = self._context.connection.on_abandoned = self._broker.waiting.add(self, (), max(0, self.timeout_ms) / 1000)
+        return LATER
+
+    def try_complete(self) -> bool:
+        """Its partitions tell it when they are done; nothing else completes it."""
+        return False
+
+    def expire(self) -> None:
+        """The time that the producer gives its replicas is over. What it waits for may be committed all the same."""
+        self._stop_waiting = None
+        for item in self._items:
+            if item.produce is not None:
+                item.produce = None
+                item.error = RequestTimedOutError("not every in-sync replica has the records within the request's time-out")
+                self._refused(item)
+        self._pending = 0
+        self._answer_later()
 
     def _appended(self, item: _Item, result: AppendResult) -> None:
         answer = item.answer
@@ -189,11 +213,17 @@ class _Produce:
             self._appended(item, outcome)
         self._pending -= 1
         if self._returned and not self._pending:
-            answer = self._answer()
-            if isinstance(answer, ProduceResponse):
-                self._context.answer(answer)
-            else:
-                self._context.no_answer()
+            if self._stop_waiting is not None:
+                self._stop_waiting()
+                self._stop_waiting = None
+            self._answer_later()
+
+    def _answer_later(self) -> None:
+        answer = self._answer()
+        if isinstance(answer, ProduceResponse):
+            self._context.answer(answer)
+        else:
+            self._context.no_answer()
 
     def _answer(self) -> Outcome:
         failed = self._failed
@@ -277,7 +307,7 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
     elif is_transactional and request.transactional_id is None and refusal is None:
         _refuse(items, TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id"))
         pooled = []
-    produce = _Produce(broker, context, request.acks, response, items)
+    produce = _Produce(broker, context, request.acks, request.timeout_ms, response, items)
     if not pooled:
         return produce.append(now_ms)
     for item in items:
