@@ -10,12 +10,8 @@ A handler is `handle(services, request, context)`. What it returns says what hap
 One connection has one request in work at a time, as in Kafka: further ones wait in its buffer, which keeps answers in order. The next request is
 taken when the last byte of the answer before it has left.
 
-Unknown keys, versions outside the announced range and malformed requests close the connection, which is how old clients find out what a broker
-knows; only ApiVersions answers UNSUPPORTED_VERSION, in version 0. Request bytes are views into the connection's buffer: a handler that answers
-LATER and still needs them calls `context.keep(view)` before it returns.
-
-Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last byte written. `Stages` adds
-them up per API.
+What each request passes before its handler, and where it is counted, is `gate`. Request bytes are views into the connection's buffer: a handler that
+answers LATER and still needs them calls `context.keep(view)` before it returns.
 """
 
 from __future__ import annotations
@@ -30,17 +26,16 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from jesenska.base.clock import Clock
-from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.base.limits import CONVERTED_ANSWER_MIN_BYTES, CONVERTED_ANSWERS_BYTES, CREATION_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX
+from jesenska.base.errors import KafkaError
+from jesenska.base.limits import CONVERTED_ANSWER_MIN_BYTES, CONVERTED_ANSWERS_BYTES
 from jesenska.base.regions import FileRegion
 from jesenska.broker.connection_limits import ConnectionLimits
-from jesenska.broker.unserved_requests import UnservedRequests
+from jesenska.broker.gate import Gate, Stages, UnknownApiVersionsError
 from jesenska.net.connection import FramedConnection, ReadBuffer
-from jesenska.wire.codec import MalformedMessageError, decoder, encoder
-from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
+from jesenska.wire.codec import MalformedMessageError, encoder
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse, ApiVersionsResponseApiKey
-from jesenska.wire.registry import API_VERSIONS, APIS, Api
+from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
+from jesenska.wire.registry import API_VERSIONS, Api
 
 if TYPE_CHECKING:
     from jesenska.broker.services import Services
@@ -62,47 +57,6 @@ NO_ANSWER: Final = _Marker("NO_ANSWER")
 LATER: Final = _Marker("LATER")
 
 Outcome = Message | _Marker | Coroutine[Any, Any, Message]
-Handler = Callable[["Services", Any, "Context"], Outcome]
-
-
-class Served:
-    """A registered handler with the versions that it serves."""
-
-    __slots__ = ("api", "handler", "max_version", "min_version")
-
-    def __init__(self, api: Api, handler: Handler, min_version: int, max_version: int) -> None:
-        self.api, self.handler, self.min_version, self.max_version = api, handler, min_version, max_version
-
-
-#: What this broker serves, by key; filled by the handlers' files.
-SERVED: dict[int, Served] = {}
-
-
-def handles(request: type[Message], min_version: int, max_version: int) -> Callable[[Handler], Handler]:
-    """Registers the decorated function for these versions of the request."""
-
-    def register(handler: Handler) -> Handler:
-        api = APIS[request.api_key]
-        if not (api.min_version <= min_version <= max_version <= api.max_version):
-            raise ValueError(f"{api.name} {min_version}-{max_version} is not in the wire room ({api.min_version}-{api.max_version})")
-        SERVED[api.key] = Served(api, handler, min_version, max_version)
-        return handler
-
-    return register
-
-
-class Stages:
-    """Sums of the time that the requests of one API spent in each stage, in seconds."""
-
-    __slots__ = ("count", "local", "queue", "remote", "response_bytes", "send")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.queue = 0.0
-        self.local = 0.0
-        self.remote = 0.0
-        self.send = 0.0
-        self.response_bytes = 0
 
 
 class Context:
@@ -141,9 +95,6 @@ class Context:
         """True when the client has closed the connection."""
         return self.connection.framed.closed
 
-
-#: CreateTopics and CreatePartitions.
-_CREATION: Final = frozenset({19, 37})
 
 _HEAD_V0 = struct.Struct(">ii")
 _HEAD_V1 = struct.Struct(">iib")
@@ -187,33 +138,14 @@ class Connection:
     def _on_frame(self, view: memoryview) -> bool:
         dispatcher = self._dispatcher
         received_at = self.active_at = dispatcher.monotonic()
-        limit = len(view)
         try:
-            if limit < 8:
-                raise MalformedMessageError("a request is shorter than its header")
-            key, version, correlation_id = FIXED.unpack_from(view, 0)
-            served = SERVED.get(key)
-            if served is None:
-                dispatcher.unserved.tell(self.client_host, view, key, version)
-                raise MalformedMessageError(f"API key {key} is not served")
-            if not served.min_version <= version <= served.max_version:
-                if key == API_VERSIONS and version > served.max_version:
-                    return self._refuse_api_versions(correlation_id)
-                dispatcher.unserved.tell(self.client_host, view, key, version)
-                raise MalformedMessageError(f"{served.api.name} version {version} is not served")
-            client_id, position = read_client_id(view, 8, limit)
-            api = served.api
-            if api.flexible is not None and version >= api.flexible:
-                position = skip_header_tags(view, position, limit)
-            if limit > REQUEST_ELEMENTS_MAX:
-                # Only now it can name so much: an element takes a byte and more.
-                room = CREATION_ELEMENTS_MAX if key in _CREATION else REQUEST_ELEMENTS_MAX
-                request, position = decoder(api.request, version)(view, position, limit, room + dispatcher.services.view.partition_count)
-            else:
-                request, position = decoder(api.request, version)(view, position, limit)
+            served, version, correlation_id, client_id, request = dispatcher.gate.admit(view, self.client_host)
+        except UnknownApiVersionsError as error:
+            return self._refuse_api_versions(error.correlation_id)
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
             self.framed.close(f"a request that cannot be read: {error}")
             return True
+        api = served.api
         context = Context(self, api, version, correlation_id, client_id, received_at, dispatcher.monotonic())
         self._in_work = context
         self._returning = True
@@ -296,13 +228,7 @@ class Connection:
         _LENGTH.pack_into(head, 0, total - 4)
         self._in_work = None
         ready_at = self._dispatcher.monotonic()
-        stages = self._dispatcher.stages[api.key]
-        stages.count += 1
-        stages.queue += context.begun_at - context.received_at
-        stages.local += (context.ended_at or ready_at) - context.begun_at
-        if context.ended_at:
-            stages.remote += ready_at - context.ended_at
-        stages.response_bytes += total
+        stages = self._dispatcher.gate.left(api.key, context.received_at, context.begun_at, context.ended_at, ready_at, total)
         self.active_at = ready_at
         if self.framed.send(parts, total):
             if self._lent_bytes:
@@ -317,7 +243,7 @@ class Connection:
 
     def tell_of_unserved(self, client_id: str | None, kind: str, what: str) -> None:
         """Says in the log, once for each client, that it asks for something that is not served."""
-        self._dispatcher.unserved.tell_of(self.client_host, client_id, kind, what)
+        self._dispatcher.gate.unserved.tell_of(self.client_host, client_id, kind, what)
 
     def lend(self, size_bytes: int) -> None:
         """The answer that is being made takes so much memory until it has left or the connection is closed; counted in `Dispatcher.lent_bytes`."""
@@ -344,13 +270,13 @@ class Connection:
         return self._in_work is not None
 
     def _refuse_api_versions(self, correlation_id: int) -> bool:
-        response = self._dispatcher.api_versions_refusal
+        gate = self._dispatcher.gate
         head = bytearray(_HEAD_V0.pack(0, correlation_id))
-        out = encoder(ApiVersionsResponse, 0)(response, head, [])
+        out = encoder(ApiVersionsResponse, 0)(gate.api_versions_refusal, head, [])
         _LENGTH.pack_into(out, 0, len(out) - 4)
         if self.framed.send([out], len(out)):
             return True
-        self._sending_since = (self._dispatcher.monotonic(), self._dispatcher.stages[API_VERSIONS])
+        self._sending_since = (self._dispatcher.monotonic(), gate.stages[API_VERSIONS])
         return False
 
     def _on_drained(self) -> None:
@@ -391,16 +317,11 @@ class Dispatcher:
         self.monotonic = clock.monotonic
         self.max_request_bytes = max_request_bytes
         self.read_buffer = ReadBuffer()
-        self.stages: dict[int, Stages] = {key: Stages() for key in SERVED}
+        self.gate = Gate(lambda: services.view.partition_count)
         #: Those that are open, in the order in which they came.
         self.connections: dict[Connection, None] = {}
         #: Memory of converted answers that have not left.
         self.lent_bytes = 0
-        own = SERVED[API_VERSIONS]
-        own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=own.min_version, max_version=own.max_version)
-        #: What a client is told that asks for versions in one that is not served: with this key's range it comes back in one that is.
-        self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
-        self.unserved = UnservedRequests()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._by_host: Counter[str] = Counter()
         self._refused_at = -_SECONDS_BETWEEN_WARNINGS

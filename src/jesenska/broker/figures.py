@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def figures_of(broker: Broker) -> dict[str, Any]:
     """The figures now; the span of `loop_lag_ms` begins anew."""
     requests: dict[str, Any] = {}
-    for key, stages in broker.dispatcher.stages.items():
+    for key, stages in broker.dispatcher.gate.stages.items():
         if stages.count:
             times = {"queue": stages.queue, "local": stages.local, "remote": stages.remote, "send": stages.send}
             means = {f"{name}_us": round(seconds / stages.count * 1e6, 1) for name, seconds in times.items()}

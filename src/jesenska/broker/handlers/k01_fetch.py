@@ -52,9 +52,10 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import FETCH_WAIT_MAX_MS
 from jesenska.base.regions import FileRegion
-from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.broker.dispatch import LATER, Context, Outcome
 from jesenska.broker.down_conversion import DownConversion, magic_for, refuse
 from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, SessionPartition, WantedPartition
+from jesenska.broker.gate import handles
 from jesenska.log.files import probe_cold, read_ahead
 from jesenska.log.partition_log import PartitionLog, ReadResult
 from jesenska.log.segment import ColdError

@@ -31,7 +31,8 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
-from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.broker.dispatch import LATER, Context, Outcome
+from jesenska.broker.gate import handles
 from jesenska.controller.topics import duplicates
 from jesenska.log.time_lookup import TimeLookup
 from jesenska.replication.partition import Partition

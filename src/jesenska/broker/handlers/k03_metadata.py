@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError
 from jesenska.base.identifiers import NO_UUID, is_legal_topic_name
 from jesenska.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import INTERNAL_TOPICS, Topic
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k03_metadata import (

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.dispatch import LATER, Context, Outcome, handles
+from jesenska.broker.dispatch import LATER, Context, Outcome
+from jesenska.broker.gate import handles
 from jesenska.broker.old_offsets import commit_to_tree
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer, Response
 from jesenska.groups.offsets import is_metadata_too_large

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.authorized_operations import GROUP_OPERATIONS
-from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.gate import handles
 from jesenska.groups.group import Group
 from jesenska.groups.states import GroupState
 from jesenska.wire.messages.k15_describe_groups import (

@@ -15,7 +15,8 @@ import re
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.dispatch import SERVED, Context, Outcome, handles
+from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.gate import SERVED, handles
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiKey
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import KafkaError, OffsetOutOfRangeError, PolicyViolationError, UnknownTopicOrPartitionError
-from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.gate import handles
 from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import ErrorCode, InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
 from jesenska.base.limits import DESCRIBED_SETTINGS_MAX
 from jesenska.broker.client_metrics_settings import CLIENT_METRICS_RESOURCE, describe_client_metrics
-from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.gate import handles
 from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, describe_loggers
 from jesenska.broker.slices import Slices
 from jesenska.broker.topics import BROKER_RESOURCE, TOPIC_RESOURCE, as_kafka_error

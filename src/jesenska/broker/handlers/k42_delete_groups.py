@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import KafkaError
-from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.groups.events import DeleteGroup, ErrorAnswer, Response
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult

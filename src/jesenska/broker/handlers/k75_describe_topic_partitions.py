@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import is_legal_topic_name
 from jesenska.broker.authorized_operations import TOPIC_OPERATIONS
-from jesenska.broker.dispatch import Context, Outcome, handles
+from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.gate import handles
 from jesenska.wire.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

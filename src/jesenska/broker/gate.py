@@ -1,0 +1,137 @@
+"""The gate that each request passes once on its way in and once on its way out.
+
+    in     the key is served, in that version; the header and the body can be read, and name no more than can exist
+    out    counted: how many, how long in each stage, how many bytes
+
+What handlers serve registers itself here (`handles`); ApiVersions announces just that. Unknown keys, versions outside the announced range and malformed
+requests are refused with an exception, and the connection is closed, which is how old clients find out what a broker knows; only ApiVersions answers
+UNSUPPORTED_VERSION, in version 0.
+
+Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last byte written. `Stages` adds
+them up per API.
+
+Left out, with their place here: who asks (SASL, TLS), whether it may (ACLs), and how much (quotas). Everybody may everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.limits import CREATION_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX
+from jesenska.broker.unserved_requests import UnservedRequests
+from jesenska.wire.codec import MalformedMessageError, decoder
+from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse, ApiVersionsResponseApiKey
+from jesenska.wire.registry import API_VERSIONS, APIS, Api
+
+#: Called with the broker's services, the request and its context; `dispatch` says what it may answer.
+Handler = Callable[[Any, Any, Any], Any]
+H = TypeVar("H", bound=Handler)
+
+#: CreateTopics and CreatePartitions.
+_CREATION: Final = frozenset({19, 37})
+#: What a request that is too short for its header is told to be.
+_HEADER_MIN_BYTES: Final = 8
+
+
+class Served:
+    """A registered handler with the versions that it serves."""
+
+    __slots__ = ("api", "handler", "max_version", "min_version")
+
+    def __init__(self, api: Api, handler: Handler, min_version: int, max_version: int) -> None:
+        self.api, self.handler, self.min_version, self.max_version = api, handler, min_version, max_version
+
+
+#: What this broker serves, by key; filled by the handlers' files.
+SERVED: dict[int, Served] = {}
+
+
+def handles(request: type[Message], min_version: int, max_version: int) -> Callable[[H], H]:
+    """Registers the decorated function for these versions of the request."""
+
+    def register(handler: H) -> H:
+        api = APIS[request.api_key]
+        if not (api.min_version <= min_version <= max_version <= api.max_version):
+            raise ValueError(f"{api.name} {min_version}-{max_version} is not in the wire room ({api.min_version}-{api.max_version})")
+        SERVED[api.key] = Served(api, handler, min_version, max_version)
+        return handler
+
+    return register
+
+
+class Stages:
+    """Sums of the time that the requests of one API spent in each stage, in seconds."""
+
+    __slots__ = ("count", "local", "queue", "remote", "response_bytes", "send")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.queue = 0.0
+        self.local = 0.0
+        self.remote = 0.0
+        self.send = 0.0
+        self.response_bytes = 0
+
+
+class UnknownApiVersionsError(Exception):
+    """ApiVersions in a version from after this broker's time: it is answered, in version 0, with what this broker knows of it."""
+
+    def __init__(self, correlation_id: int) -> None:
+        super().__init__(correlation_id)
+        self.correlation_id = correlation_id
+
+
+class Gate:
+    """One broker's. `partition_count` says how many partitions there are: a request may name them all, and some that are not there."""
+
+    def __init__(self, partition_count: Callable[[], int]) -> None:
+        self._partition_count = partition_count
+        self.stages: dict[int, Stages] = {key: Stages() for key in SERVED}
+        self.unserved = UnservedRequests()
+        own = SERVED[API_VERSIONS]
+        own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=own.min_version, max_version=own.max_version)
+        #: What a client is told that asks for versions in one that is not served: with this key's range it comes back in one that is.
+        self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
+
+    def admit(self, view: memoryview, client_host: str) -> tuple[Served, int, int, str | None, Any]:
+        """What is in a frame: who serves it, version, correlation id, client id, and the request. MalformedMessageError, struct.error or UnicodeDecodeError
+        where the connection is to be closed, UnknownApiVersionsError where it is to be told."""
+        limit = len(view)
+        if limit < _HEADER_MIN_BYTES:
+            raise MalformedMessageError("a request is shorter than its header")
+        key, version, correlation_id = FIXED.unpack_from(view, 0)
+        served = SERVED.get(key)
+        if served is None:
+            self.unserved.tell(client_host, view, key, version)
+            raise MalformedMessageError(f"API key {key} is not served")
+        if not served.min_version <= version <= served.max_version:
+            if key == API_VERSIONS and version > served.max_version:
+                raise UnknownApiVersionsError(correlation_id)
+            self.unserved.tell(client_host, view, key, version)
+            raise MalformedMessageError(f"{served.api.name} version {version} is not served")
+        client_id, position = read_client_id(view, _HEADER_MIN_BYTES, limit)
+        api = served.api
+        if api.flexible is not None and version >= api.flexible:
+            position = skip_header_tags(view, position, limit)
+        if limit > REQUEST_ELEMENTS_MAX:
+            # Only now it can name so much: an element takes a byte and more.
+            room = CREATION_ELEMENTS_MAX if key in _CREATION else REQUEST_ELEMENTS_MAX
+            request, position = decoder(api.request, version)(view, position, limit, room + self._partition_count())
+        else:
+            request, position = decoder(api.request, version)(view, position, limit)
+        return served, version, correlation_id, client_id, request
+
+    def left(self, key: int, received_at: float, begun_at: float, ended_at: float, ready_at: float, size_bytes: int) -> Stages:
+        """Counts a request whose answer is ready. Its handler ended then, or at `ended_at` if it went on waiting (0.0: it did not)."""
+        stages = self.stages[key]
+        stages.count += 1
+        stages.queue += begun_at - received_at
+        stages.local += (ended_at or ready_at) - begun_at
+        if ended_at:
+            stages.remote += ready_at - ended_at
+        stages.response_bytes += size_bytes
+        return stages
