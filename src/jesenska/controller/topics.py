@@ -12,7 +12,6 @@ ZooKeeper takes in one piece; splitting it belongs to that store's mover."""
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -33,6 +32,7 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.limits import PARTITIONS_PER_REQUEST_MAX
+from jesenska.base.topic_names import colliding_topic, require_topic_name
 from jesenska.config.layers import BrokerConfig, TopicConfig, check_topic_values
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.controller.assignment import Assignment, assign_replicas
@@ -46,8 +46,6 @@ from jesenska.metadata.tree_operations import Check, Create, Delete, Operation, 
 CLUSTER_METADATA = "__cluster_metadata"
 Name = TypeVar("Name", bound=Hashable)
 DEFAULT_COUNT = -1
-_NAME_LIMIT = 249
-_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +78,6 @@ class TopicPlan:
         view.topics[self.topic.name] = self.topic
         if self.writes_config:
             view.configs[f"topics/{self.topic.name}"] = ConfigView(dict(self.config.overrides), _next_version(view, self.topic.name))
-
-
-def topic_name_problem(name: str) -> str | None:
-    """Why Kafka refuses a topic's name, in its words; None for a legal one."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in (".", ".."):
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > _NAME_LIMIT:
-        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {_NAME_LIMIT}"
-    if not _NAME.match(name):
-        return f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    return None
-
-
-def require_topic_name(name: str) -> None:
-    """InvalidTopicException for a name that is not legal."""
-    problem = topic_name_problem(name)
-    if problem is not None:
-        raise InvalidTopicException(problem)
 
 
 def duplicates(names: Iterable[Name]) -> set[Name]:
@@ -227,12 +205,9 @@ def _require_new(view: ControllerContext, name: str) -> None:
         if topic.deleting:
             raise TopicAlreadyExistsError(f"Topic '{name}' is marked for deletion.")
         raise TopicAlreadyExistsError(f"Topic '{name}' already exists.")
-    if "." in name or "_" in name:
-        # In the names of metrics '.' becomes '_', so two such topics would share their metrics.
-        folded = name.replace(".", "_")
-        for other in view.topics:
-            if other.replace(".", "_") == folded:
-                raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {other}")
+    other = colliding_topic(name, view.topics)
+    if other is not None:
+        raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {other}")
 
 
 def _require_as_in_zookeeper_mode(view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig) -> None:
