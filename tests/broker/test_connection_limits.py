@@ -31,6 +31,11 @@ def test_overrides_that_cannot_be_read_are_refused() -> None:
         limits(max_connections_per_ip_overrides="127.0.0.1")
 
 
+def test_connections_are_idle_after_the_time_that_is_set_or_never() -> None:
+    assert limits(connections_max_idle_ms="500").idle_before(100.0) == 99.5
+    assert limits(connections_max_idle_ms="-1").idle_before(100.0) == float("-inf")
+
+
 def buffers(found: ConnectionLimits, host: str) -> tuple[int, int]:
     with socket.socket() as sock:
         found.size_buffers(sock, host)

@@ -22,7 +22,8 @@ from jesenska.controller.topics import TopicCreation, plan_deletion
 from jesenska.coordination import runtime
 from jesenska.coordination.shard import KeyValue
 from jesenska.groups.events import CommitOffsets, CommittedOffset, Join, JoinAnswer, PartitionsAnswer, Response
-from jesenska.groups.records import OFFSETS_TOPIC, OffsetCommitValue, offset_record
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.groups.records import OffsetCommitValue, offset_record
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch

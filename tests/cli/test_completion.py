@@ -131,3 +131,5 @@ def test_zsh_is_told_every_flag_with_what_it_is_for() -> None:
     assert "'--bootstrap-server=[The Kafka server to connect to.]:HOST\\:PORT[,...]: '" in text
     assert "'--output=[How to answer: as Kafka'\\''s tool does, or as JSON (default: text).]:OUTPUT:(text json)'" in text
     assert "'--topic=[The topic; for all actions but --create a regular expression.]:TOPIC:_jesenska_topics'" in text
+    # The values that follow the first of --producer-props.
+    assert "'*:NAME=VALUE:_jesenska_settings producer'" in text

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.controller.partition_states import NO_LEADER, PartitionState, after_loss, again, first, partition_state
+from jesenska.controller.partition_states import NO_LEADER, PartitionState, elect_after_loss, elect_again, elect_first, partition_state
 from jesenska.metadata.nodes import PartitionStateNode
 
 _BROKERS = st.lists(st.integers(0, 5), unique=True, max_size=4)
@@ -29,8 +29,8 @@ def test_the_state_of_a_partition_is_whether_its_leader_is_up(state: PartitionSt
 
 
 def test_a_new_partition_is_led_by_its_first_replica_that_is_up() -> None:
-    assert first((1, 0, 2), (0, 2), 4) == PartitionStateNode(0, 0, (0, 2), 4)
-    assert first((1, 0), (), 4) == PartitionStateNode(NO_LEADER, 0, (1, 0), 4)
+    assert elect_first((1, 0, 2), (0, 2), 4) == PartitionStateNode(0, 0, (0, 2), 4)
+    assert elect_first((1, 0), (), 4) == PartitionStateNode(NO_LEADER, 0, (1, 0), 4)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_new_partition_is_led_by_its_first_replica_that_is_up() -> None:
 def test_after_the_loss_of_its_leader_a_partition_is_led_as_kafka_would_have_it(
     replicas: tuple[int, ...], leader: int, isr: tuple[int, ...], live: tuple[int, ...], unclean: bool, expected: PartitionStateNode | None
 ) -> None:
-    assert after_loss(replicas, written(leader, isr), live, 7, unclean=unclean) == expected
+    assert elect_after_loss(replicas, written(leader, isr), live, 7, unclean=unclean) == expected
 
 
 @given(_REPLICAS, st.lists(st.integers(0, 5), unique=True, min_size=1, max_size=4), _BROKERS, st.booleans(), st.integers(-1, 5))
@@ -64,7 +64,7 @@ def test_nobody_leads_without_the_records_unless_that_is_allowed(replicas: list[
     before = written(leader, tuple(isr))
     if partition_state(before, live) is not PartitionState.OFFLINE:
         return
-    after = after_loss(replicas, before, live, 7, unclean=unclean)
+    after = elect_after_loss(replicas, before, live, 7, unclean=unclean)
     if after is None:
         assert leader == NO_LEADER
         return
@@ -79,9 +79,9 @@ def test_nobody_leads_without_the_records_unless_that_is_allowed(replicas: list[
     assert after.leader in after.isr
     assert set(after.isr) <= set(live)
     assert after.leader in isr or (unclean and after.isr == (after.leader,))
-    assert after_loss(replicas, after, live, 7, unclean=unclean) is None or partition_state(after, live) is PartitionState.ONLINE
+    assert elect_after_loss(replicas, after, live, 7, unclean=unclean) is None or partition_state(after, live) is PartitionState.ONLINE
 
 
 def test_a_leader_that_crashed_leads_in_a_new_epoch() -> None:
-    assert again(written(1, (2, 1, 3)), (1, 3), 7) == PartitionStateNode(1, 4, (1, 3), 7)
-    assert again(written(1, ()), (1,), 7) == PartitionStateNode(1, 4, (1,), 7)
+    assert elect_again(written(1, (2, 1, 3)), (1, 3), 7) == PartitionStateNode(1, 4, (1, 3), 7)
+    assert elect_again(written(1, ()), (1,), 7) == PartitionStateNode(1, 4, (1,), 7)

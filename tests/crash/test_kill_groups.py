@@ -22,7 +22,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
-from jesenska.groups.records import OFFSETS_TOPIC, partition_of
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
@@ -107,7 +107,7 @@ class CommittingProbe:
     def __init__(self, group: str, data: Path) -> None:
         self.name = "commits"
         self.group = group
-        self._directory = data / f"{OFFSETS_TOPIC}-{partition_of(group, _OFFSETS_PARTITIONS)}"
+        self._directory = data / f"{OFFSETS_TOPIC}-{partition_for(group, _OFFSETS_PARTITIONS)}"
         self._offset = 0
         self._acknowledged = -1
 
@@ -171,8 +171,8 @@ def test_groups_go_on_and_no_committed_offset_goes_back_when_the_broker_is_kille
     }
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
         data = broker.data
-        taken = {partition_of(group, _OFFSETS_PARTITIONS) for group in readers}
-        quiet_group = next(f"probe-{number}" for number in count() if partition_of(f"probe-{number}", _OFFSETS_PARTITIONS) not in taken)
+        taken = {partition_for(group, _OFFSETS_PARTITIONS) for group in readers}
+        quiet_group = next(f"probe-{number}" for number in count() if partition_for(f"probe-{number}", _OFFSETS_PARTITIONS) not in taken)
         _create_topics(
             broker.bootstrap, [NewTopic(TOPIC, PARTITIONS, 1), *(NewTopic(name, 1, 1, {"segment.bytes": "1000000000"}) for name in ("once", "again"))]
         )

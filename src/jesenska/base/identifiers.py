@@ -5,7 +5,6 @@ Ids of topics and clusters are 128-bit UUIDs written as 22 characters of URL-saf
 from __future__ import annotations
 
 import base64
-import re
 import uuid
 from collections.abc import Callable
 from typing import NamedTuple, NewType
@@ -16,8 +15,6 @@ BrokerId = NewType("BrokerId", int)
 
 NO_UUID = uuid.UUID(int=0)
 _RESERVED = {NO_UUID, uuid.UUID(int=1)}
-TOPIC_NAME_MAX_CHARS = 249
-_LEGAL_TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX_CHARS}}}\Z")
 
 
 class TopicPartition(NamedTuple):
@@ -50,8 +47,3 @@ def random_uuid(make: Callable[[], uuid.UUID] = uuid.uuid4) -> uuid.UUID:
         candidate = make()
         if candidate not in _RESERVED and not uuid_to_text(candidate).startswith("-"):
             return candidate
-
-
-def is_legal_topic_name(name: str) -> bool:
-    """True where Kafka would accept the name: 1 to 249 of [a-zA-Z0-9._-], but not `.` or `..`."""
-    return name not in (".", "..") and _LEGAL_TOPIC.match(name) is not None

@@ -24,7 +24,7 @@ class ConnectionLimits:
 
     def __init__(self, config: BrokerConfig) -> None:
         idle_ms = config.integer("connections.max.idle.ms")
-        self.idle_seconds = idle_ms / 1000 if idle_ms >= 0 else _UNLIMITED_SECONDS
+        self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else _UNLIMITED_SECONDS
         self._all = config.integer("max.connections")
         self._per_host = config.integer("max.connections.per.ip")
         self._overrides = _overrides(config.string("max.connections.per.ip.overrides") or "")
@@ -37,6 +37,10 @@ class ConnectionLimits:
             return f"max.connections={self._all} is reached"
         limit = self._overrides.get(host, self._per_host)
         return f"{limit} connections from one address are allowed (max.connections.per.ip)" if from_host >= limit else None
+
+    def idle_before(self, now: float) -> float:
+        """A connection that has neither sent nor taken anything since this moment is closed, unless a request of its is in work; in seconds, as `now`."""
+        return now - self._idle_seconds
 
     def watch_peer(self, sock: socket.socket) -> None:
         """Has the system ask a peer that says nothing whether it is still there, as Kafka does: one that lost its network never says that it has gone."""

@@ -358,8 +358,8 @@ class Dispatcher:
         now = self.monotonic()
         for connection in list(self.connections):
             connection.look(now)
-        since = now - self.limits.idle_seconds
-        for connection in [item for item in self.connections if item.active_at < since and not item.waits_for_us]:
+        idle_before = self.limits.idle_before(now)
+        for connection in [item for item in self.connections if item.active_at < idle_before and not item.waits_for_us]:
             connection.framed.close("idle for too long")
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -40,8 +40,8 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.base.identifiers import TOPIC_NAME_MAX_CHARS
 from jesenska.base.limits import FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_PARTITIONS_MAX
+from jesenska.base.topic_names import TOPIC_NAME_MAX_CHARS
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k01_fetch import FetchRequestForgottenTopicsData, FetchRequestTopic, FetchResponsePartition
 

@@ -23,7 +23,8 @@ from jesenska.coordination.runtime import Runtime, Tenant
 from jesenska.coordination.shard import Token
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import Event, Response, TopicDeleted
-from jesenska.groups.records import OFFSETS_TOPIC, encode_record, partition_of, read_record
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+from jesenska.groups.records import encode_record, read_record
 from jesenska.groups.settings import GroupSettings
 
 logger = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class Groups:
 
     def coordinator_of(self, group_id: str) -> GroupCoordinator:
         """The coordinator of a group, for reading. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or COORDINATOR_LOAD_IN_PROGRESS otherwise."""
-        return self._runtime.shard(self._partition_of(group_id))
+        return self._runtime.shard(self._partition_for(group_id))
 
     def coordinators(self) -> list[GroupCoordinator]:
         """Every coordinator that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be read does not hide the others."""
@@ -114,12 +115,12 @@ class Groups:
 
     def submit(self, group_id: str, make: Callable[[Token], Event], reply: Callable[[Response], None]) -> None:
         """Gives the coordinator of a group the event that `make` makes of a token; `reply` is called with the answer. KafkaError if there is none."""
-        self._runtime.submit(self._partition_of(group_id), make, reply)
+        self._runtime.submit(self._partition_for(group_id), make, reply)
 
-    def _partition_of(self, group_id: str) -> int:
+    def _partition_for(self, group_id: str) -> int:
         if self._partition_count is None:
             raise CoordinatorNotAvailableError
-        return partition_of(group_id, self._partition_count)
+        return partition_for(group_id, self._partition_count)
 
     def topic_deleted(self, topic: str) -> None:
         """Groups forget the offsets of a topic that is gone, those that are being loaded as soon as they are."""

@@ -50,7 +50,7 @@ from jesenska.controller.topics import (
     plan_deletion_end,
     plan_expansion,
 )
-from jesenska.groups.records import OFFSETS_TOPIC
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import Known
 from jesenska.log.partition_log import PartitionLog

@@ -22,12 +22,12 @@ from contextlib import suppress
 from functools import partial
 
 from jesenska.base.errors import KafkaError
+from jesenska.base.topic_names import topic_name_problem
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.membership import Membership
 from jesenska.broker.topics import Topics
 from jesenska.controller.context import ConfigView
 from jesenska.controller.reading import entities, in_flight, load_config, load_topic
-from jesenska.controller.topics import topic_name_problem
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, decode_config_change, decode_reassignment
 from jesenska.metadata.registration import controller_of

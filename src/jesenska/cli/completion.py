@@ -9,6 +9,9 @@ flags that have a few, files, names of settings. Names of topics alone are asked
 seconds at most, silent whatever happens. Tools answer to their names and to Kafka's script names (kafka-topics.sh), with or without a path in front.
 
 Left out: names of groups, brokers and partitions; lists with commas in them.
+
+shtab makes such scripts from argparse's parsers, but they offer nothing behind `--flag=` or for Kafka's script names, and in zsh they stop at a flag whose
+value is called HOST:PORT. With shtab and what it lacks about half of the lines here would stay, and every installation would have one more dependency.
 """
 
 from __future__ import annotations
@@ -301,7 +304,9 @@ def _zsh(tools: Sequence[Tool]) -> str:
     for tool in tools:
         specs = [_zsh_flag(flag) for flag in tool.flags]
         commands = [other for other in tools if other.name.startswith(f"{tool.name} ")]
-        positional = tool.positional
+        # The second and further values of a flag that takes many stand without one: _arguments would offer no flags behind them if they were the flag's.
+        many = [flag.value for flag in tool.flags if flag.value is not None and flag.value.is_many]
+        positional = tool.positional or (many[0] if many else None)
         if commands:
             told = " ".join(_quoted(f"{other.name.rpartition(' ')[2]}:{other.help}") for other in commands)
             parts.append(f"    ({_quoted(tool.name)})\n        commands=({told})\n        _describe command commands")

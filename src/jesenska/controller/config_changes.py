@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from jesenska.base.errors import InvalidConfigError, InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
+from jesenska.base.topic_names import topic_name_problem
 from jesenska.config.broker_settings import PER_LISTENER, broker_setting, split_listener_prefix
 from jesenska.config.layers import BrokerConfig, TopicConfig, check_broker_values, check_topic_values
 from jesenska.config.safety import refusals
 from jesenska.config.table import Dynamic, Setting, Table, Type, Value, value_text
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.controller.context import ConfigView, ControllerContext
-from jesenska.controller.topics import topic_name_problem
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import encode_config, encode_config_change
 from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData

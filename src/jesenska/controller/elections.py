@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from jesenska.controller.context import ControllerContext, PartitionView, TopicView
-from jesenska.controller.partition_states import PartitionState, after_loss, again, first, partition_state
+from jesenska.controller.partition_states import PartitionState, elect_after_loss, elect_again, elect_first, partition_state
 from jesenska.metadata import paths
 from jesenska.metadata.tree_operations import Create, Operation, SetData
 
@@ -21,13 +21,13 @@ def plan_elections(
     for number, replicas in topic.node.replicas.items():
         held, path = partitions.get(number), paths.partition_state(topic.name, number)
         if held is None:
-            partitions[number] = PartitionView(first(replicas, live, epoch))
+            partitions[number] = PartitionView(elect_first(replicas, live, epoch))
             operations.append(Create(path, partitions[number].state.encode()))
             continue
         if partition_state(held.state, live) is PartitionState.OFFLINE:
-            elected = after_loss(replicas, held.state, live, epoch, unclean=unclean)
+            elected = elect_after_loss(replicas, held.state, live, epoch, unclean=unclean)
         else:
-            elected = again(held.state, live, epoch) if held.state.leader in crashed else None
+            elected = elect_again(held.state, live, epoch) if held.state.leader in crashed else None
         if elected is not None:
             partitions[number] = PartitionView(elected, held.version + 1)
             operations.append(SetData(path, elected.encode(), held.version))

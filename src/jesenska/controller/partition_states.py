@@ -1,9 +1,9 @@
 """The states of a partition as the controller sees them, and who is elected to lead it. Plain functions over values; what they give is written to the tree.
 
     state       means                                         becomes
-    NEW         replicas are assigned, nothing is written     ONLINE (`first`)
+    NEW         replicas are assigned, nothing is written     ONLINE (`elect_first`)
     ONLINE      a broker that is up leads it                  OFFLINE, when that broker goes
-    OFFLINE     nobody that is up leads it                    ONLINE (`after_loss`), when somebody can
+    OFFLINE     nobody that is up leads it                    ONLINE (`elect_after_loss`), when somebody can
 
     election    who leads                                               who is in sync then
     first       the first replica that is up                            every replica that is up: there is nothing to be behind of
@@ -43,14 +43,14 @@ def partition_state(written: PartitionStateNode | None, live: Collection[int]) -
     return PartitionState.ONLINE if written.leader in live else PartitionState.OFFLINE
 
 
-def first(replicas: Sequence[int], live: Collection[int], controller_epoch: int) -> PartitionStateNode:
+def elect_first(replicas: Sequence[int], live: Collection[int], controller_epoch: int) -> PartitionStateNode:
     """What is written of a NEW partition."""
     isr = tuple(broker for broker in replicas if broker in live)
     leader = isr[0] if isr else NO_LEADER
     return PartitionStateNode(leader, FIRST_LEADER_EPOCH, isr or tuple(replicas), controller_epoch)
 
 
-def after_loss(
+def elect_after_loss(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int, *, unclean: bool
 ) -> PartitionStateNode | None:
     """What is written of an OFFLINE partition; None where that changes nothing. `unclean` lets a replica lead that was not in sync."""
@@ -67,7 +67,7 @@ def after_loss(
     return PartitionStateNode(leader, written.leader_epoch + 1, isr, controller_epoch)
 
 
-def again(written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
+def elect_again(written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
     """What is written of an ONLINE partition whose leader was not stopped in order."""
     isr = tuple(broker for broker in written.isr if broker in live)
     return PartitionStateNode(written.leader, written.leader_epoch + 1, isr or (written.leader,), controller_epoch)

@@ -12,7 +12,6 @@ ZooKeeper takes in one piece; splitting it belongs to that store's mover."""
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -33,11 +32,12 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.limits import PARTITIONS_PER_REQUEST_MAX
+from jesenska.base.topic_names import colliding_topic, require_topic_name
 from jesenska.config.layers import BrokerConfig, TopicConfig, check_topic_values
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.controller.assignment import Assignment, assign_replicas
 from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
-from jesenska.controller.partition_states import first
+from jesenska.controller.partition_states import elect_first
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_config
 from jesenska.metadata.tree_operations import Check, Create, Delete, Operation, SetData
@@ -46,8 +46,6 @@ from jesenska.metadata.tree_operations import Check, Create, Delete, Operation, 
 CLUSTER_METADATA = "__cluster_metadata"
 Name = TypeVar("Name", bound=Hashable)
 DEFAULT_COUNT = -1
-_NAME_LIMIT = 249
-_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +80,6 @@ class TopicPlan:
             view.configs[f"topics/{self.topic.name}"] = ConfigView(dict(self.config.overrides), _next_version(view, self.topic.name))
 
 
-def topic_name_problem(name: str) -> str | None:
-    """Why Kafka refuses a topic's name, in its words; None for a legal one."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in (".", ".."):
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > _NAME_LIMIT:
-        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {_NAME_LIMIT}"
-    if not _NAME.match(name):
-        return f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    return None
-
-
-def require_topic_name(name: str) -> None:
-    """InvalidTopicException for a name that is not legal."""
-    problem = topic_name_problem(name)
-    if problem is not None:
-        raise InvalidTopicException(problem)
-
-
 def duplicates(names: Iterable[Name]) -> set[Name]:
     """Names (or whatever a request names things by) that stand more than once in a request: each of them gets INVALID_REQUEST, the others go on."""
     return {name for name, count in Counter(names).items() if count > 1}
@@ -128,7 +106,7 @@ def plan_creation(
     overrides = _checked_configs(request.configs, broker_config)
     replicas = _replicas_of(view, request, broker_config, start_index, shift)
     node = TopicNode(replicas, topic_id)
-    states = {number: first(brokers, view.brokers, view.controller_epoch) for number, brokers in replicas.items()}
+    states = {number: elect_first(brokers, view.brokers, view.controller_epoch) for number, brokers in replicas.items()}
     operations: list[Operation] = [*epoch_check(view), _config_write(view, request.name, overrides)]
     operations.append(Create(paths.topic(request.name), node.encode()))
     operations.append(Create(paths.partitions(request.name)))
@@ -164,7 +142,7 @@ def plan_expansion(view: ControllerContext, name: str, count: int, assignments: 
         start = next((index for index, broker_id in enumerate(ids) if first_replicas and broker_id >= first_replicas[0]), 0)
         new = assign_replicas(view.places(), added, replication_factor, start_index=start, shift=start, first_partition=len(existing))
     node = TopicNode({**existing, **new}, topic.node.topic_id)
-    states = {number: first(brokers, view.brokers, view.controller_epoch) for number, brokers in new.items()}
+    states = {number: elect_first(brokers, view.brokers, view.controller_epoch) for number, brokers in new.items()}
     operations = (
         *epoch_check(view),
         SetData(paths.topic(name), node.encode(), topic.version),
@@ -227,12 +205,9 @@ def _require_new(view: ControllerContext, name: str) -> None:
         if topic.deleting:
             raise TopicAlreadyExistsError(f"Topic '{name}' is marked for deletion.")
         raise TopicAlreadyExistsError(f"Topic '{name}' already exists.")
-    if "." in name or "_" in name:
-        # In the names of metrics '.' becomes '_', so two such topics would share their metrics.
-        folded = name.replace(".", "_")
-        for other in view.topics:
-            if other.replace(".", "_") == folded:
-                raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {other}")
+    other = colliding_topic(name, view.topics)
+    if other is not None:
+        raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {other}")
 
 
 def _require_as_in_zookeeper_mode(view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig) -> None:

@@ -6,8 +6,6 @@
 
 A key begins with its version, INT16, which says what it is; so does a value. Written are the versions that Apache Kafka 3.9 writes (key 1 and 2,
 value 3), so that it reads what stands here; every version is read. Keys of the newer protocols (3 and later) are known by number and left alone.
-
-`partition_of` says which partition of the topic keeps a group: Java's hash of its name, made positive, modulo the number of partitions.
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ from typing import NamedTuple, TypeVar
 
 from jesenska.base.errors import CorruptMessageError
 from jesenska.coordination.shard import KeyValue
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.wire.codec import MalformedMessageError, decode, encode
 from jesenska.wire.language import BYTES, INT32, INT64, STRING, UUID, Array, Message, Struct, field
 
-OFFSETS_TOPIC = "__consumer_offsets"
 T = TypeVar("T", bound=Message)
 
 _OFFSET_KEYS = (0, 1)
@@ -138,17 +136,3 @@ def _value(kind: type[T], value: bytes | None) -> T | None:
         raise CorruptMessageError(f"{kind.__name__} has the version {version}, known are {low} to {high}")
     found: T = decode(kind, version, value[2:])
     return found
-
-
-def partition_of(group: str, partition_count: int) -> int:
-    """The partition of the offsets topic that keeps the group."""
-    return (_java_hash(group) & 0x7FFFFFFF) % partition_count
-
-
-def _java_hash(text: str) -> int:
-    """`String.hashCode` of Java, unsigned: over UTF-16 code units."""
-    value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(encoded), 2):
-        value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
-    return value

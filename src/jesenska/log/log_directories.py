@@ -35,8 +35,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from jesenska.base.errors import JesenskaError, KafkaStorageError
-from jesenska.base.identifiers import TopicPartition, is_legal_topic_name
+from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import OPEN_SEGMENTS_MAX
+from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.log import checkpoints
 from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
 from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint

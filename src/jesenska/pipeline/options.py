@@ -32,8 +32,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jesenska.base.errors import InvalidConfigError, JesenskaError
-from jesenska.base.identifiers import TopicPartition, is_legal_topic_name
+from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import DATA_SOURCE_OPTION_MAX_CHARS
+from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.config.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from jesenska.config.table import Table, Unknown, Value
 from jesenska.pipeline.patterns import topic_pattern

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jesenska.base.identifiers import TOPIC_NAME_MAX_CHARS
+from jesenska.base.topic_names import TOPIC_NAME_MAX_CHARS
 from jesenska.wire.language import Message, Struct
 
 

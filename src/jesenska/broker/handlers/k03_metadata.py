@@ -24,7 +24,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError
-from jesenska.base.identifiers import NO_UUID, is_legal_topic_name
+from jesenska.base.identifiers import NO_UUID
+from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from jesenska.broker.dispatch import Context, Outcome
 from jesenska.broker.gate import handles

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
 from jesenska.base.limits import DESCRIBED_SETTINGS_MAX
+from jesenska.base.topic_names import topic_name_problem
 from jesenska.broker.client_metrics_settings import CLIENT_METRICS_RESOURCE, describe_client_metrics
 from jesenska.broker.dispatch import Context, Outcome
 from jesenska.broker.gate import handles
@@ -27,7 +28,6 @@ from jesenska.broker.slices import Slices
 from jesenska.broker.topics import BROKER_RESOURCE, TOPIC_RESOURCE, as_kafka_error
 from jesenska.config.layers import Described, Source
 from jesenska.controller.config_changes import require_broker
-from jesenska.controller.topics import topic_name_problem
 from jesenska.wire.messages.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError, shortened
+from jesenska.base.topic_names import topic_name_problem
 from jesenska.broker.dispatch import Context, Outcome
 from jesenska.broker.gate import handles
-from jesenska.controller.topics import topic_name_problem
 from jesenska.wire.messages.k61_describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
-from jesenska.base.identifiers import is_legal_topic_name
+from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.broker.authorized_operations import TOPIC_OPERATIONS
 from jesenska.broker.dispatch import Context, Outcome
 from jesenska.broker.gate import handles
