@@ -15,6 +15,9 @@ class _Waiter:
         self.asked += 1
         return self.complete
 
+    def end(self) -> None:
+        self.expire()
+
     def expire(self) -> None:
         self.expired.set()
 

@@ -17,11 +17,14 @@ _DEAD_MAX = 1024
 
 
 class Waiter(Protocol):
-    """What waits: `try_complete` answers if it can and says so; `expire` answers with what there is."""
+    """What waits: `try_complete` answers if it can and says so; `expire` answers with what there is, and so does `end`, when the broker stops, if that is of
+    use to anybody: else the connection is closed without an answer."""
 
     def try_complete(self) -> bool: ...
 
     def expire(self) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class _Entry:
@@ -109,11 +112,11 @@ class WaitingRoom:
             self._set_timer(self._deadlines[0][0])
 
     def close(self) -> None:
-        """Answers everything that waits with what there is."""
+        """The broker stops: what waits is answered with what there is, or not at all."""
         for _, _, entry in sorted(self._deadlines, key=lambda item: item[:2]):
             if entry.live:
                 self._remove(entry)
-                entry.waiter.expire()
+                entry.waiter.end()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -189,6 +189,9 @@ class _Produce:
         """Its partitions tell it when they are done; nothing else completes it."""
         return False
 
+    def end(self) -> None:
+        """The broker stops: the producer is not told that its time is up, and asks whoever leads next."""
+
     def expire(self) -> None:
         """The time that the producer gives its replicas is over. What it waits for may be committed all the same."""
         self._stop_waiting = None

@@ -348,6 +348,9 @@ class _Fetch:
         self._answer()
         return True
 
+    def end(self) -> None:
+        self.expire()
+
     def expire(self) -> None:
         self._until = 0.0
         self.read()
