@@ -182,7 +182,7 @@ class Run:
     def truncated(self, failure: KafkaError | None) -> None:
         # They end in order, and one that ends well has carried out those that did not.
         if failure is None:
-            pending = len(self.log._truncations)
+            pending = len(self.log._all_truncations()._asked)
             ended, self.model.asked = self.model.asked[: len(self.model.asked) - pending], self.model.asked[len(self.model.asked) - pending :]
             for asked in ended:
                 self.model.truncate(asked)

@@ -139,8 +139,11 @@ def test_truncation_cuts_both_indexes(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", LogConfig(index_interval_bytes=0)) as harness:
         for number in range(20):
             harness.append(make_batch(2, timestamp=NOW_MS + 10 * number))
+        harness.log.flush()
         harness.truncate_to(20)
         segment = harness.log.active_segment
+        for index in (segment.offset_index, segment.time_index):
+            assert type(index)(index.path, 0, 800, FileLayer()).entries() == index.entries()
         assert max(offset for offset, _ in segment.offset_index.entries()) < 20
         assert max(offset for _, offset in segment.time_index.entries()) < 20
         assert segment.largest_timestamp() == NOW_MS + 91

@@ -215,6 +215,24 @@ def test_a_flush_of_before_does_not_cut_what_was_written_since(tmp_path: Path) -
         assert harness.offsets() == [0, 1, 2, 3, 4, 5]
 
 
+def test_an_orderly_stop_syncs_the_new_end_though_a_flush_went_before_it(tmp_path: Path) -> None:
+    follower = Follower(tmp_path / "t-0")
+    with follower.harness as harness:
+        follower.fill(3)
+        harness.log.flush()
+        follower.settle()
+        follower.truncate_to(2)
+        follower.writer.run_one()
+        assert harness.log.log_end_offset == 2, "readers see the new end, the files are as they were"
+        harness.log.flush()
+        follower.flusher.run_all()
+        follower.settle()
+        assert follower.truncated == [None]
+        work = harness.log.prepare_close(clean=True)
+        assert work is not None
+        harness.log.finish_close(work, 0)
+
+
 def test_nothing_of_before_is_known_of_producers_in_a_log_that_begins_anew(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "t-0", SMALL)
     with follower.harness as harness:

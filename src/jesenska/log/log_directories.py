@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -58,6 +57,7 @@ from jesenska.log.partition_metadata import read_topic_id, write_topic_id
 from jesenska.log.recovery import LoadedLog, LogLoader
 from jesenska.log.segment_file import OpenFiles
 from jesenska.log.truncation import NO_CLEANER, Cleaner
+from jesenska.log.truncation_batch import TruncationBatch
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +70,6 @@ _LOGS_RETAINED_AT_ONCE = 20
 #: An orderly stop: threads that sync, and logs whose files are open for that at once.
 _SYNC_THREADS = 16
 _CLOSED_AT_ONCE = 256
-#: Logs that are truncated at once: each has a file open for it.
-_TRUNCATED_AT_ONCE = 64
 
 #: The settings of a partition that the metadata know; None for one that they do not. Gets the topic id of the directory, if it has one.
 Known = Callable[[TopicPartition, UUID | None], LogConfig | None]
@@ -673,63 +671,6 @@ class LogDirectories:
 def _not_in_order(log: PartitionLog, error: OSError) -> bool:
     logger.error("%s could not be closed in order: %s; the next start recovers it", log.topic_partition, error)
     return False
-
-
-class TruncationBatch:
-    """Truncations of many logs, so many at once in each directory, with other work of the owner's thread in between. Each log is held from the moment
-    when it is asked, and `ended` is called when all have ended."""
-
-    def __init__(
-        self,
-        wanted: Sequence[tuple[TopicPartition, int, bool]],
-        logs: Mapping[TopicPartition, PartitionLog],
-        now_ms: int,
-        ended: Callable[[TruncationBatch], None],
-    ) -> None:
-        self.failures: dict[TopicPartition, KafkaError] = {}
-        self.held: dict[TopicPartition, PartitionLog] = {}
-        #: Partitions whose log start offset has gone down.
-        self.lowered: set[TopicPartition] = set()
-        self._now_ms = now_ms
-        self._ended = ended
-        self._under_way = 0
-        self._goes_on = False
-        self._has_ended = False
-        self._wanted: deque[tuple[PartitionLog, int, bool]] = deque()
-        for topic_partition, offset, restarts in wanted:
-            log = logs.get(topic_partition)
-            if log is None:
-                self.failures[topic_partition] = KafkaStorageError(f"There is no log of {topic_partition} here.")
-                continue
-            log.hold()
-            self.held[topic_partition] = log
-            self._wanted.append((log, offset, restarts))
-
-    def go_on(self) -> None:
-        """Begins what there is room for. Truncations that end at once do not nest."""
-        if self._goes_on:
-            return
-        self._goes_on = True
-        while self._wanted and self._under_way < _TRUNCATED_AT_ONCE:
-            log, offset, restarts = self._wanted.popleft()
-            self._under_way += 1
-            done = partial(self._done, log, log.log_start_offset)
-            if restarts:
-                log.restart_at(offset, self._now_ms, done)
-            else:
-                log.truncate_to(offset, self._now_ms, done)
-        self._goes_on = False
-        if not self._under_way and not self._has_ended:
-            self._has_ended = True
-            self._ended(self)
-
-    def _done(self, log: PartitionLog, log_start_offset: int, failure: KafkaError | None) -> None:
-        self._under_way -= 1
-        if failure is not None:
-            self.failures[log.topic_partition] = failure
-        if log.log_start_offset < log_start_offset:
-            self.lowered.add(log.topic_partition)
-        self.go_on()
 
 
 class _Counter:

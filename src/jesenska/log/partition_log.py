@@ -40,11 +40,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jesenska.base.errors import (
-    CorruptMessageError,
     KafkaError,
     KafkaStorageError,
     MessageTooLargeError,
-    NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
     RecordListTooLargeError,
 )
@@ -56,6 +54,7 @@ from jesenska.log.background import DirectoryWriter
 from jesenska.log.cold_reads import WarmUp
 from jesenska.log.epochs_file import FILE_NAME, EpochsFile
 from jesenska.log.files import FileLayer
+from jesenska.log.follower_batches import look_at
 from jesenska.log.log_config import UNLIMITED, LogConfig
 from jesenska.log.log_flush import FileWrite, FlushWork, LogFlush, NotOpenedError, SegmentWork, try_sync
 from jesenska.log.producer_state import ProducerState, RememberedBatch, Undo, encode_snapshot
@@ -65,7 +64,7 @@ from jesenska.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, fi
 from jesenska.log.segment_file import OpenFiles
 from jesenska.log.tail import LogTail, PublishedBatch
 from jesenska.log.time_lookup import TimeLookup
-from jesenska.log.truncation import NO_CLEANER, Cleaner, FileChanges, Truncated, Truncation, shorten_copy
+from jesenska.log.truncation import NO_CLEANER, Cleaner, FileChanges, Truncated, Truncation, Truncations
 from jesenska.records.batch import stamp_offsets
 from jesenska.records.codec import set_max_timestamp
 from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
@@ -149,12 +148,8 @@ class PartitionLog:
         self._is_hindered = False
         self._torn_tail = False
         self._cleaner = cleaner
-        #: The one that is under way and those behind it. A tuple: most logs never have any.
-        self._truncations: tuple[Truncation, ...] = ()
-        #: What the truncation that is under way, or one that failed, does to the files.
-        self._file_changes: FileChanges | None = None
-        #: How many wait for something of their own before the log takes appends again (`hold`).
-        self._holds = 0
+        #: Most logs never have any.
+        self._truncations: Truncations | None = None
         self._closed = False
         self._epochs_file = EpochsFile(loaded.leader_epochs, loaded.directory, files)
         self._epochs_file.is_unsynced = not loaded.is_synced
@@ -192,12 +187,12 @@ class PartitionLog:
     @property
     def is_failed(self) -> bool:
         """True after an fsync failed, or a truncation whose files could not be changed: no more appends, and the next start must recover the log."""
-        return self._flush.failure is not None or self._file_changes is not None
+        return self._flush.failure is not None or (self._truncations is not None and self._truncations.has_open_changes)
 
     @property
     def has_queued_appends(self) -> bool:
         """The directory's writer thread has something to do for the log: appends, a roll, a truncation."""
-        return bool(self._queue.waiting or self._truncations)
+        return bool(self._queue.waiting) or (self._truncations is not None and self._truncations.is_under_way)
 
     # -- append -----------------------------------------------------------------------------------------------------------------------------
 
@@ -285,7 +280,7 @@ class PartitionLog:
                 try:
                     self.roll(now_ms)
                 except OSError as error:
-                    raise self._storage_error(error) from error
+                    raise self.storage_error(error) from error
         segment, write_position = self._active, self._write_position
         producers = self.producers
         changes: list[Undo] = []
@@ -329,7 +324,7 @@ class PartitionLog:
         except OSError as error:
             producers.undo(changes)
             self._cut_torn_tail()
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
         self._publish(segment, write_position, batches)
         self.next_offset = offset
         self._write_position = write_position + size_bytes
@@ -389,50 +384,34 @@ class PartitionLog:
         done: Callable[[AppendResult | KafkaError], None],
     ) -> AppendResult | None:
         """An append whose first batch does not begin before the log's end."""
-        first_offset, last_offset = headers[0].base_offset, headers[-1].last_offset
-        batches: list[PublishedBatch] = []
-        epochs: list[tuple[int, int]] = []
-        coordinator_epochs: list[int] = []
-        position, end_offset, max_timestamp, latest_epoch = 0, first_offset, -1, -1
-        for header in headers:
-            if header.base_offset < end_offset or header.last_offset_delta < 0:
-                raise CorruptMessageError(f"The leader's batches for {self.topic_partition} do not go up: {header.base_offset} comes after {end_offset - 1}.")
-            end_offset = header.last_offset + 1
-            max_timestamp = max(max_timestamp, header.max_timestamp)
-            batches.append(PublishedBatch(position, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp))
-            if header.is_control and header.producer_id >= 0:
-                coordinator_epochs.append(marker_coordinator_epoch(buffer[position : position + header.size_bytes]))
-            position += header.size_bytes
-            if header.partition_leader_epoch > latest_epoch:
-                latest_epoch = header.partition_leader_epoch
-                epochs.append((latest_epoch, header.base_offset))
-        assert position == len(buffer), "the headers do not cover the buffer"
+        found = look_at(self.topic_partition, buffer, headers)
+        size_bytes, first_offset = len(buffer), found.first_offset
         queues = bool(self._queue.waiting or self._writer.flushes_in_flight)
-        if self._active.should_roll(self._write_position, position, max_timestamp, last_offset, now_ms, self.config):
+        if self._active.should_roll(self._write_position, size_bytes, found.max_timestamp, found.last_offset, now_ms, self.config):
             self._queue_roll(now_ms, first_offset)
             if self._queue.waiting:
                 queues = True
             elif self._active.base_offset != first_offset:
                 raise KafkaStorageError(f"No new segment of {self.topic_partition} can be made in {self.directory.parent}; make room or mend the disk.")
-        changes = self._note_producers(headers, coordinator_epochs, now_ms)
-        result = AppendResult(first_offset, last_offset, -1, self.log_start_offset, False)
+        changes = self._note_producers(headers, found.coordinator_epochs, now_ms)
+        result = AppendResult(first_offset, found.last_offset, -1, self.log_start_offset, False)
         segment, write_position = self._active, self._write_position
         if queues:
-            finish = partial(self._finish_as_follower, result, epochs, done)
-            self._queue.submit(PendingAppend(segment, write_position, bytes(buffer), batches, changes, finish))
-            self.next_offset = end_offset
-            self._write_position = write_position + position
+            finish = partial(self._finish_as_follower, result, found.epochs, done)
+            self._queue.submit(PendingAppend(segment, write_position, bytes(buffer), found.batches, changes, finish))
+            self.next_offset = found.last_offset + 1
+            self._write_position = write_position + size_bytes
             return None
         try:
             self._files.write_all(segment.file.handle().fileno(), buffer, write_position)
         except OSError as error:
             self.producers.undo(changes)
             self._cut_torn_tail()
-            raise self._storage_error(error) from error
-        self._publish(segment, write_position, batches)
-        self.next_offset = end_offset
-        self._write_position = write_position + position
-        self._note_epochs(epochs)
+            raise self.storage_error(error) from error
+        self._publish(segment, write_position, found.batches)
+        self.next_offset = found.last_offset + 1
+        self._write_position = write_position + size_bytes
+        self._note_epochs(found.epochs)
         return result
 
     def _note_producers(self, headers: Sequence[BatchHeader], coordinator_epochs: Sequence[int], now_ms: int) -> list[Undo]:
@@ -508,7 +487,7 @@ class PartitionLog:
     def _queue_failed(self, failed: list[Pending], error: OSError) -> None:
         """A queued write failed: everything goes back to what is published."""
         appends = [item for item in failed if isinstance(item, PendingAppend)]
-        failure = self._storage_error(error) if not self._closed else KafkaStorageError(f"The log of {self.topic_partition} is closed.")
+        failure = self.storage_error(error) if not self._closed else KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         if not self._closed:
             self._take_back(failed[0], appends)
         for pending in appends:
@@ -545,31 +524,31 @@ class PartitionLog:
             self._torn_tail = False
         except OSError:
             self._torn_tail = True
-        self._look_for_hindrance()
+        self.look_for_hindrance()
 
-    def _look_for_hindrance(self) -> None:
-        self._is_hindered = self._torn_tail or bool(self._truncations) or self._file_changes is not None or self._holds > 0
+    def look_for_hindrance(self) -> None:
+        self._is_hindered = self._torn_tail or (self._truncations is not None and self._truncations.hinders)
 
     def _check_writable(self) -> None:
         if self._closed:
             raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         if self._flush.failure is not None:
             raise KafkaStorageError(self._flush.failure)
-        if self._truncations or self._holds:
-            raise NotLeaderOrFollowerError(f"The end of {self.topic_partition} is being taken back to where its leader's log parts from it; try again.")
-        if self._file_changes is not None:
-            raise KafkaStorageError(f"The files of {self.topic_partition} in {self.directory.parent} could not be truncated; mend the disk.")
+        if self._truncations is not None:
+            self._truncations.refuse()
         if self._torn_tail:
             self._cut_torn_tail()
             if self._torn_tail:
                 raise KafkaStorageError(f"The torn end of {self._active.file.path} cannot be cut off; check the disk.")
 
-    def _storage_error(self, error: OSError) -> KafkaStorageError:
+    def storage_error(self, error: OSError) -> KafkaStorageError:
+        """What people are told of a write that failed; logged, too."""
         message = f"{self.topic_partition} in {self.directory.parent} cannot be written: {error.strerror or error}; make room or mend the disk."
         logger.error("%s", message, extra={"once_a_minute": (str(self.directory.parent), error.errno)})
         return KafkaStorageError(message)
 
-    def _read_error(self, error: OSError) -> KafkaError:
+    def read_error(self, error: OSError) -> KafkaError:
+        """What people are told of a read that failed; logged, too."""
         message = f"{self.topic_partition} in {self.directory.parent} cannot be read: {error.strerror or error}; check the disk."
         logger.error("%s", message)
         return KafkaStorageError(message)
@@ -597,7 +576,7 @@ class PartitionLog:
             try:
                 found = self._find(offset, wait)
             except OSError as error:
-                raise self._read_error(error) from error
+                raise self.read_error(error) from error
             if found is None:
                 return ReadResult(None, end, self._active.base_offset, self._active.size_bytes, self.log_start_offset, end)
             segment, position, base_offset, first_end = found
@@ -617,18 +596,18 @@ class PartitionLog:
         try:
             region = FileRegion(segment.file.handle(), position, size_bytes)
         except OSError as error:
-            raise self._read_error(error) from error
+            raise self.read_error(error) from error
         has_more = position + size_bytes < limit or (segment is not self._active and bound > self._active.base_offset)
         return ReadResult(region, base_offset, segment.base_offset, position, self.log_start_offset, end, has_more)
 
-    def _segment_index(self, offset: int) -> int:
+    def segment_index(self, offset: int) -> int:
         """Which segment an offset belongs to."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
     def _find(self, offset: int, wait: bool = True) -> tuple[LogSegment, int, int, int] | None:
         """Segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
         segments = self.segments
-        for index in range(self._segment_index(offset), len(segments)):
+        for index in range(self.segment_index(offset), len(segments)):
             place = segments[index].find(offset) if wait else segments[index].find_warm(offset)
             if place is not None:
                 return segments[index], place.position, place.base_offset, place.position + place.size_bytes
@@ -636,7 +615,7 @@ class PartitionLog:
 
     def warm_up(self, offset: int) -> WarmUp:
         """What brings into memory what finding an offset takes, in another thread."""
-        index = self._segment_index(offset)
+        index = self.segment_index(offset)
         return WarmUp(self.segments[index : index + _WARMED_SEGMENTS_MAX], offset)
 
     def _bound_position(self, segment: LogSegment, bound: int, position: int, wait: bool) -> int:
@@ -703,9 +682,7 @@ class PartitionLog:
         sealed, config = self._active, self.config
         if sealed.base_offset == base_offset:
             return
-        created = self._new_segment(base_offset, now_ms)
-        created.offset_index.begin()
-        created.time_index.begin()
+        created = self.unmade_segment(base_offset, now_ms)
         roll = PendingRoll(sealed, created, config, self._snapshot_path(base_offset), encode_snapshot(self.producers.entries()))
         self.segments = (*self.segments, created)
         self._active = created
@@ -833,7 +810,7 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int) -> list[Path]:
         """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be removed after
         `file.delete.delay.ms`. Where all of it is old the log is rolled first: it is to be asked again once `has_queued_appends` has passed."""
-        if self.has_queued_appends or self._file_changes is not None or self._closed:
+        if self.has_queued_appends or self.is_failed or self._closed:
             return []
         by_time = self.config.delete and self.config.retention_ms >= 0
         facts = [
@@ -869,150 +846,79 @@ class PartitionLog:
     def truncate_to(self, offset: int, now_ms: int, done: Truncated) -> None:
         """Forgets `offset` and everything after it (a follower whose leader has less); a batch that straddles it goes as a whole. The log takes no
         appends until `done` is called, on the owner's thread, with None or with what went wrong."""
-        self._truncate(Truncation(offset, False, now_ms, done))
+        self._all_truncations().ask(Truncation(offset, False, now_ms, done))
 
     def restart_at(self, offset: int, now_ms: int, done: Truncated) -> None:
         """As `truncate_to`, but forgets everything; the log goes on at `offset` (a follower whose leader no longer has what it would need)."""
-        self._truncate(Truncation(offset, True, now_ms, done))
+        self._all_truncations().ask(Truncation(offset, True, now_ms, done))
 
     def hold(self) -> None:
         """The log takes no appends until `release` was called as often."""
-        self._holds += 1
-        self._is_hindered = True
+        self._all_truncations().hold()
 
     def release(self) -> None:
         """Takes one `hold` back."""
-        assert self._holds > 0, "released more often than held"
-        self._holds -= 1
-        self._look_for_hindrance()
+        self._all_truncations().release()
 
-    def _truncate(self, asked: Truncation) -> None:
-        is_first = not self._truncations
-        self._truncations = (*self._truncations, asked)
-        self._is_hindered = True
-        if is_first:
-            self._next_truncation()
+    def _all_truncations(self) -> Truncations:
+        if self._truncations is None:
+            self._truncations = Truncations(self, self._writer.writer, self._cleaner)
+        return self._truncations
 
-    def _next_truncation(self) -> None:
-        if self._queue.waiting:
-            self._queue.submit_barrier(PendingBarrier(self._begin_truncation))
-        else:
-            self._begin_truncation()
-
-    def _begin_truncation(self) -> None:
-        """Everything that was queued before the first truncation has ended."""
-        asked = self._truncations[0]
-        offset = asked.offset
+    def why_not_truncated(self) -> KafkaError | None:
         if self._closed:
-            self._end_truncation(KafkaStorageError(f"The log of {self.topic_partition} is closed."))
-        elif self._flush.failure is not None:
-            self._end_truncation(KafkaStorageError(self._flush.failure))
-        elif self._file_changes is not None:
-            # An earlier one could not change the files.
-            self._change_files(self._file_changes, self._begin_truncation)
-        elif asked.restarts or (offset < self.log_end_offset and (offset <= self.segments[0].base_offset or offset < self.log_start_offset)):
-            self._cleaner.abort(self.topic_partition)
-            created = self._new_segment(offset, asked.now_ms)
-            created.offset_index.begin()
-            created.time_index.begin()
-            self.leader_epochs.clear()
-            self._hide((), None, created, offset, asked.now_ms)
-        elif offset >= self.log_end_offset:
-            # An epoch that begins at the end may be of a leader that never wrote anything.
-            self._forget_epochs_from(self.log_end_offset)
-            self._end_truncation(None)
+            return KafkaStorageError(f"The log of {self.topic_partition} is closed.")
+        return None if self._flush.failure is None else KafkaStorageError(self._flush.failure)
+
+    def behind_queue(self, reached: Callable[[], None]) -> None:
+        if self._queue.waiting:
+            self._queue.submit_barrier(PendingBarrier(reached))
         else:
-            if offset < self._active.base_offset:
-                self._cleaner.abort(self.topic_partition)
-            index = self._segment_index(offset)
-            copy = self.segments[index].copy()
-            self._writer.writer.submit(partial(shorten_copy, copy, offset), partial(self._shortened, index, copy, asked.now_ms))
+            reached()
 
-    def _shortened(self, index: int, copy: LogSegment, now_ms: int, outcome: int | BaseException) -> None:
-        """What is to be the last segment is known, and where it ends."""
-        original = self.segments[index]
-        try:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            if self._closed:
-                raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
-            copy.replace(original, self._open_files)
-        except (OSError, KafkaError) as error:
-            copy.close()
-            self._end_truncation(self._read_error(error) if isinstance(error, OSError) else error)
-            return
-        assert isinstance(outcome, int)
-        self._hide(self.segments[:index], original, copy, outcome, now_ms)
+    def unmade_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        created = self._new_segment(base_offset, now_ms)
+        created.offset_index.begin()
+        created.time_index.begin()
+        return created
 
-    def _hide(self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int) -> None:
-        """Readers do not see any more what is to go; then the files are changed. `last` stands in the place of `original`, or is a log's new beginning."""
-        gone = self.segments[len(kept) + (original is not None) :]
+    def adopt_copy(self, copy: LogSegment, original: LogSegment) -> None:
+        copy.replace(original, self._open_files)
+
+    def hide(self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int) -> FileChanges:
+        """One step of a truncation (`Truncatable`)."""
+        begins_anew = original is None
+        gone = self.segments[len(kept) + (not begins_anew) :]
         for segment in self.segments[len(kept) :]:
             segment.retire()
         self.segments = (*kept, last)
         self._active = last
         self._write_position = last.size_bytes
         self.log_end_offset = self.next_offset = end_offset
-        has_moved_up = original is None and end_offset > self.log_start_offset
-        self.log_start_offset = end_offset if original is None else min(self.log_start_offset, end_offset)
-        self.high_watermark = end_offset if original is None else min(self.high_watermark, end_offset)
+        has_moved_up = end_offset > self.log_start_offset and begins_anew
+        self.log_start_offset = end_offset if begins_anew else min(self.log_start_offset, end_offset)
+        self.high_watermark = end_offset if begins_anew else min(self.high_watermark, end_offset)
         self._flush.truncated(end_offset)
         self._tail.clear()
         self._tail.segment = last
-        if original is None:
-            self._epochs_file.changed()
-        else:
-            self._forget_epochs_from(end_offset)
-        producers = ProducerState(self.producers.expiration_ms, self.producers.max_producers)
-        changes = FileChanges(self._files, self.directory, gone, self.segments, original, self.log_start_offset, end_offset, self.config, producers, now_ms)
+        self.forget_epochs_from(0 if begins_anew else end_offset)
         if has_moved_up:
             self.on_log_start_moved()
-        self._change_files(changes, partial(self._end_truncation, None))
+        producers = ProducerState(self.producers.expiration_ms, self.producers.max_producers)
+        return FileChanges(self._files, self.directory, gone, self.segments, original, self.log_start_offset, end_offset, self.config, producers, now_ms)
 
-    def _forget_epochs_from(self, offset: int) -> None:
+    def forget_epochs_from(self, offset: int) -> None:
+        """Leader epochs that begin at an offset or later are not those of the leader."""
         if self.leader_epochs.truncate_from_end(offset):
             self._epochs_file.changed()
 
-    def _change_files(self, changes: FileChanges, then: Callable[[], None]) -> None:
-        """Has the files changed; `then` is called if that succeeds."""
-        self._file_changes = changes
-
-        def changed(outcome: BaseException | None) -> None:
-            if outcome is None and not self._closed:
-                self._file_changes = None
-                changes.done()
-                self.producers = changes.producers
-                self.producers.high_watermark_moved(self.high_watermark)
-                self._torn_tail = False
-                # What a flush has synced since the log was hidden was the end of before.
-                self._flush.truncated(self.log_end_offset)
-                then()
-                return
-            changes.end()
-            if self._closed:
-                self._end_truncation(KafkaStorageError(f"The log of {self.topic_partition} is closed."))
-            elif isinstance(outcome, OSError):
-                self._end_truncation(self._storage_error(outcome))
-            elif isinstance(outcome, KafkaError):
-                self._end_truncation(outcome)
-            else:
-                assert outcome is not None
-                raise outcome
-
-        try:
-            changes.begin()
-        except OSError as error:
-            self._end_truncation(self._storage_error(error))
-            return
-        self._writer.writer.submit(changes.run, changed)
-
-    def _end_truncation(self, failure: KafkaError | None) -> None:
-        asked, self._truncations = self._truncations[0], self._truncations[1:]
-        self._look_for_hindrance()
-        following = bool(self._truncations)
-        asked.done(failure)
-        if following:
-            self._next_truncation()
+    def files_are_changed(self, changes: FileChanges) -> None:
+        """The last step of a truncation (`Truncatable`)."""
+        self.producers = changes.producers
+        self.producers.high_watermark_moved(self.high_watermark)
+        self._torn_tail = False
+        # What a flush has synced since `hide` was the end of before.
+        self._flush.truncated(self.log_end_offset)
 
     def _remove_files(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -1082,8 +988,8 @@ class PartitionLog:
         self._closed = self._flush.is_closed = True
         target = doomed_directory(self.directory, self.topic_partition)
         self._epochs_file.leave()
-        if self._file_changes is not None:
-            self._file_changes.leave()
+        if self._truncations is not None:
+            self._truncations.leave()
         self._files.rename(self.directory, target)
         self.directory = target
         for segment in self.segments:

@@ -25,12 +25,14 @@ Left out: `.deleted` names that wait for `file.delete.delay.ms`. A follower has 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Protocol
 
-from jesenska.base.errors import KafkaError
+from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.background import Background
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import IndexWrite
 from jesenska.log.log_config import LogConfig
@@ -71,6 +73,54 @@ class Truncation(NamedTuple):
     restarts: bool
     now_ms: int
     done: Truncated
+
+
+class Truncatable(Protocol):
+    """What a truncation needs of a log."""
+
+    topic_partition: TopicPartition
+    segments: tuple[LogSegment, ...]
+    log_start_offset: int
+    log_end_offset: int
+
+    def why_not_truncated(self) -> KafkaError | None:
+        """Why it takes no truncation: it is closed, or must be recovered."""
+        ...
+
+    def behind_queue(self, reached: Callable[[], None]) -> None:
+        """Calls `reached` when everything that is queued has ended; at once if nothing is."""
+        ...
+
+    def segment_index(self, offset: int) -> int:
+        """Which segment an offset belongs to."""
+        ...
+
+    def unmade_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        """A new segment, without files."""
+        ...
+
+    def adopt_copy(self, copy: LogSegment, original: LogSegment) -> None:
+        """A copy that was shortened is to be the log's active segment; OSError if its file cannot be opened."""
+        ...
+
+    def hide(self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int) -> FileChanges:
+        """Readers see no more what is to go. `last` stands in the place of `original`, or is the log's new beginning. Gives what is to be done to the
+        files."""
+        ...
+
+    def forget_epochs_from(self, offset: int) -> None: ...
+
+    def files_are_changed(self, changes: FileChanges) -> None:
+        """What `hide` gave is done."""
+        ...
+
+    def look_for_hindrance(self) -> None:
+        """Something that may have kept it from taking appends has ended."""
+        ...
+
+    def read_error(self, error: OSError) -> KafkaError: ...
+
+    def storage_error(self, error: OSError) -> KafkaError: ...
 
 
 class LogIsGoneError(OSError):
@@ -195,3 +245,144 @@ class FileChanges:
     def _check_there(self) -> None:
         if self._is_gone:
             raise LogIsGoneError("the partition is deleted")
+
+
+class Truncations:
+    """Those of one log, one after the other; and what else keeps the log closed to appends on their account."""
+
+    def __init__(self, log: Truncatable, writer: Background, cleaner: Cleaner) -> None:
+        self._log = log
+        self._writer = writer
+        self._cleaner = cleaner
+        #: The one that is under way, and those behind it.
+        self._asked: list[Truncation] = []
+        #: What the one under way, or one that has failed, does to the files.
+        self._changes: FileChanges | None = None
+        self._holds = 0
+
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self._asked)
+
+    @property
+    def has_open_changes(self) -> bool:
+        """The files are not what the log is: the next start must recover it, unless a truncation changes them first."""
+        return self._changes is not None
+
+    @property
+    def hinders(self) -> bool:
+        """The log takes no appends."""
+        return self._holds > 0 or bool(self._asked) or self._changes is not None
+
+    def refuse(self) -> None:
+        """The error of an append that comes while a truncation hinders it; nothing if none does."""
+        if self._asked or self._holds:
+            raise NotLeaderOrFollowerError(f"The end of {self._log.topic_partition} is being taken back to where its leader's log parts from it; try again.")
+        if self._changes is not None:
+            raise KafkaStorageError(f"The files of {self._log.topic_partition} could not be truncated; mend the disk.")
+
+    def hold(self) -> None:
+        """Something else has to be done before the log takes appends again."""
+        self._holds += 1
+        self._log.look_for_hindrance()
+
+    def release(self) -> None:
+        """Takes one `hold` back."""
+        assert self._holds > 0, "released more often than held"
+        self._holds -= 1
+        self._log.look_for_hindrance()
+
+    def leave(self) -> None:
+        """The directory gets another name."""
+        if self._changes is not None:
+            self._changes.leave()
+
+    def ask(self, asked: Truncation) -> None:
+        """One more, behind those that are under way."""
+        self._asked.append(asked)
+        self._log.look_for_hindrance()
+        if len(self._asked) == 1:
+            self._log.behind_queue(self._begin)
+
+    def _begin(self) -> None:
+        """Everything that was queued before the first one has ended."""
+        log, asked = self._log, self._asked[0]
+        offset = asked.offset
+        failure = log.why_not_truncated()
+        if failure is not None:
+            self._end(failure)
+        elif self._changes is not None:
+            # An earlier one could not change the files.
+            self._change_files(self._changes, self._begin)
+        elif asked.restarts or (offset < log.log_end_offset and (offset <= log.segments[0].base_offset or offset < log.log_start_offset)):
+            self._cleaner.abort(log.topic_partition)
+            self._hide((), None, log.unmade_segment(offset, asked.now_ms), offset)
+        elif offset >= log.log_end_offset:
+            # An epoch that begins at the end may be of a leader that never wrote anything.
+            log.forget_epochs_from(log.log_end_offset)
+            self._end(None)
+        else:
+            if offset < log.segments[-1].base_offset:
+                self._cleaner.abort(log.topic_partition)
+            index = log.segment_index(offset)
+            copy = log.segments[index].copy()
+            self._writer.submit(partial(shorten_copy, copy, offset), partial(self._shortened, index, copy))
+
+    def _shortened(self, index: int, copy: LogSegment, outcome: int | BaseException) -> None:
+        """What is to be the last segment is known, and where it ends."""
+        log = self._log
+        original = log.segments[index]
+        try:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            failure = log.why_not_truncated()
+            if failure is not None:
+                raise failure
+            log.adopt_copy(copy, original)
+        except (OSError, KafkaError) as error:
+            copy.close()
+            self._end(log.read_error(error) if isinstance(error, OSError) else error)
+            return
+        assert isinstance(outcome, int)
+        self._hide(log.segments[:index], original, copy, outcome)
+
+    def _hide(self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int) -> None:
+        changes = self._log.hide(kept, original, last, end_offset, self._asked[0].now_ms)
+        self._change_files(changes, partial(self._end, None))
+
+    def _change_files(self, changes: FileChanges, then: Callable[[], None]) -> None:
+        """Has the files changed; `then` is called if that succeeds."""
+        self._changes = changes
+        try:
+            changes.begin()
+        except OSError as error:
+            self._end(self._log.storage_error(error))
+            return
+        self._writer.submit(changes.run, partial(self._changed, changes, then))
+
+    def _changed(self, changes: FileChanges, then: Callable[[], None], outcome: BaseException | None) -> None:
+        failure = self._log.why_not_truncated()
+        if outcome is None and failure is None:
+            self._changes = None
+            changes.done()
+            self._log.files_are_changed(changes)
+            then()
+            return
+        changes.end()
+        if failure is not None:
+            self._end(failure)
+        elif isinstance(outcome, OSError):
+            self._end(self._log.storage_error(outcome))
+        elif isinstance(outcome, KafkaError):
+            self._end(outcome)
+        else:
+            assert outcome is not None
+            raise outcome
+
+    def _end(self, failure: KafkaError | None) -> None:
+        asked = self._asked.pop(0)
+        self._log.look_for_hindrance()
+        following = bool(self._asked)
+        asked.done(failure)
+        if following:
+            self._log.behind_queue(self._begin)
