@@ -170,6 +170,30 @@ def test_a_lowered_log_start_offset_is_on_the_disk_before_anything_is_appended(t
     again.close()
 
 
+def test_a_checkpoint_meanwhile_does_not_open_a_log_whose_lowered_start_is_not_on_the_disk(tmp_path: Path) -> None:
+    background = ManualBackground()
+    directories = start(tmp_path, FileLayer(), background, partitions=1)
+    filled(directories, 9)
+    log = directories.logs[partition(0)]
+    log.delete_records(8)
+    directories.checkpoint_log_start_offsets()
+    background.run_all()
+    directories.restart({partition(0): 2}, NOW_MS, lambda failures: None)
+    directories.checkpoint_recovery_points()
+    assert on_disk(tmp_path, checkpoints.LOG_START_OFFSETS) == {partition(0): 8}
+    while on_disk(tmp_path, checkpoints.LOG_START_OFFSETS):
+        with pytest.raises(NotLeaderOrFollowerError):
+            append(log, 2)
+        # The newest first: a pool keeps no order.
+        background.jobs.reverse()
+        background.run_one()
+    background.run_all()
+    append(log, 2)
+    assert log.log_end_offset == 3
+    assert on_disk(tmp_path, checkpoints.LOG_START_OFFSETS) == {}
+    directories.close(clean=False)
+
+
 @pytest.mark.parametrize(("checkpointed", "found"), [(0, 4), (6, 6), (50, 9)])
 def test_the_high_watermark_of_the_checkpoint_stays_within_the_log(tmp_path: Path, checkpointed: int, found: int) -> None:
     directories = start(tmp_path, FileLayer(), partitions=1)

@@ -14,6 +14,7 @@ Nothing of ours is a sub-directory: Apache Kafka refuses to start on one that it
 Start: lock, check and write meta.properties, settle each partition (recovery, if the marker of an orderly stop is missing) in some threads, remove
 `-delete` directories. Directories of partitions that the metadata do not know are named in a warning and left alone.
 Run: `tick` is called about once a second; each of its jobs keeps its own time. What waits for the disk goes to the background.
+Truncate: the ends of many followers' logs are taken back together, and none takes appends before its recovery point on the disk has gone back.
 Stop: every log is synced and closed, checkpoints are written, then the marker, then the lock is released.
 
 After a crash: no marker, so all logs are recovered from the recovery points; checkpoints are the old or the new ones, and being older than the
@@ -115,8 +116,9 @@ class LogDirectory:
         self.following: dict[str, list[Callable[[], None]]] = {}
         #: Logs that were truncated and wait for their recovery points to be written.
         self.held: list[PartitionLog] = []
-        #: A truncation has lowered log start offsets, which are not written yet.
-        self.has_lowered_starts = False
+        #: How many truncations have lowered log start offsets, and how many of them are written.
+        self.lowered_starts = 0
+        self.written_lowered_starts = 0
         #: What was last written, so that an idle broker leaves its disk alone.
         self.written: dict[str, Mapping[TopicPartition, int]] = {}
 
@@ -370,7 +372,7 @@ class LogDirectories:
         for directory in affected:
             held = [log for tp, log in ended.held.items() if directory.logs.get(tp) is log]
             directory.held.extend(held)
-            directory.has_lowered_starts = directory.has_lowered_starts or any(log.topic_partition in ended.lowered for log in held)
+            directory.lowered_starts += any(log.topic_partition in ended.lowered for log in held)
             self._write_recovery_points(directory, partial(written, held))
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
@@ -550,17 +552,16 @@ class LogDirectories:
 
     def _write_recovery_points(self, directory: LogDirectory, done: Callable[[BaseException | None], None] | None = None) -> None:
         """Logs that were truncated take appends again when theirs are written."""
-        if directory.has_lowered_starts:
+        if directory.lowered_starts != directory.written_lowered_starts:
             # First: a log start offset on the disk that lies beyond the log's end would make the next start forget the log.
-            directory.has_lowered_starts = False
+            lowered_starts = directory.lowered_starts
 
             def lowered(outcome: BaseException | None) -> None:
                 if outcome is None:
+                    directory.written_lowered_starts = lowered_starts
                     self._write_recovery_points(directory, done)
-                else:
-                    directory.has_lowered_starts = True
-                    if done is not None:
-                        done(outcome)
+                elif done is not None:
+                    done(outcome)
 
             self._write(directory, directory.log_start_offsets, partial(_moved_log_starts, directory), lowered)
             return
