@@ -15,11 +15,20 @@ from tests.log.log_harness import NOW_MS, LogHarness
 from tests.log.manual_background import ManualBackground
 
 
-def leader_batch(base_offset: int, count: int = 1, epoch: int = 0, *, value_bytes: int = 10, producer_id: int = -1, base_sequence: int = -1) -> bytes:
+def leader_batch(
+    base_offset: int,
+    count: int = 1,
+    epoch: int = 0,
+    *,
+    value_bytes: int = 10,
+    producer_id: int = -1,
+    base_sequence: int = -1,
+    now_ms: int = NOW_MS,
+) -> bytes:
     """A batch with the offsets and the epoch that its leader gave it."""
     return bytes(
         encode_batch(
-            [(NOW_MS + base_offset + index, b"key", bytes(value_bytes), ()) for index in range(count)],
+            [(now_ms + base_offset + index, b"key", bytes(value_bytes), ()) for index in range(count)],
             base_offset=base_offset,
             leader_epoch=epoch,
             producer_id=producer_id,

@@ -215,6 +215,25 @@ def test_a_flush_of_before_does_not_cut_what_was_written_since(tmp_path: Path) -
         assert harness.offsets() == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_copy_of_a_sealed_segment_does_not_grow_when_that_is_written_to_again(tmp_path: Path) -> None:
+    follower = Follower(tmp_path / "t-0", LogConfig(segment_bytes=1000, index_interval_bytes=0))
+    with follower.harness as harness:
+        follower.fill(4)
+        harness.log.roll(NOW_MS, 6)
+        follower.settle()
+        follower.fill(1)
+        copy = harness.log.segments[0].copy()
+        known = copy.offset_index.entries()
+        assert known, "what both have in memory"
+        follower.truncate_to(5)
+        follower.settle()
+        follower.fill(3)
+        follower.settle()
+        assert len(harness.log.segments) == 1
+        assert copy.offset_index.entries() == known
+        copy.close()
+
+
 def test_an_orderly_stop_syncs_the_new_end_though_a_flush_went_before_it(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "t-0")
     with follower.harness as harness:
