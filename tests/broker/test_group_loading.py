@@ -161,7 +161,7 @@ class Written:
         self._now_ms = broker.clock.now_ms()
 
     def _append(self, batch: bytearray) -> None:
-        self._log.append_as_follower(memoryview(batch), [read_header(batch)], self._now_ms)
+        assert self._log.append_as_follower(memoryview(batch), [read_header(batch)], self._now_ms, lambda outcome: None) is not None
 
     def offset(self, group: str, offset: int, producer_id: int = -1) -> None:
         record: KeyValue = offset_record(group, "t", 0, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self._now_ms))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.background import DirectoryWriter, inline_writer
 from jesenska.log.files import FileLayer
@@ -90,6 +91,25 @@ class LogHarness:
         self.log.high_watermark = self.log.log_end_offset
         return result
 
+    def append_as_follower(self, batches: bytes) -> AppendResult:
+        """Batches as the leader wrote them, with nothing in flight."""
+        buffer = memoryview(bytearray(batches))
+        outcomes: list[AppendResult | KafkaError] = []
+        result = self.log.append_as_follower(buffer, [header for _, header in iter_headers(buffer)], self.now_ms, outcomes.append)
+        return _result(result or outcomes[0])
+
+    def truncate_to(self, offset: int) -> None:
+        """With nothing in flight."""
+        outcomes: list[KafkaError | None] = []
+        self.log.truncate_to(offset, self.now_ms, outcomes.append)
+        assert outcomes == [None]
+
+    def restart_at(self, offset: int) -> None:
+        """With nothing in flight."""
+        outcomes: list[KafkaError | None] = []
+        self.log.restart_at(offset, self.now_ms, outcomes.append)
+        assert outcomes == [None]
+
     def read(self, offset: int, max_bytes: int = 1 << 20, max_offset: int | None = None, minimum_one_batch: bool = True) -> bytes:
         result = self.log.read(offset, max_bytes, max_offset, minimum_one_batch)
         if result.region is None:
@@ -140,3 +160,9 @@ class LogHarness:
 
     def __exit__(self, *_: object) -> None:
         self.log.close(clean=False)
+
+
+def _result(outcome: AppendResult | KafkaError) -> AppendResult:
+    if isinstance(outcome, KafkaError):
+        raise outcome
+    return outcome

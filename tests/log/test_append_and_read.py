@@ -159,16 +159,14 @@ def test_follower_keeps_offsets_epochs_and_gaps_of_the_leader(tmp_path: Path) ->
         leader.append(make_batch(2), leader_epoch=3)
         leader.append(make_batch(2, producer_id=9, producer_epoch=0, base_sequence=0), leader_epoch=3)
         for offset in (0, 4):
-            buffer = memoryview(bytearray(leader.read(offset, max_bytes=1)))
-            follower.log.append_as_follower(buffer, [header for _, header in iter_headers(buffer)], NOW_MS)
+            follower.append_as_follower(leader.read(offset, max_bytes=1))
         assert follower.offsets() == [0, 1, 4, 5]
         assert follower.log.leader_epochs.entries() == [(0, 0), (3, 4)]
         entry = follower.log.producers.get(9)
         assert entry is not None
         assert entry.last_sequence == 1
-        buffer = memoryview(bytearray(leader.read(4)))
         with pytest.raises(OffsetOutOfRangeError):
-            follower.log.append_as_follower(buffer, [header for _, header in iter_headers(buffer)], NOW_MS)
+            follower.append_as_follower(leader.read(4))
 
 
 def test_region_survives_deletion_of_its_segment(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_table_that_no_longer_holds_is_replaced_also_where_the_log_is_empty_ag
         harness.append(make_batch(3), leader_epoch=4)
         _write(harness.log)
         harness.reopen()
-        harness.log.truncate_to(0, 0)
+        harness.truncate_to(0)
         harness.log.assign_leader_epoch(5, 0)
         _write(harness.log)
         assert _on_disk(harness) == b"0\n1\n5 0\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.base.errors import JesenskaError, KafkaStorageError
+from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
 from jesenska.log.directory_lock import LogDirectoryError, owner_pid
@@ -405,7 +405,9 @@ def test_truncation_lowers_the_recovery_point_on_disk_at_once(tmp_path: Path) ->
     log.flush()
     directories.checkpoint_recovery_points()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 5\n"
-    directories.truncate(TopicPartition("t", 0), 2, NOW_MS)
+    outcomes: list[dict[TopicPartition, KafkaError]] = []
+    directories.truncate({TopicPartition("t", 0): 2}, NOW_MS, outcomes.append)
+    assert outcomes == [{}]
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
     directories.close(clean=False)
 

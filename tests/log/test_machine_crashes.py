@@ -13,6 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
@@ -72,7 +73,9 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
             elif step == "roll":
                 log.roll(NOW_MS)
             elif step == "truncate":
-                directories.truncate(TP, chance.randint(log.log_start_offset, log.log_end_offset), NOW_MS)
+                failures: list[dict[TopicPartition, KafkaError]] = []
+                directories.truncate({TP: chance.randint(log.log_start_offset, log.log_end_offset)}, NOW_MS, failures.append)
+                assert failures == [{}]
                 safe = min(safe, log.log_end_offset)
             elif step == "delete records":
                 log.high_watermark = log.log_end_offset

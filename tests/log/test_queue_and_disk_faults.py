@@ -429,7 +429,10 @@ def test_flush_that_a_truncation_overtook_does_not_move_the_recovery_point(tmp_p
         for _ in range(5):
             queued.append(make_batch())
         harness.log.flush()
-        harness.log.truncate_to(2, NOW_MS)
+        truncated: list[KafkaError | None] = []
+        harness.log.truncate_to(2, NOW_MS, truncated.append)
+        queued.writer.run_all()
+        assert truncated == [None]
         for _ in range(4):
             harness.append(make_batch())
         queued.flusher.run_all()

@@ -342,7 +342,7 @@ def test_truncation_of_a_follower_goes_back_to_a_batch_boundary(tmp_path: Path) 
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         for index in range(10):
             harness.append(make_batch(3, producer_id=1, producer_epoch=0, base_sequence=3 * index), leader_epoch=index)
-        harness.log.truncate_to(16, NOW_MS)
+        harness.truncate_to(16)
         assert harness.log.log_end_offset == 15
         assert harness.offsets() == list(range(15))
         assert harness.log.leader_epochs.entries()[-1] == (4, 12)
@@ -387,7 +387,7 @@ def test_recovery_keeps_exactly_the_batches_before_the_damage(
             if index == flush_after:
                 harness.log.flush()
         if truncate is not None and truncate < harness.log.log_end_offset:
-            harness.log.truncate_to(truncate, NOW_MS)
+            harness.truncate_to(truncate)
         point = harness.log.recovery_point
         # Every batch as (offset after it, its file, its end in the file), and the bytes of the log.
         batches = [
@@ -448,7 +448,7 @@ def test_truncation_into_the_batch_that_holds_the_log_start_moves_it_back(tmp_pa
         harness.append(make_batch(3))
         harness.append(make_batch(5))
         harness.log.delete_records(5)
-        harness.log.truncate_to(6, NOW_MS)
+        harness.truncate_to(6)
         assert (harness.log.log_start_offset, harness.log.log_end_offset) == (3, 3)
         assert harness.append(make_batch()).base_offset == 3
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's own message classes, in one JVM for each release and test run (`Judge.java` says what it can be asked)."""
+"""Apache Kafka's own classes, in one JVM for each release and test run: messages (`Judge.java` says what it can be asked), or another program here."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class JudgeError(Exception):
 class Judge:
     """Ends with the `with` block."""
 
-    def __init__(self, release: str) -> None:
+    def __init__(self, release: str, program: str = "Judge") -> None:
         self.release = release
         self._directory = tempfile.TemporaryDirectory()
         folder = jars(release)
-        source = Path(__file__).parent / "Judge.java"
+        source = Path(__file__).parent / f"{program}.java"
         path = f"{folder}/*"
         javac, java = _java("javac"), _java("java")
         if javac is not None:
             subprocess.run([javac, "-nowarn", "-cp", path, "-d", self._directory.name, str(source)], check=True, capture_output=True)
-            command = [java or "java", "-Xmx256m", "-cp", f"{self._directory.name}{os.pathsep}{path}", "Judge"]
+            command = [java or "java", "-Xmx256m", "-cp", f"{self._directory.name}{os.pathsep}{path}", program]
         else:
             command = [java or "java", "-Xmx256m", "-cp", path, str(source)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")

@@ -1,6 +1,7 @@
 """Appends of one log that were given their offsets but wait for the directory's writer thread: they are written in order, published in order, and one that
 fails takes all behind it along, since their offsets would leave a hole. A roll stands between them: its files are made before anything is written to
-them, and making files may wait for the disk, too.
+them, and making files may wait for the disk, too. A barrier stands behind all of them: what is to find the log as they leave it (a truncation) begins there,
+whether they succeeded or failed.
 
     owner's thread      submit ---------------------------> published (or all failed)
     writer thread               pwrite or make files, unless one failed before
@@ -78,6 +79,18 @@ class PendingRoll:
         self.opened = opened
 
 
+class PendingBarrier:
+    """A place in the queue: `reached` is called, on the owner's thread, when everything before it has ended, well or badly."""
+
+    __slots__ = ("reached",)
+
+    def __init__(self, reached: Callable[[], None]) -> None:
+        self.reached = reached
+
+
+Pending = PendingAppend | PendingRoll | PendingBarrier
+
+
 class _Generation:
     """Shared by the writes that were queued until one of them fails; the others then do not write."""
 
@@ -96,10 +109,10 @@ class AppendQueue:
         files: FileLayer,
         published: Callable[[PendingAppend], None],
         rolled: Callable[[PendingRoll], None],
-        failed: Callable[[list[PendingAppend | PendingRoll], OSError], None],
+        failed: Callable[[list[Pending], OSError], None],
     ) -> None:
         #: Empty on most partitions at most times: a deque, which takes 0.7 KB, is there while something waits.
-        self.waiting: deque[PendingAppend | PendingRoll] | tuple[()] = ()
+        self.waiting: deque[Pending] | tuple[()] = ()
         self._writer = writer
         self._files = files
         self._published = published
@@ -146,7 +159,11 @@ class AppendQueue:
 
         self._do(roll, lambda: roll.make(self._files), lambda: None, made)
 
-    def _do(self, item: PendingAppend | PendingRoll, work: Callable[[], None], release: Callable[[], None], succeeded: Callable[[], None]) -> None:
+    def submit_barrier(self, barrier: PendingBarrier) -> None:
+        """Has a barrier reached, behind everything that waits."""
+        self._do(barrier, _nothing, _nothing, barrier.reached)
+
+    def _do(self, item: Pending, work: Callable[[], None], release: Callable[[], None], succeeded: Callable[[], None]) -> None:
         generation = self._generation
         waiting = self.waiting
         if not waiting:
@@ -189,3 +206,7 @@ class AppendQueue:
             if isinstance(pending, PendingAppend) and pending.batches[0].base_offset <= offset < pending.end_offset:
                 return pending
         return None
+
+
+def _nothing() -> None:
+    """A barrier writes nothing."""

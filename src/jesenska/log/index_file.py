@@ -5,8 +5,10 @@ States: not loaded (a segment nobody asked about: no memory, no descriptor) -> l
 sealed index, whose entries are all on disk, may be unloaded.
 
 Entries go to disk with the log's flushes, with a roll, every few seconds (`LogDirectories.tick`) and at an orderly stop. Whoever owns the log takes an
-`IndexWrite`, which some other thread carries out, and notes it as done afterwards; what is in the file is at any moment a beginning of the entries. Taking
-entries back (a truncation) waits for a write that is under way and makes older ones do nothing.
+`IndexWrite`, which some other thread carries out, and notes it as done afterwards; what is in the file is at any moment a beginning of the entries.
+
+A truncation gives the segment a new index, made from a copy, that shares the file: `truncate_to` takes entries from the copy alone, its next write cuts the
+file, and `disown` makes writes that the old index still has under way do nothing.
 """
 
 from __future__ import annotations
@@ -203,17 +205,17 @@ class IndexFile:
         if self._loaded and not self.path.exists():
             self._resize(0)
 
-    def _cut(self, count: int) -> None:
-        """Drops all entries but the first `count`, on disk too."""
-        if count >= self._count():
-            return
+    def disown(self) -> None:
+        """The file is another index's: writes of this one that are under way end first, later ones do nothing. Any thread."""
         with self.lock:
             self.generation += 1
-        self._drop(count)
-        if self._written > count:
-            self._written = count
-            self._resize(count * self.entry_bytes)
-            self._longer = False
+
+    def _cut(self, count: int) -> None:
+        """Drops all entries but the first `count`, in memory."""
+        if count < self._count():
+            self._drop(count)
+            self._written = min(self._written, count)
+            self._longer = True
 
     def _resize(self, size_bytes: int) -> None:
         descriptor = self._files.open(self.path, os.O_RDWR | os.O_CREAT)

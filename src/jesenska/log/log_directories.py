@@ -14,6 +14,7 @@ Nothing of ours is a sub-directory: Apache Kafka refuses to start on one that it
 Start: lock, check and write meta.properties, settle each partition (recovery, if the marker of an orderly stop is missing) in some threads, remove
 `-delete` directories. Directories of partitions that the metadata do not know are named in a warning and left alone.
 Run: `tick` is called about once a second; each of its jobs keeps its own time. What waits for the disk goes to the background.
+Truncate: the ends of many followers' logs are taken back together, and none takes appends before its recovery point on the disk has gone back.
 Stop: every log is synced and closed, checkpoints are written, then the marker, then the lock is released.
 
 After a crash: no marker, so all logs are recovered from the recovery points; checkpoints are the old or the new ones, and being older than the
@@ -29,12 +30,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 from uuid import UUID
 
-from jesenska.base.errors import JesenskaError, KafkaStorageError
+from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import OPEN_SEGMENTS_MAX
 from jesenska.base.topic_names import is_legal_topic_name
@@ -56,6 +58,8 @@ from jesenska.log.partition_log import DELETE_DIRECTORY_SUFFIX, PartitionLog, do
 from jesenska.log.partition_metadata import read_topic_id, write_topic_id
 from jesenska.log.recovery import LoadedLog, LogLoader
 from jesenska.log.segment_file import OpenFiles
+from jesenska.log.truncation import NO_CLEANER, Cleaner
+from jesenska.log.truncation_batch import TruncationBatch
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +113,13 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         #: Checkpoints that are being written just now, by file name.
         self.writing: set[str] = set()
+        #: What is to be written when that has ended, by file name.
+        self.following: dict[str, list[Callable[[], None]]] = {}
+        #: Logs that were truncated and wait for their recovery points to be written.
+        self.held: list[PartitionLog] = []
+        #: How many truncations have lowered log start offsets, and how many of them are written.
+        self.lowered_starts = 0
+        self.written_lowered_starts = 0
         #: What was last written, so that an idle broker leaves its disk alone.
         self.written: dict[str, Mapping[TopicPartition, int]] = {}
 
@@ -126,11 +137,13 @@ class LogDirectories:
         jitter: Callable[[int], int] = lambda limit_ms: 0,
         monotonic_ms: Callable[[], int] | None = None,
         helpers: Callable[[int, str], Executor] = ThreadPoolExecutor,
+        cleaner: Cleaner = NO_CLEANER,
     ) -> None:
         """`helpers` makes threads for a start and a stop, so many of that name.
         `writer_for` gives each directory its writer thread, `background` removes files and writes checkpoints; by default both work at
         once. `jitter(limit)` gives a random number from 0 to `limit`. `monotonic_ms` is the clock that intervals and delays are measured by, so that
-        a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each call."""
+        a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each call. `cleaner` compacts the logs, and is told
+        before segments of one are taken away."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
@@ -138,6 +151,7 @@ class LogDirectories:
         self._helpers = helpers
         self._found: list[MetaProperties | None] = []
         self._jitter = jitter
+        self._cleaner = cleaner
         self._monotonic_ms = monotonic_ms
         self._open_files = OpenFiles(self._files, open_segments_max)
         writer_for = writer_for if writer_for is not None else lambda path: inline_writer()
@@ -220,9 +234,7 @@ class LogDirectories:
                 loaded = future.result()
                 for note in loaded.notes:
                     logger.warning("%s: %s", topic_partition, note)
-                log = self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
-                mark = marks[directory.path].get(topic_partition, 0)
-                log.high_watermark = min(max(mark, log.log_start_offset), log.log_end_offset)
+                self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms, marks[directory.path].get(topic_partition, 0))
 
     def _adopt(
         self,
@@ -232,6 +244,7 @@ class LogDirectories:
         config: LogConfig,
         topic_id: UUID | None,
         now_ms: int,
+        high_watermark: int = 0,
     ) -> PartitionLog:
         log = PartitionLog(
             topic_partition,
@@ -243,6 +256,8 @@ class LogDirectories:
             topic_id=topic_id,
             now_ms=self._elapsed_ms(now_ms),
             jitter=self._jitter,
+            high_watermark=high_watermark,
+            cleaner=self._cleaner,
         )
         self.logs[topic_partition] = directory.logs[topic_partition] = log
         return log
@@ -313,14 +328,53 @@ class LogDirectories:
             write_topic_id(log.directory, topic_id, self._files, sync=True)
             log.topic_id = topic_id
 
-    def truncate(self, topic_partition: TopicPartition, offset: int, now_ms: int) -> None:
-        """Cuts a follower's log back to `offset`. The recovery point on disk goes back with it before anything new is appended: otherwise a crash
-        would leave unsynced batches below it."""
-        log = self.logs[topic_partition]
-        log.truncate_to(offset, now_ms)
-        for directory in self.directories:
-            if topic_partition in directory.logs:
-                directory.recovery_points.write({tp: each.recovery_point for tp, each in directory.logs.items()})
+    def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
+        """Cuts followers' logs back to these offsets; `done` is called, on the owner's thread, with what went wrong by partition. None of them takes
+        appends before the recovery points on the disk have gone back with it: otherwise a crash would leave unsynced batches below one. Where they
+        cannot be written the log stays closed to appends until they are, with the next truncation or the next checkpoint."""
+        self._truncate([(topic_partition, offset, False) for topic_partition, offset in offsets.items()], now_ms, done)
+
+    def restart(self, offsets: Mapping[TopicPartition, int], now_ms: int, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
+        """As `truncate`, but the logs forget everything and begin anew at these offsets."""
+        self._truncate([(topic_partition, offset, True) for topic_partition, offset in offsets.items()], now_ms, done)
+
+    def _truncate(
+        self,
+        wanted: Sequence[tuple[TopicPartition, int, bool]],
+        now_ms: int,
+        done: Callable[[dict[TopicPartition, KafkaError]], None],
+    ) -> None:
+        batch = TruncationBatch(wanted, self.logs, now_ms, lambda ended: self._truncated(ended, done))
+        batch.go_on()
+
+    def _truncated(self, ended: TruncationBatch, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
+        """All logs are cut. Their recovery points and lowered log start offsets are written, a file of each kind for each directory; then they are
+        released."""
+        failures = ended.failures
+        affected = [directory for directory in self.directories if any(ended.held.get(tp) is log for tp, log in directory.logs.items())]
+        deleted = [log for tp, log in ended.held.items() if self.logs.get(tp) is not log]
+        for log in deleted:
+            log.release()
+        if not affected:
+            done(failures)
+            return
+        left = len(affected)
+
+        def written(held: list[PartitionLog], outcome: BaseException | None) -> None:
+            nonlocal left
+            left -= 1
+            if outcome is not None:
+                for log in held:
+                    message = f"The recovery point of {log.topic_partition} in {log.directory.parent} cannot be written: {outcome}; mend the disk."
+                    failures.setdefault(log.topic_partition, KafkaStorageError(message))
+            if not left:
+                done(failures)
+
+        for directory in affected:
+            held = [log for tp, log in ended.held.items() if directory.logs.get(tp) is log]
+            directory.held.extend(held)
+            directory.lowered_starts += any(log.topic_partition in ended.lowered for log in held)
+            self._write_recovery_points(directory, partial(written, held))
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`. `sync_names` makes the name survive a crash
@@ -487,29 +541,81 @@ class LogDirectories:
 
     def checkpoint_high_watermarks(self) -> None:
         for directory in self.directories:
-            self._write(directory, directory.high_watermarks, {tp: log.high_watermark for tp, log in directory.logs.items()})
+            self._write(directory, directory.high_watermarks, partial(_high_watermarks, directory))
 
     def checkpoint_recovery_points(self) -> None:
         for directory in self.directories:
-            self._write(directory, directory.recovery_points, {tp: log.recovery_point for tp, log in directory.logs.items()})
+            self._write_recovery_points(directory)
 
     def checkpoint_log_start_offsets(self) -> None:
         for directory in self.directories:
-            self._write(directory, directory.log_start_offsets, _moved_log_starts(directory))
+            self._write(directory, directory.log_start_offsets, partial(_moved_log_starts, directory))
 
-    def _write(self, directory: LogDirectory, checkpoint: OffsetCheckpoint, offsets: Mapping[TopicPartition, int]) -> None:
+    def _write_recovery_points(self, directory: LogDirectory, done: Callable[[BaseException | None], None] | None = None) -> None:
+        """Logs that were truncated take appends again when theirs are written."""
+        if directory.lowered_starts != directory.written_lowered_starts:
+            # First: a log start offset on the disk that lies beyond the log's end would make the next start forget the log.
+            lowered_starts = directory.lowered_starts
+
+            def lowered(outcome: BaseException | None) -> None:
+                if outcome is None:
+                    directory.written_lowered_starts = lowered_starts
+                    self._write_recovery_points(directory, done)
+                elif done is not None:
+                    done(outcome)
+
+            self._write(directory, directory.log_start_offsets, partial(_moved_log_starts, directory), lowered)
+            return
+        held: list[PartitionLog] = []
+
+        def offsets() -> Mapping[TopicPartition, int]:
+            held.extend(directory.held)
+            directory.held.clear()
+            return _recovery_points(directory)
+
+        def written(outcome: BaseException | None) -> None:
+            if outcome is None:
+                for log in held:
+                    log.release()
+            else:
+                directory.held.extend(held)
+            if done is not None:
+                done(outcome)
+
+        self._write(directory, directory.recovery_points, offsets, written)
+
+    def _write(
+        self,
+        directory: LogDirectory,
+        checkpoint: OffsetCheckpoint,
+        offsets: Callable[[], Mapping[TopicPartition, int]],
+        done: Callable[[BaseException | None], None] | None = None,
+    ) -> None:
+        """Writes a checkpoint, in the background, if it has changed. Who passes `done` needs the offsets as they are at this moment or later: where the
+        file is being written just then, it is written once more."""
         name = checkpoint.path.name
-        if name in directory.writing or directory.written.get(name) == offsets:
+        if name in directory.writing:
+            if done is not None:
+                directory.following.setdefault(name, []).append(partial(self._write, directory, checkpoint, offsets, done))
+            return
+        values = offsets()
+        if directory.written.get(name) == values:
+            if done is not None:
+                done(None)
             return
         directory.writing.add(name)
 
         def written(outcome: BaseException | None) -> None:
             directory.writing.discard(name)
             if outcome is None:
-                directory.written[name] = offsets
+                directory.written[name] = values
             _log_failure(outcome)
+            if done is not None:
+                done(outcome)
+            for write in directory.following.pop(name, ()):
+                write()
 
-        self._background.submit(lambda: checkpoint.write(offsets), written)
+        self._background.submit(lambda: checkpoint.write(values), written)
 
     # -- stop -------------------------------------------------------------------------------------------------------------------------------
 
@@ -522,9 +628,9 @@ class LogDirectories:
             whole = self._close_logs(list(directory.logs.values()), clean) and clean
             if clean:
                 with suppress(OSError):
-                    directory.recovery_points.write({tp: log.recovery_point for tp, log in directory.logs.items()})
+                    directory.recovery_points.write(_recovery_points(directory))
                     directory.log_start_offsets.write(_moved_log_starts(directory))
-                    directory.high_watermarks.write({tp: log.high_watermark for tp, log in directory.logs.items()})
+                    directory.high_watermarks.write(_high_watermarks(directory))
                     if whole:
                         directory.marker.write()
         self._unlock()
@@ -597,6 +703,14 @@ class _Counter:
 def _moved_log_starts(directory: LogDirectory) -> dict[TopicPartition, int]:
     """Log start offsets that the first segment's name does not tell."""
     return {tp: log.log_start_offset for tp, log in directory.logs.items() if log.log_start_offset > log.segments[0].base_offset}
+
+
+def _recovery_points(directory: LogDirectory) -> dict[TopicPartition, int]:
+    return {tp: log.recovery_point for tp, log in directory.logs.items()}
+
+
+def _high_watermarks(directory: LogDirectory) -> dict[TopicPartition, int]:
+    return {tp: log.high_watermark for tp, log in directory.logs.items()}
 
 
 def _read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.files import FileLayer
-from jesenska.log.index_file import IndexWrite
+from jesenska.log.index_file import IndexFile, IndexWrite
 from jesenska.log.segment_file import OpenFile
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,17 @@ class SegmentWork(NamedTuple):
     #: Index entries that are not on disk yet.
     writes: list[IndexWrite]
     base_offset: int
+    #: The segment's index, and which generation of it the work is of: a later one has a file that ends elsewhere.
+    guard: IndexFile
+    generation: int
+
+    def trim(self, files: FileLayer) -> None:
+        """Cuts a preallocated file to what it holds, unless a truncation has given the file another end meanwhile."""
+        if self.cut_to is None:
+            return
+        with self.guard.lock:
+            if self.generation == self.guard.generation and files.size(self.opened.fileno()) > self.cut_to:
+                files.truncate(self.opened.fileno(), self.cut_to)
 
 
 class FlushWork(NamedTuple):
@@ -200,7 +211,7 @@ class LogFlush:
         return self.recovery_point >= offset and self._synced_truncations == self._truncations
 
     def truncated(self, offset: int) -> None:
-        """The log ends at `offset` now; what a flush in flight syncs is no longer what is there."""
+        """The log ends at `offset` from here on, or its files do; what a flush in flight syncs is not what is there."""
         self._truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
 
@@ -212,8 +223,7 @@ def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
     reached = work.reached
     for item in work.segments:
         try:
-            if item.cut_to is not None and files.size(item.opened.fileno()) > item.cut_to:
-                files.truncate(item.opened.fileno(), item.cut_to)
+            item.trim(files)
             for write in item.writes:
                 write.run()
         except OSError as error:

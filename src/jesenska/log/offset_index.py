@@ -74,7 +74,7 @@ class OffsetIndex(IndexFile):
         return [(self.base_offset + relative, position) for relative, position in zip(self._offsets, self._positions, strict=True)]
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries of `offset` and later ones."""
+        """Drops entries of `offset` and later ones, in memory; the next write that trims cuts the file."""
         if not self.is_loaded:
             self.load()
         self._cut(bisect_left(self._offsets, offset - self.base_offset))

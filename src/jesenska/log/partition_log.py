@@ -15,6 +15,9 @@ A write that fails (disk full) is taken back: the file is cut to its published s
 it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. An fsync that fails is worse, since nobody knows what is on disk:
 the log takes no more appends until the broker is started again and has recovered it.
 
+A follower's appends go the same way, with the offsets that the leader gave them. A truncation (truncation) stands behind everything that is queued; from when
+it is asked for until it has ended the log takes no appends.
+
 The list of segments is a tuple that is replaced, never changed: a reader that took it keeps its view while segments are deleted.
 
 Recovery point: everything below it is synced. It moves after a roll (the sealed segment is synced in the background), after `flush`, and at an orderly
@@ -46,20 +49,22 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
 from jesenska.log import partition_metadata
-from jesenska.log.append_queue import AppendQueue, PendingAppend, PendingRoll
+from jesenska.log.append_queue import AppendQueue, Pending, PendingAppend, PendingBarrier, PendingRoll
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.cold_reads import WarmUp
 from jesenska.log.epochs_file import FILE_NAME, EpochsFile
 from jesenska.log.files import FileLayer
+from jesenska.log.follower_batches import look_at
 from jesenska.log.log_config import UNLIMITED, LogConfig
 from jesenska.log.log_flush import FileWrite, FlushWork, LogFlush, NotOpenedError, SegmentWork, try_sync
-from jesenska.log.producer_state import RememberedBatch, Undo, encode_snapshot
-from jesenska.log.recovery import LoadedLog, marker_coordinator_epoch, replay_producers, snapshot_offsets
+from jesenska.log.producer_state import ProducerState, RememberedBatch, Undo, encode_snapshot
+from jesenska.log.recovery import LoadedLog, marker_coordinator_epoch, snapshot_offsets
 from jesenska.log.retention import SegmentFacts, count_deletable
 from jesenska.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFiles
 from jesenska.log.tail import LogTail, PublishedBatch
 from jesenska.log.time_lookup import TimeLookup
+from jesenska.log.truncation import NO_CLEANER, Cleaner, FileChanges, Truncated, Truncation, Truncations
 from jesenska.records.batch import stamp_offsets
 from jesenska.records.codec import set_max_timestamp
 from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
@@ -110,7 +115,10 @@ class PartitionLog:
         topic_id: uuid.UUID | None = None,
         now_ms: int = 0,
         jitter: Callable[[int], int] = lambda limit_ms: 0,
+        high_watermark: int = 0,
+        cleaner: Cleaner = NO_CLEANER,
     ) -> None:
+        """`high_watermark` is the one that the checkpoint has; one outside of the log becomes its nearest end. `cleaner` is told before segments go."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = loaded.directory
@@ -122,8 +130,8 @@ class PartitionLog:
         self.log_end_offset = loaded.next_offset
         #: Next offset that an append will get; ahead of the log end offset while writes are queued.
         self.next_offset = loaded.next_offset
-        #: Moved by replication; kept here for retention and the checkpoint.
-        self.high_watermark = loaded.log_start_offset
+        #: Replication moves it, and a truncation takes it along: log start offset <= high watermark <= log end offset.
+        self.high_watermark = min(max(high_watermark, loaded.log_start_offset), loaded.next_offset)
         #: Called when the log start offset has gone up.
         self.on_log_start_moved: Callable[[], None] = _nothing
         #: Replaced, never changed.
@@ -136,7 +144,12 @@ class PartitionLog:
         self._flush = LogFlush(writer, files, loaded.recovery_point, self._flush_work, self._describe_flush_failure, self._flush_incomplete, now_ms)
         # What was found above the recovery point may be in the page cache only: a batch that was sent again is not answered before it is synced.
         self._flush.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
+        #: Something keeps it from taking appends, which `_check_writable` knows.
+        self._is_hindered = False
         self._torn_tail = False
+        self._cleaner = cleaner
+        #: Most logs never have any.
+        self._truncations: Truncations | None = None
         self._closed = False
         self._epochs_file = EpochsFile(loaded.leader_epochs, loaded.directory, files)
         self._epochs_file.is_unsynced = not loaded.is_synced
@@ -173,12 +186,13 @@ class PartitionLog:
 
     @property
     def is_failed(self) -> bool:
-        """True after an fsync failed: no more appends, and the next start must recover the log."""
-        return self._flush.failure is not None
+        """True after an fsync failed, or a truncation whose files could not be changed: no more appends, and the next start must recover the log."""
+        return self._flush.failure is not None or (self._truncations is not None and self._truncations.has_open_changes)
 
     @property
     def has_queued_appends(self) -> bool:
-        return bool(self._queue.waiting)
+        """The directory's writer thread has something to do for the log: appends, a roll, a truncation."""
+        return bool(self._queue.waiting) or (self._truncations is not None and self._truncations.is_under_way)
 
     # -- append -----------------------------------------------------------------------------------------------------------------------------
 
@@ -236,7 +250,7 @@ class PartitionLog:
         done: Callable[[AppendResult | KafkaError], None] | None,
         queues: bool = False,
     ) -> AppendResult | None:
-        if self._closed or self._torn_tail or self._flush.failure is not None:
+        if self._closed or self._is_hindered or self._flush.failure is not None:
             self._check_writable()
         config = self.config
         size_bytes = len(buffer)
@@ -266,7 +280,7 @@ class PartitionLog:
                 try:
                     self.roll(now_ms)
                 except OSError as error:
-                    raise self._storage_error(error) from error
+                    raise self.storage_error(error) from error
         segment, write_position = self._active, self._write_position
         producers = self.producers
         changes: list[Undo] = []
@@ -310,51 +324,127 @@ class PartitionLog:
         except OSError as error:
             producers.undo(changes)
             self._cut_torn_tail()
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
         self._publish(segment, write_position, batches)
         self.next_offset = offset
         self._write_position = write_position + size_bytes
         return result
 
-    def append_as_follower(self, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> AppendResult:
-        """Appends batches as the leader wrote them, with its offsets (which go up, with gaps where the leader compacted) and leader epochs;
-        nothing is checked but that they follow the log end offset."""
+    def append_as_follower(
+        self,
+        buffer: memoryview,
+        headers: Sequence[BatchHeader],
+        now_ms: int,
+        done: Callable[[AppendResult | KafkaError], None],
+    ) -> AppendResult | None:
+        """Appends checked batches as the leader wrote them, with its offsets (which go up, with gaps where the leader compacted) and leader epochs.
+        The result, or None: then the bytes are copied, and `done` is called as by `append_or_queue`.
+
+        OFFSET_OUT_OF_RANGE if the first batch begins before the log's end. An empty log takes it if it holds that end: the log begins anew with
+        it, as the leader's log start offset may lie within a batch. CORRUPT_MESSAGE if offsets do not go up."""
         self._check_writable()
-        assert not self._queue.waiting, "a follower's writes are never queued"
-        if not headers or headers[0].base_offset < self.next_offset:
-            raise OffsetOutOfRangeError(f"{self.topic_partition} ends at {self.next_offset}; the leader's batches do not follow that.")
-        changes: list[Undo] = []
-        batches: list[PublishedBatch] = []
-        position = 0
+        first_offset, end_offset = headers[0].base_offset, self.next_offset
+        if first_offset < end_offset:
+            if not self.log_start_offset == self.log_end_offset == end_offset or headers[0].last_offset < end_offset:
+                raise OffsetOutOfRangeError(f"{self.topic_partition} ends at {end_offset}; the leader's batch at {first_offset} does not follow that.")
+            # The recovery point on the disk, and the log start offset there, may be as high as the end was. They do no harm: the first batch holds
+            # that offset, so recovery checks everything from that batch on.
+            self.restart_at(first_offset, now_ms, partial(self._append_to_restarted, bytearray(buffer), headers, now_ms, done))
+            return None
+        result = self._append_as_follower(buffer, headers, now_ms, done)
+        if result is not None and self._waits_for_sync(result):
+            self._finish(result, done, None)
+            return None
+        return result
+
+    def _append_to_restarted(
+        self,
+        data: bytearray,
+        headers: Sequence[BatchHeader],
+        now_ms: int,
+        done: Callable[[AppendResult | KafkaError], None],
+        failure: KafkaError | None,
+    ) -> None:
+        if failure is not None:
+            done(failure)
+            return
         try:
-            size_bytes, last_offset = len(buffer), headers[-1].last_offset
-            max_timestamp = max(header.max_timestamp for header in headers)
-            if self._active.should_roll(self._write_position, size_bytes, max_timestamp, last_offset, now_ms, self.config):
-                self.roll(now_ms, headers[0].base_offset)
-            for header in headers:
-                if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
-                    self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
-                if header.producer_id >= 0:
-                    if header.is_control:
-                        epoch = marker_coordinator_epoch(buffer[position : position + header.size_bytes])
-                        with suppress(KafkaError):
-                            changes.append(self.producers.apply_marker(header, header.base_offset, epoch, now_ms))
-                    else:
-                        changes.append(self.producers.apply(header, header.base_offset, header.max_timestamp, now_ms))
-                batches.append(PublishedBatch(position, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp))
-                position += header.size_bytes
-            self._files.write_all(self._active.file.handle().fileno(), buffer, self._write_position)
+            result = self.append_as_follower(memoryview(data), headers, now_ms, done)
+        except KafkaError as error:
+            done(error)
+            return
+        if result is not None:
+            done(result)
+
+    def _append_as_follower(
+        self,
+        buffer: memoryview,
+        headers: Sequence[BatchHeader],
+        now_ms: int,
+        done: Callable[[AppendResult | KafkaError], None],
+    ) -> AppendResult | None:
+        """An append whose first batch does not begin before the log's end."""
+        found = look_at(self.topic_partition, buffer, headers)
+        size_bytes, first_offset = len(buffer), found.first_offset
+        queues = bool(self._queue.waiting or self._writer.flushes_in_flight)
+        if self._active.should_roll(self._write_position, size_bytes, found.max_timestamp, found.last_offset, now_ms, self.config):
+            self._queue_roll(now_ms, first_offset)
+            if self._queue.waiting:
+                queues = True
+            elif self._active.base_offset != first_offset:
+                raise KafkaStorageError(f"No new segment of {self.topic_partition} can be made in {self.directory.parent}; make room or mend the disk.")
+        changes = self._note_producers(headers, found.coordinator_epochs, now_ms)
+        result = AppendResult(first_offset, found.last_offset, -1, self.log_start_offset, False)
+        segment, write_position = self._active, self._write_position
+        if queues:
+            finish = partial(self._finish_as_follower, result, found.epochs, done)
+            self._queue.submit(PendingAppend(segment, write_position, bytes(buffer), found.batches, changes, finish))
+            self.next_offset = found.last_offset + 1
+            self._write_position = write_position + size_bytes
+            return None
+        try:
+            self._files.write_all(segment.file.handle().fileno(), buffer, write_position)
         except OSError as error:
             self.producers.undo(changes)
             self._cut_torn_tail()
-            raise self._storage_error(error) from error
-        write_position = self._write_position
-        self.next_offset = last_offset + 1
+            raise self.storage_error(error) from error
+        self._publish(segment, write_position, found.batches)
+        self.next_offset = found.last_offset + 1
         self._write_position = write_position + size_bytes
-        self._publish(self._active, write_position, batches)
-        if self._flush.unflushed_records >= self.config.flush_messages:
-            self.flush()
-        return AppendResult(headers[0].base_offset, last_offset, -1, self.log_start_offset, False)
+        self._note_epochs(found.epochs)
+        return result
+
+    def _note_producers(self, headers: Sequence[BatchHeader], coordinator_epochs: Sequence[int], now_ms: int) -> list[Undo]:
+        """Remembers the producers' batches and markers, which the leader has checked; what undoes that."""
+        changes: list[Undo] = []
+        markers = iter(coordinator_epochs)
+        for header in headers:
+            if header.producer_id < 0:
+                continue
+            if header.is_control:
+                with suppress(KafkaError):
+                    changes.append(self.producers.apply_marker(header, header.base_offset, next(markers), now_ms))
+            else:
+                changes.append(self.producers.apply(header, header.base_offset, header.max_timestamp, now_ms))
+        return changes
+
+    def _note_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
+        """Leader epochs of batches that are published: those that are not, and may fail, leave no trace in the table."""
+        for epoch, offset in epochs:
+            if epoch > self.leader_epochs.latest_epoch:
+                self.assign_leader_epoch(epoch, offset)
+
+    def _finish_as_follower(
+        self,
+        result: AppendResult,
+        epochs: Sequence[tuple[int, int]],
+        done: Callable[[AppendResult | KafkaError], None],
+        failure: KafkaError | None,
+    ) -> None:
+        """As `_finish`."""
+        if failure is None:
+            self._note_epochs(epochs)
+        self._finish(result, done, failure)
 
     def _duplicate(self, earlier: RememberedBatch, done: Callable[[AppendResult | KafkaError], None] | None) -> AppendResult | None:
         """The answer to a batch that was appended before; None if that one is still waiting to be written, and `done` hears with it."""
@@ -391,22 +481,27 @@ class PartitionLog:
             roll.opened.release()
             return
         roll.created.file.adopt(roll.opened)
+        self._pass_gap(roll.created)
         self._seal(roll.sealed)
 
-    def _queue_failed(self, failed: list[PendingAppend | PendingRoll], error: OSError) -> None:
+    def _queue_failed(self, failed: list[Pending], error: OSError) -> None:
         """A queued write failed: everything goes back to what is published."""
         appends = [item for item in failed if isinstance(item, PendingAppend)]
-        failure = self._storage_error(error) if not self._closed else KafkaStorageError(f"The log of {self.topic_partition} is closed.")
+        failure = self.storage_error(error) if not self._closed else KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         if not self._closed:
             self._take_back(failed[0], appends)
         for pending in appends:
             for finish in pending.finish:
                 finish(failure)
+        for item in failed:
+            if isinstance(item, PendingBarrier):
+                item.reached()
 
-    def _take_back(self, first: PendingAppend | PendingRoll, appends: list[PendingAppend]) -> None:
+    def _take_back(self, first: Pending, appends: list[PendingAppend]) -> None:
         """The log as it was before what failed first, and all that was queued behind it."""
         for pending in reversed(appends):
             self.producers.undo(pending.changes)
+        assert not isinstance(first, PendingBarrier), "a barrier cannot fail"
         last_kept = first.segment if isinstance(first, PendingAppend) else first.sealed
         kept = self.segments[: self.segments.index(last_kept) + 1]
         for segment in self.segments[len(kept) :]:
@@ -429,23 +524,31 @@ class PartitionLog:
             self._torn_tail = False
         except OSError:
             self._torn_tail = True
+        self.look_for_hindrance()
+
+    def look_for_hindrance(self) -> None:
+        self._is_hindered = self._torn_tail or (self._truncations is not None and self._truncations.hinders)
 
     def _check_writable(self) -> None:
         if self._closed:
             raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         if self._flush.failure is not None:
             raise KafkaStorageError(self._flush.failure)
+        if self._truncations is not None:
+            self._truncations.refuse()
         if self._torn_tail:
             self._cut_torn_tail()
             if self._torn_tail:
                 raise KafkaStorageError(f"The torn end of {self._active.file.path} cannot be cut off; check the disk.")
 
-    def _storage_error(self, error: OSError) -> KafkaStorageError:
+    def storage_error(self, error: OSError) -> KafkaStorageError:
+        """What people are told of a write that failed; logged, too."""
         message = f"{self.topic_partition} in {self.directory.parent} cannot be written: {error.strerror or error}; make room or mend the disk."
         logger.error("%s", message, extra={"once_a_minute": (str(self.directory.parent), error.errno)})
         return KafkaStorageError(message)
 
-    def _read_error(self, error: OSError) -> KafkaError:
+    def read_error(self, error: OSError) -> KafkaError:
+        """What people are told of a read that failed; logged, too."""
         message = f"{self.topic_partition} in {self.directory.parent} cannot be read: {error.strerror or error}; check the disk."
         logger.error("%s", message)
         return KafkaStorageError(message)
@@ -473,7 +576,7 @@ class PartitionLog:
             try:
                 found = self._find(offset, wait)
             except OSError as error:
-                raise self._read_error(error) from error
+                raise self.read_error(error) from error
             if found is None:
                 return ReadResult(None, end, self._active.base_offset, self._active.size_bytes, self.log_start_offset, end)
             segment, position, base_offset, first_end = found
@@ -493,18 +596,18 @@ class PartitionLog:
         try:
             region = FileRegion(segment.file.handle(), position, size_bytes)
         except OSError as error:
-            raise self._read_error(error) from error
+            raise self.read_error(error) from error
         has_more = position + size_bytes < limit or (segment is not self._active and bound > self._active.base_offset)
         return ReadResult(region, base_offset, segment.base_offset, position, self.log_start_offset, end, has_more)
 
-    def _segment_index(self, offset: int) -> int:
+    def segment_index(self, offset: int) -> int:
         """Which segment an offset belongs to."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
     def _find(self, offset: int, wait: bool = True) -> tuple[LogSegment, int, int, int] | None:
         """Segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
         segments = self.segments
-        for index in range(self._segment_index(offset), len(segments)):
+        for index in range(self.segment_index(offset), len(segments)):
             place = segments[index].find(offset) if wait else segments[index].find_warm(offset)
             if place is not None:
                 return segments[index], place.position, place.base_offset, place.position + place.size_bytes
@@ -512,7 +615,7 @@ class PartitionLog:
 
     def warm_up(self, offset: int) -> WarmUp:
         """What brings into memory what finding an offset takes, in another thread."""
-        index = self._segment_index(offset)
+        index = self.segment_index(offset)
         return WarmUp(self.segments[index : index + _WARMED_SEGMENTS_MAX], offset)
 
     def _bound_position(self, segment: LogSegment, bound: int, position: int, wait: bool) -> int:
@@ -557,6 +660,7 @@ class PartitionLog:
             return sealed
         assert not self._queue.waiting, "a roll keeps its place among queued appends"
         config = self.config
+        assert not self._is_hindered or self._torn_tail, "a log that is being truncated is not rolled"
         created = self._new_segment(base_offset, now_ms)
         try:
             created.create(config)
@@ -568,22 +672,29 @@ class PartitionLog:
         self.segments = (*self.segments, created)
         self._active = created
         self._write_position = 0
+        self._pass_gap(created)
         self._seal(sealed)
         return created
 
-    def _queue_roll(self, now_ms: int) -> None:
+    def _queue_roll(self, now_ms: int, base_offset: int | None = None) -> None:
         """As `roll`, by the directory's writer thread: what is appended from here on waits behind it."""
+        base_offset = self.next_offset if base_offset is None else base_offset
         sealed, config = self._active, self.config
-        if sealed.base_offset == self.next_offset:
+        if sealed.base_offset == base_offset:
             return
-        created = self._new_segment(self.next_offset, now_ms)
-        created.offset_index.begin()
-        created.time_index.begin()
-        roll = PendingRoll(sealed, created, config, self._snapshot_path(self.next_offset), encode_snapshot(self.producers.entries()))
+        created = self.unmade_segment(base_offset, now_ms)
+        roll = PendingRoll(sealed, created, config, self._snapshot_path(base_offset), encode_snapshot(self.producers.entries()))
         self.segments = (*self.segments, created)
         self._active = created
         self._write_position = 0
+        self.next_offset = base_offset
         self._queue.submit_roll(roll)
+
+    def _pass_gap(self, created: LogSegment) -> None:
+        """A segment that begins behind a gap (the leader has compacted it) moves the log's end there, as a start would find it."""
+        if created.base_offset > self.log_end_offset:
+            self.log_end_offset = created.base_offset
+            self.next_offset = max(self.next_offset, created.base_offset)
 
     def _new_segment(self, base_offset: int, now_ms: int) -> LogSegment:
         jitter_ms = self._jitter(self.config.segment_jitter_ms)
@@ -627,7 +738,8 @@ class PartitionLog:
                     raise
                 handle.acquire()
                 cut_to = segment.size_bytes if segment.is_sealed else None
-                segments.append(SegmentWork(handle, cut_to, segment.unwritten(), segment.base_offset))
+                index = segment.offset_index
+                segments.append(SegmentWork(handle, cut_to, segment.unwritten(), segment.base_offset, index, index.generation))
                 paths.extend(segment.paths()[1:])
         epochs = self._epochs_file.unwritten(self.log_end_offset)
         if self._epochs_file.is_unsynced or epochs is not None:
@@ -698,7 +810,7 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int) -> list[Path]:
         """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be removed after
         `file.delete.delay.ms`. Where all of it is old the log is rolled first: it is to be asked again once `has_queued_appends` has passed."""
-        if self._queue.waiting or self._closed:
+        if self.has_queued_appends or self.is_failed or self._closed:
             return []
         by_time = self.config.delete and self.config.retention_ms >= 0
         facts = [
@@ -729,50 +841,84 @@ class PartitionLog:
             return []
         return [target]
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Forgets `offset` and everything after it (a follower whose leader has less); a batch that straddles it goes as a whole."""
-        assert not self._queue.waiting, "a follower's writes are never queued"
-        if offset >= self.log_end_offset:
-            return
-        if offset <= self.segments[0].base_offset or offset < self.log_start_offset:
-            self.restart_at(offset, now_ms)
-            return
-        index = self._segment_index(offset)
-        for segment in self.segments[index + 1 :]:
-            self._remove_files(segment.mark_deleted())
-        self.segments = self.segments[: index + 1]
-        last = self.segments[-1]
-        place = last.find(offset)
-        if place is not None:
-            last.cut(place.position, place.base_offset)
-            offset = min(offset, place.base_offset)
-        last.activate()
+    # -- truncation -------------------------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, now_ms: int, done: Truncated) -> None:
+        """Forgets `offset` and everything after it (a follower whose leader has less); a batch that straddles it goes as a whole. The log takes no
+        appends until `done` is called, on the owner's thread, with None or with what went wrong."""
+        self._all_truncations().ask(Truncation(offset, False, now_ms, done))
+
+    def restart_at(self, offset: int, now_ms: int, done: Truncated) -> None:
+        """As `truncate_to`, but forgets everything; the log goes on at `offset` (a follower whose leader no longer has what it would need)."""
+        self._all_truncations().ask(Truncation(offset, True, now_ms, done))
+
+    def hold(self) -> None:
+        """The log takes no appends until `release` was called as often."""
+        self._all_truncations().hold()
+
+    def release(self) -> None:
+        """Takes one `hold` back."""
+        self._all_truncations().release()
+
+    def _all_truncations(self) -> Truncations:
+        if self._truncations is None:
+            self._truncations = Truncations(self, self._writer.writer, self._cleaner)
+        return self._truncations
+
+    def why_not_truncated(self) -> KafkaError | None:
+        if self._closed:
+            return KafkaStorageError(f"The log of {self.topic_partition} is closed.")
+        return None if self._flush.failure is None else KafkaStorageError(self._flush.failure)
+
+    def behind_queue(self, reached: Callable[[], None]) -> None:
+        if self._queue.waiting:
+            self._queue.submit_barrier(PendingBarrier(reached))
+        else:
+            reached()
+
+    def unmade_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        created = self._new_segment(base_offset, now_ms)
+        created.offset_index.begin()
+        created.time_index.begin()
+        return created
+
+    def adopt_copy(self, copy: LogSegment, original: LogSegment) -> None:
+        copy.replace(original, self._open_files)
+
+    def hide(self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int) -> FileChanges:
+        """One step of a truncation (`Truncatable`)."""
+        begins_anew = original is None
+        gone = self.segments[len(kept) + (not begins_anew) :]
+        for segment in self.segments[len(kept) :]:
+            segment.retire()
+        self.segments = (*kept, last)
         self._active = last
-        self._ended_at(offset, now_ms)
-
-    def restart_at(self, offset: int, now_ms: int) -> None:
-        """Forgets everything; the log goes on at `offset` (a follower whose leader no longer has what it would need)."""
-        for segment in self.segments:
-            self._remove_files(segment.mark_deleted())
-        created = LogSegment(self.directory, offset, self.config, self._files, self._open_files, created_ms=now_ms)
-        created.create(self.config)
-        self.segments = (created,)
-        self._active = created
-        self.log_start_offset = offset
-        self.leader_epochs.truncate_from_start(offset)
-        self._ended_at(offset, now_ms)
-
-    def _ended_at(self, offset: int, now_ms: int) -> None:
-        self._write_position = self._active.size_bytes
-        self.log_end_offset = self.next_offset = offset
-        self._flush.truncated(offset)
-        self.high_watermark = min(self.high_watermark, offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
+        self._write_position = last.size_bytes
+        self.log_end_offset = self.next_offset = end_offset
+        has_moved_up = end_offset > self.log_start_offset and begins_anew
+        self.log_start_offset = end_offset if begins_anew else min(self.log_start_offset, end_offset)
+        self.high_watermark = end_offset if begins_anew else min(self.high_watermark, end_offset)
+        self._flush.truncated(end_offset)
         self._tail.clear()
-        self._tail.segment = self._active
+        self._tail.segment = last
+        self.forget_epochs_from(0 if begins_anew else end_offset)
+        if has_moved_up:
+            self.on_log_start_moved()
+        producers = ProducerState(self.producers.expiration_ms, self.producers.max_producers)
+        return FileChanges(self._files, self.directory, gone, self.segments, original, self.log_start_offset, end_offset, self.config, producers, now_ms)
+
+    def forget_epochs_from(self, offset: int) -> None:
+        """Leader epochs that begin at an offset or later are not those of the leader."""
         if self.leader_epochs.truncate_from_end(offset):
             self._epochs_file.changed()
-        replay_producers(self.producers, self.directory, self._files, list(self.segments), self.log_start_offset, offset, now_ms)
+
+    def files_are_changed(self, changes: FileChanges) -> None:
+        """The last step of a truncation (`Truncatable`)."""
+        self.producers = changes.producers
+        self.producers.high_watermark_moved(self.high_watermark)
+        self._torn_tail = False
+        # What a flush has synced since `hide` was the end of before.
+        self._flush.truncated(self.log_end_offset)
 
     def _remove_files(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -799,9 +945,9 @@ class PartitionLog:
         if self._closed:
             return None
         self._closed = self._flush.is_closed = True
-        if not clean or self._flush.failure is not None:
+        if not clean or self.is_failed:
             return None
-        assert not self._queue.waiting, "queued appends must end before the log is closed"
+        assert not self.has_queued_appends, "queued appends must end before the log is closed"
         active = self._active
         snapshot = self._snapshot_path(self.log_end_offset)
         if self.log_end_offset > self.segments[0].base_offset and not snapshot.exists():
@@ -842,6 +988,8 @@ class PartitionLog:
         self._closed = self._flush.is_closed = True
         target = doomed_directory(self.directory, self.topic_partition)
         self._epochs_file.leave()
+        if self._truncations is not None:
+            self._truncations.leave()
         self._files.rename(self.directory, target)
         self.directory = target
         for segment in self.segments:

@@ -402,6 +402,8 @@ class LogLoader:
             if segment.base_offset <= self._recovery_point:
                 first = index
         self._check_indexes(segments[:first])
+        # The file may be from before a truncation; what is read here tells for sure.
+        epochs.truncate_from_end(self._recovery_point if first else 0)
         ends: list[int] = []
         for index in range(first, len(segments)):
             segment = segments[index]
@@ -473,8 +475,11 @@ def replay_producers(
     log_start_offset: int,
     end_offset: int,
     now_ms: int,
+    *,
+    copies: bool = False,
 ) -> None:
-    """Sets `producers` to what it is after all batches below `end_offset`. Snapshots past that, and damaged ones, are removed."""
+    """Sets `producers` to what it is after all batches below `end_offset`. Snapshots past that, and damaged ones, are removed. With `copies` the segments
+    are another thread's, and copies of them are read."""
     producers.clear()
     replay_from = log_start_offset
     for offset in reversed(snapshot_offsets(directory, files)):
@@ -491,9 +496,19 @@ def replay_producers(
         following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
         if following <= replay_from or segment.size_bytes == 0:
             continue
-        place = segment.find(replay_from) if segment.base_offset < replay_from else segment.place_at(0)
-        if place is None:
+        if not copies:
+            _replay_segment(producers, files, segment, replay_from, end_offset, now_ms)
             continue
+        copy = segment.copy()
+        try:
+            _replay_segment(producers, files, copy, replay_from, end_offset, now_ms)
+        finally:
+            copy.close()
+
+
+def _replay_segment(producers: ProducerState, files: FileLayer, segment: LogSegment, replay_from: int, end_offset: int, now_ms: int) -> None:
+    place = segment.find(replay_from) if segment.base_offset < replay_from else segment.place_at(0)
+    if place is not None:
         for position, header in _producers_headers(segment, files, place.position, end_offset):
             replay_header(producers, segment, position, header, now_ms)
 

@@ -224,9 +224,11 @@ class LogSegment:
         """True if index entries are in memory only."""
         return self.offset_index.has_unwritten or self.time_index.has_unwritten
 
-    def unwritten(self) -> list[IndexWrite]:
-        """What has to be written for the index files to hold all entries, and nothing else once the segment is sealed; for another thread."""
-        writes = [self.offset_index.unwritten(trim=self.is_sealed), self.time_index.unwritten(trim=self.is_sealed)]
+    def unwritten(self, *, trim: bool = False) -> list[IndexWrite]:
+        """What has to be written for the index files to hold all entries, and nothing else with `trim` or once the segment is sealed; for another
+        thread."""
+        trim = trim or self.is_sealed
+        writes = [self.offset_index.unwritten(trim=trim), self.time_index.unwritten(trim=trim)]
         return [write for write in writes if write is not None]
 
     def write_indexes(self) -> None:
@@ -458,14 +460,36 @@ class LogSegment:
 
     # -- cutting and removing ---------------------------------------------------------------------------------------------------------------
 
-    def cut(self, position: int, offset: int) -> None:
-        """Forgets everything from `position` (where the batch of `offset` began) on."""
+    def shorten(self, position: int, offset: int) -> None:
+        """For a copy that is to end where the batch of `offset` begins, at `position`: forgets, in memory, what lies behind; the files stay as they are."""
+        self.is_sealed = False
+        # Its own entries: those of a sealed segment are shared with other copies, and these will grow.
+        self.offset_index.keep(len(self.offset_index))
+        self.time_index.keep(len(self.time_index))
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
-        self._files.truncate(self.file.handle().fileno(), position)
         self.size_bytes = position
         self.forget_timestamps()
         self.load_timestamps()
+
+    def replace(self, original: LogSegment, open_files: OpenFiles) -> None:
+        """A copy that was shortened takes its original's place in the log, as the segment that is written to."""
+        self._guard = None
+        self.jitter_ms = original.jitter_ms
+        self.file.handle()
+        self.file.join(open_files)
+        self.file.pin()
+
+    def retire(self) -> None:
+        """The log has no such segment any more. Readers that hold the file go on."""
+        self.is_sealed = True
+        self.file.unpin()
+        self.file.close()
+
+    def disown_indexes(self) -> None:
+        """The index files are another segment's; any thread."""
+        self.offset_index.disown()
+        self.time_index.disown()
 
     def paths(self) -> list[Path]:
         """The segment's own files (the producers' snapshot goes its own way)."""

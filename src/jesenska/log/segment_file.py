@@ -123,6 +123,11 @@ class SegmentFile:
         self.close()
         self._cache = cache
 
+    def join(self, cache: OpenFiles) -> None:
+        """As `move_to`, with the file left open."""
+        self._cache.forget(self)
+        self._cache = cache
+
     def close(self) -> None:
         """Lets go of the descriptor; it closes when no answer holds it."""
         opened, self._open = self._open, None

@@ -85,7 +85,7 @@ class TimeIndex(IndexFile):
         return [(timestamp, self.base_offset + relative) for timestamp, relative in zip(self._timestamps, self._offsets, strict=True)]
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries of `offset` and later ones."""
+        """Drops entries of `offset` and later ones, in memory; the next write that trims cuts the file."""
         if not self.is_loaded:
             self.load()
         self._cut(bisect_left(self._offsets, offset - self.base_offset))
