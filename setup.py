@@ -1,8 +1,10 @@
 """Builds what is compiled, where a C compiler is there: the record codec (Cython) and the modules that every request goes through (mypyc, from their own
 source). Without a compiler, or where one of the two cannot be built, the install goes on: the codec's pure twin and the modules' source run instead."""
 
+import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -25,26 +27,44 @@ def compiled_modules():
 
 
 def translated(directory):
-    """The modules as extensions, in C below `directory`; none if they cannot be translated."""
+    """The modules as extensions, in C below `directory`, a file for each module; none if they cannot be translated."""
     # Types are judged by script/test; here packages without type hints may be missing, and everything else is taken as it is.
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     try:
         from mypyc.build import mypycify
 
-        extensions = mypycify([*options, *compiled_modules()], opt_level="2", debug_level="0", group_name=LIBRARY, target_dir=directory)
+        extensions = mypycify([*options, *compiled_modules()], opt_level="2", debug_level="0", multi_file=True, group_name=LIBRARY, target_dir=directory)
     except (Exception, SystemExit) as error:
         sys.stderr.write(f"warning: the request path is not compiled: {error}\n")
         return []
     for extension in extensions:
         extension.optional = True
+        # The headers of a library with a dotted name lie in a directory of their own.
+        extension.include_dirs.append(str(Path(directory, *LIBRARY.split(".")[:-1])))
+        # A warning that another compiler has is no reason to do without what it has compiled.
+        options = [option for option in extension.extra_compile_args if option != "-Werror"]
+        # No other library replaces these functions, so that they can be called directly.
+        extension.extra_compile_args = [*options, "-fvisibility=hidden"]
     return extensions
 
 
 class BuildExtensions(build_ext):
-    """Keeps all of mypyc's extensions or none: they are of use only together."""
+    """Compiles the C files of one extension beside each other, and keeps all of mypyc's extensions or none: they are of use only together."""
 
     def build_extensions(self):
-        super().build_extensions()
+        compile_in_turn = self.compiler.compile
+        with ThreadPoolExecutor(os.cpu_count()) as processors:
+
+            def compile_side_by_side(sources, **options):
+                if len(sources) == 1:
+                    return compile_in_turn(sources, **options)
+                # The largest first, so that no processor is left with it at the end.
+                by_size = sorted(sources, key=lambda source: Path(source).stat().st_size, reverse=True)
+                compiled = processors.map(lambda source: compile_in_turn([source], **options), by_size)
+                return [path for paths in compiled for path in paths]
+
+            self.compiler.compile = compile_side_by_side
+            super().build_extensions()
         together = [Path(self.build_lib) / self.get_ext_filename(extension.name) for extension in request_path]
         if not all(path.exists() for path in together):
             for path in together:
@@ -53,8 +73,12 @@ class BuildExtensions(build_ext):
 
 codec = []
 if (ROOT / CODEC).exists():
-    parts = [f"src/jesenska/records/{name}" for name in ("_messages.pxi", "crc32.h", "crc32c.h", "crc_tables.h")]
-    codec.append(Extension("jesenska.records._crecords", [CODEC], depends=parts, extra_compile_args=["-O3"], optional=True))
+    records = Path(CODEC).parent
+    parts = [str(records / name) for name in ("_messages.pxi", "crc32.h", "crc32c.h", "crc_tables.h")]
+    options = ["-O3", "-g0"]
+    codec.append(Extension("jesenska.records._crecords", [CODEC], depends=parts, include_dirs=[str(records)], extra_compile_args=options, optional=True))
+    # Its C code is a build product: it does not go beside its source.
+    codec[0].cython_c_in_temp = True
 # setup.py is loaded several times before anything is built.
 request_path = translated(C_CODE) if BUILDING & set(sys.argv) else []
 try:
