@@ -1,7 +1,9 @@
 """Builds what is compiled, where a C compiler is there: the record codec (Cython) and the modules that every request goes through (mypyc, from their own
-source). Without a compiler, or where one of the two cannot be built, the install goes on: the codec's pure twin and the modules' source run instead."""
+source). Without a compiler, or where one of the two cannot be built, the install goes on: the codec's pure twin and the modules' source run instead. As usual
+CC in the environment names the compiler, and CFLAGS has flags for it; an optimisation level there (CFLAGS=-O1 builds sooner) takes the place of ours."""
 
 import os
+import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +12,31 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+# setuptools brings them under this name.
+from distutils.ccompiler import new_compiler  # isort: skip
+from distutils.sysconfig import customize_compiler  # isort: skip
+
 ROOT = Path(__file__).parent
 CODEC = "src/jesenska/records/_crecords.pyx"
 #: The shared library behind all modules that mypyc compiles; each module is a small extension that calls into it.
 LIBRARY = "jesenska._compiled"
-#: Where their C code lies while it is built; setuptools wants a path inside the project.
+#: Where a wheel is put together, empty at first and removed at the end: what an earlier build has left must not get into it.
+WHEEL = "build/wheel"
+#: Where C code lies while it is built; setuptools wants a path inside the project.
 C_CODE = "build/mypyc"
 BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+
+
+def has_compiler():
+    """True if the compiler that extensions are built with is on this machine."""
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    return shutil.which(compiler.compiler[0]) is not None
+
+
+def optimised(level):
+    """The flag for this level; none where the environment asks for another."""
+    return [] if re.search(r"(^|\s)-O", os.environ.get("CFLAGS", "")) else [f"-O{level}"]
 
 
 def compiled_modules():
@@ -33,7 +53,7 @@ def translated(directory):
     try:
         from mypyc.build import mypycify
 
-        extensions = mypycify([*options, *compiled_modules()], opt_level="2", debug_level="0", multi_file=True, group_name=LIBRARY, target_dir=directory)
+        extensions = mypycify([*options, *compiled_modules()], debug_level="0", multi_file=True, group_name=LIBRARY, target_dir=directory)
     except (Exception, SystemExit) as error:
         sys.stderr.write(f"warning: the request path is not compiled: {error}\n")
         return []
@@ -42,9 +62,9 @@ def translated(directory):
         # The headers of a library with a dotted name lie in a directory of their own.
         extension.include_dirs.append(str(Path(directory, *LIBRARY.split(".")[:-1])))
         # A warning that another compiler has is no reason to do without what it has compiled.
-        options = [option for option in extension.extra_compile_args if option != "-Werror"]
+        flags = [flag for flag in extension.extra_compile_args if flag != "-Werror" and not flag.startswith("-O")]
         # No other library replaces these functions, so that they can be called directly.
-        extension.extra_compile_args = [*options, "-fvisibility=hidden"]
+        extension.extra_compile_args = [*flags, *optimised(2), "-fvisibility=hidden"]
     return extensions
 
 
@@ -71,17 +91,26 @@ class BuildExtensions(build_ext):
                 path.unlink(missing_ok=True)
 
 
-codec = []
-if (ROOT / CODEC).exists():
+extensions = []
+# setup.py is loaded several times before anything is built.
+request_path = []
+if has_compiler():
     records = Path(CODEC).parent
     parts = [str(records / name) for name in ("_messages.pxi", "crc32.h", "crc32c.h", "crc_tables.h")]
-    options = ["-O3", "-g0"]
-    codec.append(Extension("jesenska.records._crecords", [CODEC], depends=parts, include_dirs=[str(records)], extra_compile_args=options, optional=True))
+    flags = [*optimised(3), "-g0"]
+    codec = Extension("jesenska.records._crecords", [CODEC], depends=parts, include_dirs=[str(records)], extra_compile_args=flags, optional=True)
     # Its C code is a build product: it does not go beside its source.
-    codec[0].cython_c_in_temp = True
-# setup.py is loaded several times before anything is built.
-request_path = translated(C_CODE) if BUILDING & set(sys.argv) else []
+    codec.cython_c_in_temp = True
+    request_path = translated(C_CODE) if BUILDING & set(sys.argv) else []
+    extensions = [codec, *request_path]
+else:
+    sys.stderr.write("warning: no C compiler is there: nothing is compiled, everything runs from source\n")
+options = {"build_ext": {"parallel": True}}
+if "bdist_wheel" in sys.argv:
+    shutil.rmtree(ROOT / WHEEL, ignore_errors=True)
+    options["build"] = {"build_base": WHEEL}
 try:
-    setup(ext_modules=[*codec, *request_path], cmdclass={"build_ext": BuildExtensions}, options={"build_ext": {"parallel": True}})
+    setup(ext_modules=extensions, cmdclass={"build_ext": BuildExtensions}, options=options)
 finally:
-    shutil.rmtree(ROOT / C_CODE, ignore_errors=True)
+    for directory in (C_CODE, WHEEL):
+        shutil.rmtree(ROOT / directory, ignore_errors=True)

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -48,6 +49,15 @@ def _sdist_of(source: Path, directory: Path) -> Path:
     return sdist
 
 
+def _wheel_of(source: Path, directory: Path, environment: Mapping[str, str]) -> Path:
+    """The wheel of a project for this Python."""
+    # The compiler takes every processor; tests that run meanwhile go first.
+    build = ["nice", sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    _run([*build, "--wheel-dir", str(directory), str(source)], directory, environment)
+    (built,) = directory.glob("*.whl")
+    return built
+
+
 def _files_of(sdist: Path) -> set[str]:
     """Paths of the files in an sdist, below its one directory."""
     with tarfile.open(sdist) as archive:
@@ -84,13 +94,15 @@ def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what the sdist holds, with the build tools of the environment that runs the tests."""
+    """Built from what the sdist holds, with the build tools of the environment that runs the tests, where an earlier build has left something."""
     directory = tmp_path_factory.mktemp("wheel")
-    # The compiler takes every processor; tests that run meanwhile go first.
-    build = ["nice", sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    _run([*build, "--wheel-dir", str(directory), str(unpacked)], directory)
-    (built,) = directory.glob("*.whl")
-    return built
+    platform = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    for name in (f"lib.{platform}", f"wheel/lib.{platform}"):
+        left_over = unpacked / "build" / name / "jesenska" / "left_over.py"
+        left_over.parent.mkdir(parents=True)
+        left_over.touch()
+    # Not optimised it is built in half the time, and everything else about it is the same; script/setup's modules are optimised, and run in all other tests.
+    return _wheel_of(unpacked, directory, {**os.environ, "CFLAGS": "-O0"})
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +152,15 @@ def test_the_wheel_holds_every_module_and_a_library_for_each_that_is_compiled(wh
     assert libraries == {*_modules_to_compile(), "jesenska/records/_crecords", _LIBRARY}
     rest = {file for file in files if not file.endswith(".so")}
     assert rest == {file.removeprefix("src/") for file in _source_files() if file.endswith((".py", "py.typed"))}
+
+
+def test_without_a_compiler_a_wheel_holds_the_source_alone(unpacked: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(unpacked, tmp_path / "source", ignore=shutil.ignore_patterns("build"))
+    wheel = _wheel_of(source, tmp_path, {**os.environ, "CC": "a-compiler-that-is-not-there"})
+    assert wheel.name == f"jesenska-{__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name for name in archive.namelist() if name.endswith(".so")} == set()
+        assert "jesenska/broker/dispatch.py" in archive.namelist()
 
 
 def test_the_metadata_says_for_whom_the_wheel_is(wheel: Path) -> None:
