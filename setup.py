@@ -1,20 +1,42 @@
 """Builds what is compiled, where a C compiler is there: the record codec (Cython) and the modules that every request goes through (mypyc, from their own
-source). Without a compiler, or where one of the two cannot be built, the install goes on: the codec's pure twin and the modules' source run instead."""
+source). Without a compiler, or where one of the two cannot be built, the install goes on: the codec's pure twin and the modules' source run instead. As usual
+CC in the environment names the compiler, and CFLAGS has flags for it; an optimisation level there (CFLAGS=-O1 builds sooner) takes the place of ours."""
 
+import os
+import re
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+# setuptools brings them under this name.
+from distutils.ccompiler import new_compiler  # isort: skip
+from distutils.sysconfig import customize_compiler  # isort: skip
+
 ROOT = Path(__file__).parent
 CODEC = "src/jesenska/records/_crecords.pyx"
 #: The shared library behind all modules that mypyc compiles; each module is a small extension that calls into it.
 LIBRARY = "jesenska._compiled"
-#: Where their C code lies while it is built; setuptools wants a path inside the project.
+#: Where a wheel is put together, empty at first and removed at the end: what an earlier build has left must not get into it.
+WHEEL = "build/wheel"
+#: Where C code lies while it is built; setuptools wants a path inside the project.
 C_CODE = "build/mypyc"
 BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+
+
+def has_compiler():
+    """True if the compiler that extensions are built with is on this machine."""
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    return shutil.which(compiler.compiler[0]) is not None
+
+
+def optimised(level):
+    """The flag for this level; none where the environment asks for another."""
+    return [] if re.search(r"(^|\s)-O", os.environ.get("CFLAGS", "")) else [f"-O{level}"]
 
 
 def compiled_modules():
@@ -25,39 +47,70 @@ def compiled_modules():
 
 
 def translated(directory):
-    """The modules as extensions, in C below `directory`; none if they cannot be translated."""
+    """The modules as extensions, in C below `directory`, a file for each module; none if they cannot be translated."""
     # Types are judged by script/test; here packages without type hints may be missing, and everything else is taken as it is.
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     try:
         from mypyc.build import mypycify
 
-        extensions = mypycify([*options, *compiled_modules()], opt_level="2", debug_level="0", group_name=LIBRARY, target_dir=directory)
+        extensions = mypycify([*options, *compiled_modules()], debug_level="0", multi_file=True, group_name=LIBRARY, target_dir=directory)
     except (Exception, SystemExit) as error:
         sys.stderr.write(f"warning: the request path is not compiled: {error}\n")
         return []
     for extension in extensions:
         extension.optional = True
+        # The headers of a library with a dotted name lie in a directory of their own.
+        extension.include_dirs.append(str(Path(directory, *LIBRARY.split(".")[:-1])))
+        # A warning that another compiler has is no reason to do without what it has compiled.
+        flags = [flag for flag in extension.extra_compile_args if flag != "-Werror" and not flag.startswith("-O")]
+        # No other library replaces these functions, so that they can be called directly.
+        extension.extra_compile_args = [*flags, *optimised(2), "-fvisibility=hidden"]
     return extensions
 
 
 class BuildExtensions(build_ext):
-    """Keeps all of mypyc's extensions or none: they are of use only together."""
+    """Compiles the C files of one extension beside each other, and keeps all of mypyc's extensions or none: they are of use only together."""
 
     def build_extensions(self):
-        super().build_extensions()
+        compile_in_turn = self.compiler.compile
+        with ThreadPoolExecutor(os.cpu_count()) as processors:
+
+            def compile_side_by_side(sources, **options):
+                if len(sources) == 1:
+                    return compile_in_turn(sources, **options)
+                # The largest first, so that no processor is left with it at the end.
+                by_size = sorted(sources, key=lambda source: Path(source).stat().st_size, reverse=True)
+                compiled = processors.map(lambda source: compile_in_turn([source], **options), by_size)
+                return [path for paths in compiled for path in paths]
+
+            self.compiler.compile = compile_side_by_side
+            super().build_extensions()
         together = [Path(self.build_lib) / self.get_ext_filename(extension.name) for extension in request_path]
         if not all(path.exists() for path in together):
             for path in together:
                 path.unlink(missing_ok=True)
 
 
-codec = []
-if (ROOT / CODEC).exists():
-    parts = [f"src/jesenska/records/{name}" for name in ("_messages.pxi", "crc32.h", "crc32c.h", "crc_tables.h")]
-    codec.append(Extension("jesenska.records._crecords", [CODEC], depends=parts, extra_compile_args=["-O3"], optional=True))
+extensions = []
 # setup.py is loaded several times before anything is built.
-request_path = translated(C_CODE) if BUILDING & set(sys.argv) else []
+request_path = []
+if has_compiler():
+    records = Path(CODEC).parent
+    parts = [str(records / name) for name in ("_messages.pxi", "crc32.h", "crc32c.h", "crc_tables.h")]
+    flags = [*optimised(3), "-g0"]
+    codec = Extension("jesenska.records._crecords", [CODEC], depends=parts, include_dirs=[str(records)], extra_compile_args=flags, optional=True)
+    # Its C code is a build product: it does not go beside its source.
+    codec.cython_c_in_temp = True
+    request_path = translated(C_CODE) if BUILDING & set(sys.argv) else []
+    extensions = [codec, *request_path]
+else:
+    sys.stderr.write("warning: no C compiler is there: nothing is compiled, everything runs from source\n")
+options = {"build_ext": {"parallel": True}}
+if "bdist_wheel" in sys.argv:
+    shutil.rmtree(ROOT / WHEEL, ignore_errors=True)
+    options["build"] = {"build_base": WHEEL}
 try:
-    setup(ext_modules=[*codec, *request_path], cmdclass={"build_ext": BuildExtensions}, options={"build_ext": {"parallel": True}})
+    setup(ext_modules=extensions, cmdclass={"build_ext": BuildExtensions}, options=options)
 finally:
-    shutil.rmtree(ROOT / C_CODE, ignore_errors=True)
+    for directory in (C_CODE, WHEEL):
+        shutil.rmtree(ROOT / directory, ignore_errors=True)
