@@ -9,12 +9,14 @@ import pytest
 
 from jesenska.base.errors import KafkaError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
+from jesenska.log.background import DirectoryWriter
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import AppendResult
 from jesenska.records.header import read_header
 from jesenska.replication.partition import ACKS_ALL, Partition
 from jesenska.replication.replicas import Replicas
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
+from tests.log.manual_background import ManualBackground
 
 _KEY = TopicPartition("t", 0)
 
@@ -172,3 +174,21 @@ def test_a_leader_of_several_keeps_its_high_watermark_until_its_followers_have_f
     assert harness.partition.high_watermark == 3
     harness.partition.led_by(1, 1, (1, 2, 3), 1)
     assert harness.partition.high_watermark == 3
+
+
+def test_a_new_epoch_begins_behind_what_is_queued_in_the_one_before(tmp_path: Path) -> None:
+    writer, flusher = ManualBackground(), ManualBackground()
+    with LogHarness(tmp_path, writer=DirectoryWriter(writer, flusher)) as files:
+        partition = Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1,), 1, 100), lambda key: None, lambda: 0)
+        partition.found_log(files.log)
+        partition.led_by(1, 0, (1,), 0)
+        answers: list[AppendResult | KafkaError] = []
+        for _ in range(2):
+            batch = make_batch(3)
+            result = partition.append(memoryview(batch), [read_header(batch)], 1, NOW_MS, answers.append)
+            files.log.flush()
+        assert result is None, "it waits behind the flush"
+        partition.led_by(1, 1, (1,), 1)
+        writer.run_all()
+        assert files.log.leader_epochs.entries() == [(0, 0), (1, 6)]
+        flusher.run_all()

@@ -303,12 +303,14 @@ class Group:
         return group
 
 
-def fenced(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Whether a request in the name of a member may pass."""
+def fenced(group: Group, member_id: str, instance_id: str | None, generation_id: int | None = None) -> ErrorCode:
+    """Whether a request in the name of a member, and of a generation if it names one, may pass."""
     if instance_id is not None:
         known = group.static_members.get(instance_id)
         if known is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if known != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
-    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if generation_id in (None, group.generation) else ErrorCode.ILLEGAL_GENERATION

@@ -272,11 +272,9 @@ class GroupMembers:
             return ErrorCode.INVALID_GROUP_ID
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = fenced(group, event.member_id, event.group_instance_id)
+        error = fenced(group, event.member_id, event.group_instance_id, event.generation_id)
         if error is not ErrorCode.NONE:
             return error
-        if event.generation_id != group.generation:
-            return ErrorCode.ILLEGAL_GENERATION
         if event.protocol_type is not None and event.protocol_type != group.protocol_type:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if event.protocol_name is not None and event.protocol_name != group.protocol:
@@ -310,11 +308,9 @@ class GroupMembers:
         group = self._groups.get(event.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = fenced(group, event.member_id, event.group_instance_id)
+        error = fenced(group, event.member_id, event.group_instance_id, event.generation_id)
         if error is not ErrorCode.NONE:
             return error
-        if event.generation_id != group.generation:
-            return ErrorCode.ILLEGAL_GENERATION
         happens = HAPPENS[Heartbeat][group.state]
         if happens is Step.LIVE or happens is ErrorCode.REBALANCE_IN_PROGRESS:
             self._touch(group, group.members[event.member_id], now)

@@ -70,11 +70,9 @@ class GroupOffsets:
         if event.generation_id < 0 and group.is_in(GroupState.EMPTY):
             return ErrorCode.NONE
         if event.generation_id >= 0 or event.member_id or event.group_instance_id is not None:
-            error = fenced(group, event.member_id, event.group_instance_id)
+            error = fenced(group, event.member_id, event.group_instance_id, event.generation_id)
             if error is not ErrorCode.NONE:
                 return error
-            if event.generation_id != group.generation:
-                return ErrorCode.ILLEGAL_GENERATION
         elif not group.is_in(GroupState.EMPTY):
             # Nobody may move the offsets of a group that has members from outside.
             return ErrorCode.UNKNOWN_MEMBER_ID

@@ -120,13 +120,13 @@ class Partition:
         self._log = log
         log.on_log_start_moved = self.changed
         if self._replicas.leads:
-            self._replicas.found_log(log.log_end_offset)
+            self._replicas.found_log(log.next_offset)
             self._begin_to_lead(log)
 
     def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> None:
         """The partition's state as the controller wrote it; one that is not newer than what is known changes nothing."""
         log, replicas = self._log, self._replicas
-        end_offset = None if log is None else log.log_end_offset
+        end_offset = None if log is None else log.next_offset
         begins = replicas.led_by(leader, leader_epoch, isr, partition_epoch, end_offset, self._elapsed_ms())
         if not replicas.leads:
             self._fail_uncommitted()
@@ -137,8 +137,9 @@ class Partition:
             self._look_again()
 
     def _begin_to_lead(self, log: PartitionLog) -> None:
-        """The leader's epoch begins where its log ends. Clients are told the epoch from now on, and ask where it ends."""
-        log.assign_leader_epoch(self._replicas.leader_epoch, log.log_end_offset)
+        """The leader's epoch begins where its log ends, with what is queued in the epoch before. Clients are told the epoch from now on, and ask where it
+        ends."""
+        log.assign_leader_epoch(self._replicas.leader_epoch, log.next_offset)
         self._advance(log)
 
     def assign(self, assigned: Sequence[int]) -> None:
