@@ -140,8 +140,9 @@ class Connection:
         received_at = self.active_at = dispatcher.monotonic()
         try:
             served, version, correlation_id, client_id, request = dispatcher.gate.admit(view, self.client_host)
-        except UnknownApiVersionsError as error:
-            return self._refuse_api_versions(error.correlation_id)
+        except UnknownApiVersionsError as unknown:
+            # A name of its own: compiled code gives a name one type.
+            return self._refuse_api_versions(unknown.correlation_id)
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
             self.framed.close(f"a request that cannot be read: {error}")
             return True
