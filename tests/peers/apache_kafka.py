@@ -23,6 +23,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -175,6 +176,23 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, second
     raise TimeoutError(f"port {port} did not open within {seconds} s; see {log}")
 
 
+def wait_for_brokers(port: int, count: int, seconds: float = 60) -> None:
+    """A broker opens its port before the controller has told it of itself; until then it creates no topics. Asks for metadata, version 0: the brokers come
+    first in its answer."""
+    request = struct.pack(">hhih4si", 3, 0, 1, 4, b"test", 0)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            answer = connection.makefile("rb").read(12)
+        if len(answer) < 12:
+            raise RuntimeError(f"the broker at port {port} does not answer a Metadata request")
+        if struct.unpack(">iii", answer)[2] >= count:
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"the broker at port {port} does not know {count} brokers within {seconds} s")
+
+
 class ApacheKafka:
     """Brokers (and, in ZooKeeper mode, one ZooKeeper) on loopback; ended by stop() or at the end of the with block."""
 
@@ -225,6 +243,9 @@ class ApacheKafka:
         for port, broker, node in zip(self.ports, self.brokers, range(self.nodes), strict=True):
             wait_for_port(port, broker, self.directory / f"broker-{node}.log")
         self.ready_seconds = time.monotonic() - begun
+        if _numbers(self.version) >= (0, 10):  # older ones know of no broker before there is a topic
+            for port in self.ports:
+                wait_for_brokers(port, self.nodes)
         return self
 
     def _cluster_id(self) -> str:
