@@ -33,7 +33,7 @@ H = TypeVar("H", bound=Handler)
 
 #: CreateTopics and CreatePartitions.
 _CREATION: Final = frozenset({19, 37})
-#: What a request that is too short for its header is told to be.
+#: Key, version and correlation id; the client id comes behind them.
 _HEADER_MIN_BYTES: Final = 8
 
 
