@@ -238,6 +238,8 @@ def test_records_are_taken_while_the_server_is_away_and_topics_are_not(tmp_path:
                     await goes_round(broker, "taken", 0, b"value")
                     assert "refused" not in broker.view.topics
 
+    run(work)
+
 
 def test_producers_without_an_id_are_told_to_try_again_while_the_tree_is_away(tmp_path: Path) -> None:
     async def work() -> None:
@@ -251,8 +253,6 @@ def test_producers_without_an_id_are_told_to_try_again_while_the_tree_is_away(tm
                 answer = await outcome
                 assert isinstance(answer, InitProducerIdResponse)
                 assert (answer.error_code, answer.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
-
-    run(work)
 
     run(work)
 
@@ -271,7 +271,8 @@ def test_a_controller_that_was_taken_away_is_claimed_again(tmp_path: Path) -> No
 def test_a_topic_that_is_too_large_for_one_request_is_made_in_pieces(tmp_path: Path) -> None:
     async def work() -> None:
         async with served() as server, broker_on(tmp_path, on(server)) as broker:
-            broker.topics._change_max_bytes = 2000
+            assert broker._controller is not None
+            broker._controller._change_max_bytes = 2000
             zxid = server.tree.tree.last_zxid
             await broker.topics.create(TopicCreation("t", 60, 1))
             assert server.tree.tree.last_zxid - zxid > 5

@@ -23,6 +23,7 @@ from jesenska.base.errors import InvalidConfigError, JesenskaError
 from jesenska.base.identifiers import uuid_to_text
 from jesenska.broker import handlers
 from jesenska.broker.connection_limits import ConnectionLimits
+from jesenska.broker.controller_runtime import ControllerRuntime
 from jesenska.broker.derived_settings import directory_settings_of
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.groups import Groups
@@ -30,12 +31,14 @@ from jesenska.broker.loop_lag import LoopLag
 from jesenska.broker.machine import Machine
 from jesenska.broker.membership import Membership
 from jesenska.broker.metadata_cache import BrokerNode
+from jesenska.broker.replica_manager import ReplicaManager, known_to
 from jesenska.broker.services import Services
 from jesenska.broker.topics import Topics
-from jesenska.broker.tree_changes import TreeChanges
 from jesenska.broker.tree_home import TreeHome, open_home
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint, listeners_of
+from jesenska.controller.events import BrokerCame, Started
+from jesenska.controller.machine import Controller
 from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_directories import Known, LoadProgress, LogDirectories
@@ -69,7 +72,7 @@ class Broker(Services):
         self._listeners: list[Listener] = []
         self._home: TreeHome | None = None
         self._membership: Membership
-        self._tree_changes: TreeChanges | None = None
+        self._controller: ControllerRuntime | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._writers: list[Executor] = []
         self._flushers: list[Executor] = []
@@ -124,32 +127,31 @@ class Broker(Services):
         node = BrokerRegistration(endpoints, self.clock.now_ms(), self.config.string("broker.rack"))
         self._membership = Membership(store, self.broker_id, node, self.clock, home.session_timeout_ms)
         await self._membership.join(on_progress)
-        self.topics = Topics(self, store, await home.facts(), home.change_max_bytes)
-        self.reconfigure(self.topics.with_dynamic(self.config))
-        await self._load_logs(await self.topics.known(), on_progress)
-        self.groups = self.topics.offsets_keeper = Groups(self, self.topics.create_automatically)
-        await self.topics.take_over(clean=self.directories.was_clean)
+        controller = Controller(self.broker_id, await home.facts(), self.config, self.machine.new_uuid, self.random.randrange)
+        self.reconfigure(controller.config)
+        self.replicas = ReplicaManager(self, controller.topic_config)
+        self._controller = ControllerRuntime(self, store, controller, self.replicas, self._membership, home.change_max_bytes)
+        self.topics = Topics(self, self._controller)
+        await self._controller.ask(Started)
+        await self._load_logs(known_to(controller.context, controller.topic_config), on_progress)
+        self.groups = self.replicas.offsets_keeper = Groups(self, self.topics.create_automatically)
+        crashed = not self.directories.was_clean
+        await self._controller.ask(lambda token: BrokerCame(token, self.broker_id, node, crashed))
+        self.groups.take_over()
         self.view.brokers[self.broker_id] = BrokerNode(
             self.broker_id, {item.name: (item.host, item.port) for item in endpoints}, self.config.string("broker.rack")
         )
         self.view.controller_id = self.broker_id
         self.producer_ids = ProducerIds(store, self.broker_id)
         if home.is_shared:
-            home.on_renewed(self._renewed)
-            self._tree_changes = TreeChanges(self, store, self.topics, self._membership)
+            home.on_renewed(self._controller.renewed)
             await home.serve()
-            self._tree_changes.start()
+            self._controller.watch_the_tree()
         for listener in self._listeners:
             listener.start()
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
-
-    async def _renewed(self) -> None:
-        """The session in the tree is another: the broker's place is taken again (what others wrote meanwhile is looked at once it is)."""
-        await self._membership.renew()
-        async with self.topics.changing():
-            self.topics.controller_since(self._membership.epoch, self._membership.epoch_version)
 
     def _bind(self) -> None:
         backlog = self.config.integer("socket.listen.backlog.size")
@@ -224,7 +226,7 @@ class Broker(Services):
             try:
                 for _ in self.directories.tick_in_steps(self.clock.now_ms()):
                     await asyncio.sleep(0)
-                self.topics.make_missing_logs()
+                self.replicas.make_missing_logs()
                 self.dispatcher.close_idle()
             except Exception:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
@@ -240,12 +242,14 @@ class Broker(Services):
             self.loop_lag.close()
             self._ticking.cancel()
             await asyncio.wait({self._ticking})
-        if self._tree_changes is not None:
-            await self._tree_changes.close()
+        if self._controller is not None:
+            self._controller.stop_watching()
         self.waiting.close()
         if self._ticking is not None:
             await self.groups.close()
         await self.dispatcher.close(_STOP_GRACE_SECONDS)
+        if self._controller is not None:
+            await self._controller.close()
         # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed by a flush, a flush by the next one
         # where records came meanwhile).
         await self._loop.run_in_executor(None, self.pool.close)

@@ -1,7 +1,7 @@
 """Where a broker's tree lives: in its own process (`EmbeddedHome`), or on a ZooKeeper server, one of ours or a real one (`ZooKeeperHome`).
 
 A home opens the broker's store, reads the facts from it, and says whether others can write in the tree beside the broker: then the broker looks at what they
-write (`tree_changes`). The embedded tree answers ZooKeeper's protocol where `jesenska.zookeeper.listener` says so."""
+write (`controller.tree_looks`). The embedded tree answers ZooKeeper's protocol where `jesenska.zookeeper.listener` says so."""
 
 from __future__ import annotations
 

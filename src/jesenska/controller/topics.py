@@ -163,8 +163,8 @@ def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfi
     return (*epoch_check(view), Create(paths.delete_topic(name)))
 
 
-def plan_deletion_end(view: ControllerContext, name: str) -> tuple[Operation, ...]:
-    """The last step, once no replica has data any more: everything about the topic goes, the mark with it."""
+def plan_deletion_end(view: ControllerContext, name: str, *, marked: bool = True) -> tuple[Operation, ...]:
+    """The last step, once no replica has data any more: everything about the topic goes, the mark with it (a topic that nobody has seen has none)."""
     operations: list[Operation] = list(epoch_check(view))
     topic = view.topics.get(name)
     if topic is not None:
@@ -173,7 +173,7 @@ def plan_deletion_end(view: ControllerContext, name: str) -> tuple[Operation, ..
         operations += [Delete(paths.partitions(name)), Delete(paths.topic(name))]
     if f"topics/{name}" in view.configs:
         operations.append(Delete(paths.topic_config(name)))
-    if topic is None or topic.deleting:
+    if marked and (topic is None or topic.deleting):
         operations.append(Delete(paths.delete_topic(name)))
     return tuple(operations)
 

@@ -163,6 +163,8 @@ class LogDirectories:
         self._retention_waits: set[TopicPartition] = set()
         #: Files and directories that wait for `file.delete.delay.ms`: (when, path).
         self._doomed: list[tuple[int, Path]] = []
+        #: Logs of partitions that were to be deleted, and whose directories could not be renamed.
+        self._undeleted: dict[TopicPartition, PartitionLog] = {}
 
     # -- start ------------------------------------------------------------------------------------------------------------------------------
 
@@ -379,7 +381,7 @@ class LogDirectories:
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`. `sync_names` makes the name survive a crash
         of the machine."""
-        log = self.logs.pop(topic_partition, None)
+        log = self.logs.pop(topic_partition, None) or self._undeleted.pop(topic_partition, None)
         if log is None:
             return
         for directory in self.directories:
@@ -387,7 +389,9 @@ class LogDirectories:
         try:
             path = log.mark_deleted()
         except OSError as error:
-            raise KafkaStorageError(f"{log.directory} cannot be renamed for deletion: {error.strerror}; the next start finds it unknown.") from error
+            self._undeleted[topic_partition] = log
+            told = f"{log.directory} cannot be renamed for deletion: {error.strerror}. Mend that, and delete the topic again."
+            raise KafkaStorageError(told) from error
         self._doomed.append((self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms, path))
 
     def sync_names(self) -> None:

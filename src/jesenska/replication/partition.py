@@ -89,6 +89,11 @@ class Partition:
         return self._replicas.isr
 
     @property
+    def has_log(self) -> bool:
+        """True if this broker has the partition's log."""
+        return self._log is not None
+
+    @property
     def is_served(self) -> bool:
         """True if this broker leads it and has its log."""
         return self._log is not None and self._replicas.leads

@@ -1,0 +1,98 @@
+"""What the controller's changes share: what is known, what is to be done, and the numbers under which outcomes come back.
+
+A change is a generator of steps: it yields what it waits for (a read or a write of the tree), is given the outcome, or has the error raised where it
+waits. Between two steps nothing else changes anything. What is not waited for is put on the desk."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any
+
+from jesenska.config.layers import BrokerConfig, TopicConfig
+from jesenska.controller.context import ControllerContext, TopicView
+from jesenska.controller.effects import Answer, ClaimControllership, Effect, Read, Say, TopicPartitions, UpdateMetadata, Write
+from jesenska.controller.replica_states import ReplicaStates
+from jesenska.metadata.tree_operations import MultiError, Operation, Result, TreeError
+
+Steps = Generator[Read | Write | ClaimControllership, Any, None]
+#: The same with a result.
+Asking = Generator[Read | Write | ClaimControllership, Any, Any]
+
+
+class Desk:
+    """One controller's. `new_uuid` and `chance` (a number from 0 to below its argument) are chance; `config` is the broker's settings in its files."""
+
+    def __init__(
+        self, broker_id: int, context: ControllerContext, config: BrokerConfig, new_uuid: Callable[[], uuid.UUID], chance: Callable[[int], int]
+    ) -> None:
+        self.broker_id = broker_id
+        self.context = context
+        self.replicas = ReplicaStates()
+        self.new_uuid = new_uuid
+        self.chance = chance
+        self.now_ms = 0
+        self._file_config = config
+        #: The settings in force: those of the files, and over them those of the tree.
+        self.config = config
+        self._effects: list[Effect] = []
+        self._last_number = 0
+        self.settings_changed()
+
+    # --- what is to be done -------------------------------------------------------------------------------------------------------------
+
+    def put(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def take(self) -> list[Effect]:
+        """Everything that was put here since the last time."""
+        taken, self._effects = self._effects, []
+        return taken
+
+    def number(self) -> int:
+        """One that no other effect has."""
+        self._last_number += 1
+        return self._last_number
+
+    def answer(self, token: int | None, value: Any = None, error: Exception | None = None) -> None:
+        if token is not None:
+            self.put(Answer(token, value, error))
+
+    def say(self, level: str, text: str) -> None:
+        self.put(Say(level, text))
+
+    def tell_everybody(self, topics: Iterable[TopicPartitions] = (), gone: Sequence[str] = (), but: int | None = None) -> None:
+        """What clients are told of these topics, by every broker that is up, though not by the broker `but`."""
+        told = tuple(topics)
+        if told or gone:
+            for broker_id in self.context.brokers:
+                if broker_id != but:
+                    self.put(UpdateMetadata(broker_id, told, tuple(gone)))
+
+    # --- what is known ------------------------------------------------------------------------------------------------------------------
+
+    def topic_config(self, name: str) -> TopicConfig:
+        return TopicConfig(self.context.topic_settings(name), self.config)
+
+    def settings_changed(self) -> None:
+        """The context has other settings of brokers."""
+        context = self.context
+        self.config = self._file_config.with_dynamic(dynamic_default=context.broker_settings(None), dynamic_broker=context.broker_settings(self.broker_id))
+
+
+def whole(topic: TopicView) -> TopicPartitions:
+    """All partitions of a topic."""
+    return TopicPartitions(topic, tuple(sorted(topic.node.replicas)))
+
+
+def write(operations: Sequence[Operation]) -> Generator[Read | Write | ClaimControllership, Any, tuple[Result, ...]]:
+    """The results of operations; nothing is written where there are none."""
+    if not operations:
+        return ()
+    results: tuple[Result, ...] = yield Write(tuple(operations))
+    return results
+
+
+def refusal(error: MultiError | TreeError) -> TreeError:
+    """The refusal of the operation that was refused."""
+    return error.error if isinstance(error, MultiError) else error

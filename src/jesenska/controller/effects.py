@@ -1,0 +1,145 @@
+"""What the controller wants done, as values. What runs it (`broker.controller_runtime`) does these things and says what came of them.
+
+    Step            a read or a write of the tree: answered by `Done` with its number
+    LeaderAndIsr    to one broker          answered by `LeaderAndIsrDone`
+    StopReplica     to one broker          answered by `StopReplicaDone`
+    UpdateMetadata  to one broker; SettingsChanged, OffsetsForgotten to this one; not answered
+    Answer          to whoever asked; leaves when this broker has done what stands before it
+    Wake            an event again after a pause
+    Say             to whoever reads the log
+
+The names of what goes to brokers are those of Kafka's requests (keys 4 to 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jesenska.controller.context import TopicView
+from jesenska.metadata.tree_operations import Operation
+
+
+class Children(NamedTuple):
+    """The names of a node's children; None where there is no such node. `look`: what to look at when it changes (see `events.Look`)."""
+
+    path: str
+    look: str | None = None
+
+
+class Get(NamedTuple):
+    """A node's data and version; None where there is no such node."""
+
+    path: str
+    look: str | None = None
+
+
+class Exists(NamedTuple):
+    """A node's version; None where there is no such node, of whose creation `look` hears, too."""
+
+    path: str
+    look: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Ask the tree these things. The outcome is a tuple of the answers, in their order."""
+
+    asked: tuple[Children | Get | Exists, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Do these operations, all or none. The outcome is a tuple of the tree's results. Many are written in pieces where the tree takes no more at a time:
+    then each piece begins with the checks that the whole begins with, and an error leaves a beginning."""
+
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimControllership:
+    """Become controller where there is none. The outcome is (epoch, version of the epoch's node); None where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One of the three above. The change that is at work goes on when its outcome is there."""
+
+    number: int
+    what: Read | Write | ClaimControllership
+
+
+class TopicPartitions(NamedTuple):
+    """Some partitions of a topic, with everything about the topic."""
+
+    topic: TopicView
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """The broker has replicas of these partitions: it makes the logs that it lacks, and leads or follows as their states say."""
+
+    number: int
+    broker_id: int
+    topics: tuple[TopicPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplica:
+    """The broker gives up its replicas of a topic that is being deleted, and their data."""
+
+    number: int
+    broker_id: int
+    topic: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadata:
+    """What the broker tells clients of these topics: they are there as they stand here, or they are gone."""
+
+    broker_id: int
+    topics: tuple[TopicPartitions, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """The settings of `topics/<name>` or `brokers/<id>` are others."""
+
+    entity: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsForgotten:
+    """Groups forget what they have committed of a topic: it is deleted."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to whoever asked under that token: a value, or the error that stands in its place."""
+
+    token: int
+    value: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Give this event back after the pause."""
+
+    after_ms: int
+    event: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A line for the log. `level` is its name: info, warning, error."""
+
+    level: str
+    text: str
+
+
+Effect = Step | LeaderAndIsr | StopReplica | UpdateMetadata | SettingsChanged | OffsetsForgotten | Answer | Wake | Say

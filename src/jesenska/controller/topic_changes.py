@@ -1,0 +1,159 @@
+"""Topics that are created, expanded and adopted, from the plan to the brokers' word that the logs are there.
+
+    create    plan -> tree -> brokers make logs -> every broker shows it -> answer
+    expand    the same with the partitions that are new
+    adopt     what somebody else wrote: an id, states, leaders where it lacks them -> tree -> the same
+
+A topic of which a partition has no log anywhere, since the disks take no files, is deleted again before anybody has seen it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jesenska.base.errors import KafkaStorageError, UnknownTopicOrPartitionError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.controller.context import TopicView
+from jesenska.controller.deletions import Deletions
+from jesenska.controller.desk import Desk, Steps, whole, write
+from jesenska.controller.effects import LeaderAndIsr, TopicPartitions
+from jesenska.controller.events import CreateTopic, ExpandTopic, LeaderAndIsrDone
+from jesenska.controller.leadership import Leadership, held_by
+from jesenska.controller.replica_states import ReplicaState
+from jesenska.controller.topics import epoch_check, plan_creation, plan_expansion
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import TopicNode
+from jesenska.metadata.tree_operations import SetData
+
+
+@dataclass(slots=True)
+class _Beginning:
+    """Partitions that brokers were told to begin with, and who waits for that."""
+
+    topics: list[TopicPartitions]
+    token: int | None
+    value: Any
+    is_creation: bool
+    awaited: int = 0
+    without_log: dict[TopicPartition, set[int]] = field(default_factory=dict)
+
+
+class TopicChanges:
+    """Those of one controller."""
+
+    def __init__(self, desk: Desk, leadership: Leadership, deletions: Deletions) -> None:
+        self._desk = desk
+        self._context = desk.context
+        self._leadership = leadership
+        self._deletions = deletions
+        self._beginnings: dict[int, tuple[int, _Beginning]] = {}
+
+    def create(self, event: CreateTopic) -> Steps:
+        desk, brokers = self._desk, max(1, len(self._context.brokers))
+        start_index, shift = desk.chance(brokers), desk.chance(brokers)
+        plan = plan_creation(self._context, event.wanted, desk.config, topic_id=desk.new_uuid(), start_index=start_index, shift=shift)
+        if event.validate_only:
+            desk.answer(event.token, plan)
+            return
+        yield from write(plan.operations)
+        plan.apply(self._context)
+        for setting in plan.config.unused():
+            desk.say("warning", f"topic {plan.topic.name}: {setting.name} is stored, but has no effect yet: {setting.reason}")
+        yield from self.begin([whole(plan.topic)], event.token, plan, is_creation=True)
+
+    def expand(self, event: ExpandTopic) -> Steps:
+        known = self._context.topics.get(event.name)
+        if known is not None and known.deleting:
+            raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
+        plan = plan_expansion(self._context, event.name, event.count, event.assignments, self._desk.config)
+        if not event.validate_only:
+            yield from write(plan.operations)
+            plan.apply(self._context)
+            before = len(known.node.replicas) if known is not None else 0
+            yield from self.begin([TopicPartitions(plan.topic, tuple(range(before, event.count)))], event.token)
+        else:
+            self._desk.answer(event.token)
+
+    def adopt(self, written: TopicView) -> Steps:
+        """A topic as somebody else wrote it: new, with more partitions, or with other replicas. It gets what it lacks."""
+        name, node, version = written.name, written.node, written.version
+        known = self._context.topics.get(name)
+        if known is not None and known.deleting:
+            return
+        if node.topic_id is None:
+            node = TopicNode(node.replicas, (known.topic_id if known is not None else None) or self._desk.new_uuid(), node.adding, node.removing)
+            (result,) = yield from write([SetData(paths.topic(name), node.encode(), version)])
+            assert result.stat is not None
+            version = result.stat.version
+        partitions, operations = yield from self._leadership.elected(TopicView(name, node, version, written.partitions))
+        if operations:
+            yield from write((*epoch_check(self._context), *operations))
+        topic = self._context.topics[name] = TopicView(name, node, version, partitions)
+        self._desk.say("info", f"topic {name} was written in the tree: it has {len(node.replicas)} partitions")
+        yield from self.begin([whole(topic)])
+
+    # --- what brokers are told, and say -------------------------------------------------------------------------------------------------
+
+    def begin(self, topics: list[TopicPartitions], token: int | None = None, value: Any = None, *, is_creation: bool = False) -> Steps:
+        """Tells the brokers that hold replicas; when they all have them, every broker shows the topics, and the token is answered."""
+        beginning = _Beginning(topics, token, value, is_creation)
+        for broker_id in self._context.brokers:
+            held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
+            if held:
+                self._tell(broker_id, held, beginning)
+        if not beginning.awaited:
+            yield from self._end(beginning)
+
+    def begin_on(self, broker_id: int, topics: list[TopicPartitions], token: int) -> None:
+        """The same for a broker that has come: it has everything that it is to have."""
+        beginning = _Beginning(topics, token, None, is_creation=False)
+        held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
+        self._tell(broker_id, held, beginning)
+
+    def _tell(self, broker_id: int, held: tuple[TopicPartitions, ...], beginning: _Beginning) -> None:
+        number = self._desk.number()
+        self._beginnings[number] = broker_id, beginning
+        beginning.awaited += 1
+        for part in held:
+            self._desk.replicas.move(part.topic.name, broker_id, ReplicaState.NEW)
+        self._desk.put(LeaderAndIsr(number, broker_id, held))
+
+    def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
+        """A broker has the replicas that it was told of, but for those that it cannot have."""
+        if event.number in self._beginnings:
+            yield from self._answered(event.number, event.without_log)
+
+    def broker_gone(self, broker_id: int) -> Steps:
+        """What it was told is not answered any more."""
+        for number in [number for number, (told, _) in self._beginnings.items() if told == broker_id]:
+            yield from self._answered(number, frozenset())
+
+    def _answered(self, number: int, without_log: frozenset[TopicPartition]) -> Steps:
+        broker_id, beginning = self._beginnings.pop(number)
+        states = self._desk.replicas
+        state = ReplicaState.ONLINE if broker_id in self._context.brokers else ReplicaState.OFFLINE
+        for part in beginning.topics:
+            if states.of(part.topic.name, broker_id) is ReplicaState.NEW:
+                states.move(part.topic.name, broker_id, state)
+        for topic_partition in without_log:
+            beginning.without_log.setdefault(topic_partition, set()).add(broker_id)
+        beginning.awaited -= 1
+        if not beginning.awaited:
+            yield from self._end(beginning)
+
+    def _end(self, beginning: _Beginning) -> Steps:
+        if beginning.is_creation and self._is_nowhere(beginning):
+            name = beginning.topics[0].topic.name
+            error = KafkaStorageError(f"Topic '{name}' was not created, since the disk takes no new files: make room or mend it, then create it again.")
+            yield from self._deletions.begin(name, beginning.token, told=error)
+            return
+        known = ((self._context.topics.get(part.topic.name), part.numbers) for part in beginning.topics)
+        shown = [TopicPartitions(topic, numbers) for topic, numbers in known if topic is not None and not topic.deleting]
+        self._desk.tell_everybody(shown)
+        self._desk.answer(beginning.token, beginning.value)
+
+    def _is_nowhere(self, beginning: _Beginning) -> bool:
+        """Whether a partition has no log on any broker."""
+        (part,) = beginning.topics
+        replicas = part.topic.node.replicas
+        return any(set(replicas[number]) <= beginning.without_log.get(TopicPartition(part.topic.name, number), set()) for number in part.numbers)

@@ -1,0 +1,248 @@
+"""What others wrote in the tree, and what the controller does about it: the tools of 0.8 to 2.x (`--zookeeper`), ZooKeeper's shell, a person.
+
+    /brokers/topics                     a topic is new: states of its partitions, logs, clients see it      it is gone: clients do not see it, its data stay
+    /brokers/topics/T                   it has more partitions, or its replicas were written anew
+    /config/changes                     settings of a topic or a broker changed
+    /admin/delete_topics                topics to delete
+    /admin/reassign_partitions          asks for other replicas: what is so already is done, the rest needs brokers that are not there
+    /admin/preferred_replica_election   asks for leaders that are there already
+    /controller                         was taken away: claimed again
+    /brokers/ids                        another broker has come: said in the log
+
+A watch names what to look at (`events.Look`). A look sets its watch anew, reads, and acts on the difference to the context. So it does not matter who made a
+change, how many were made at a time, or that this controller made it itself. After the store was out of reach, everything is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.topic_names import topic_name_problem
+from jesenska.controller.brokers import Brokers
+from jesenska.controller.context import ConfigView, PartitionView, TopicView
+from jesenska.controller.deletions import Deletions
+from jesenska.controller.desk import Asking, Desk, Steps, refusal, write
+from jesenska.controller.effects import Children, ClaimControllership, Exists, Get, Read
+from jesenska.controller.events import EVERYTHING, TOPIC, Look
+from jesenska.controller.settings import Settings
+from jesenska.controller.topic_changes import TopicChanges
+from jesenska.controller.topics import forget_topic
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import ControllerNode, NodeFormatError, PartitionStateNode, TopicNode, decode_config, decode_config_change, decode_reassignment
+from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, TreeError
+
+_ENTITY_KINDS: Final = ("topics", "brokers")
+
+
+class TreeLooks:
+    """The eyes of one controller."""
+
+    def __init__(self, desk: Desk, topics: TopicChanges, deletions: Deletions, settings: Settings, brokers: Brokers) -> None:
+        self._desk = desk
+        self._context = desk.context
+        self._topics = topics
+        self._deletions = deletions
+        self._settings = settings
+        self._elect = brokers.elect
+        self._looks: dict[str, Callable[[], Steps]] = {
+            EVERYTHING: self._everything, paths.TOPICS: self._topic_names, paths.CONFIG_CHANGES: self._config_changes,
+            paths.DELETE_TOPICS: self._marked, paths.REASSIGN_PARTITIONS: self._reassignment, paths.PREFERRED_REPLICA_ELECTION: self._election,
+            paths.CONTROLLER: self._controller, paths.BROKER_IDS: self._brokers,
+        }  # fmt: skip
+        self._watched: set[str] = set()
+        self._last_change = -1
+
+    def look(self, event: Look) -> Steps:
+        """One thing, or everything."""
+        if event.at.startswith(TOPIC):
+            yield from self._topics_written([event.at.removeprefix(TOPIC)])
+        else:
+            yield from self._looks[event.at]()
+
+    def _everything(self) -> Steps:
+        yield from self._controller()
+        yield from self._topic_names()
+        yield from self._topics_written(list(self._context.topics))
+        kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in _ENTITY_KINDS))
+        yield from self._entities([f"{kind}/{name}" for kind, names in zip(_ENTITY_KINDS, kinds, strict=True) for name in names or ()])
+        for work in (self._config_changes, self._marked, self._reassignment, self._election, self._brokers, self._elect):
+            yield from work()
+
+    # Topics
+
+    def _topic_names(self) -> Steps:
+        names = yield from self._children(paths.TOPICS)
+        topics = self._context.topics
+        # Those that this controller has made are known already, but not watched.
+        yield from self._topics_written([name for name in names if name not in topics or name not in self._watched])
+        there = set(names)
+        for name in [name for name, topic in topics.items() if name not in there and not topic.deleting]:
+            self._desk.say("error", f"topic {name} was taken away from the tree: clients do not see it any more, its data stay in the log directories")
+            self._watched.discard(name)
+            forget_topic(self._context, name)
+            self._desk.replicas.forget(name)
+            self._desk.tell_everybody(gone=(name,))
+
+    def _topics_written(self, names: Sequence[str]) -> Steps:
+        """Adopts those of the topics that are not as they are known; watches them all."""
+        legal = []
+        for name in names:
+            problem = topic_name_problem(name)
+            if problem is None:
+                legal.append(name)
+            else:
+                self._desk.say("error", f"{paths.topic(name)} is ignored: {problem}")
+        versions = yield Read(tuple(Exists(paths.topic(name), TOPIC + name) for name in legal))
+        for name, version in zip(legal, versions, strict=True):
+            if version is None:
+                continue  # /brokers/topics is looked at for that
+            self._watched.add(name)
+            known = self._context.topics.get(name)
+            if known is None or known.version != version:
+                yield from self._adopt(name)
+
+    def _adopt(self, name: str) -> Steps:
+        known = self._context.topics.get(name)
+        try:
+            written = yield from self._read_topic(name)
+            if written is None:
+                return
+            if not written.node.replicas or sorted(written.node.replicas) != list(range(len(written.node.replicas))):
+                raise NodeFormatError("its partitions are not numbered from 0 without a gap")
+            if known is not None and len(written.node.replicas) < len(known.node.replicas):
+                raise NodeFormatError("it has fewer partitions than before")
+        except NodeFormatError as error:
+            self._desk.say("error", f"{paths.topic(name)} is ignored: {error}")
+            return
+        yield from self._entities([f"topics/{name}"])
+        yield from self._topics.adopt(written)
+
+    def _read_topic(self, name: str) -> Asking:
+        found, numbers = yield Read((Get(paths.topic(name)), Children(paths.partitions(name))))
+        if found is None:
+            return None
+        known = [int(number) for number in numbers or () if number.isascii() and number.isdigit()]
+        states = yield Read(tuple(Get(paths.partition_state(name, number)) for number in known))
+        partitions = {
+            number: PartitionView(PartitionStateNode.decode(state[0]), state[1]) for number, state in zip(known, states, strict=True) if state is not None
+        }
+        return TopicView(name, TopicNode.decode(found[0]), found[1], partitions)
+
+    def _marked(self) -> Steps:
+        names = yield from self._children(paths.DELETE_TOPICS)
+        for name in names:
+            if name not in self._context.topics:
+                yield from self._topics_written([name])
+            if name not in self._context.topics:
+                self._desk.say("info", f"{paths.delete_topic(name)} names no topic: taken away")
+                yield from self._take_away(paths.delete_topic(name))
+            elif not self._desk.config.boolean("delete.topic.enable"):
+                self._desk.say("warning", f"{paths.delete_topic(name)} is taken away without deleting the topic: delete.topic.enable=false")
+                yield from self._take_away(paths.delete_topic(name))
+            else:
+                self._watched.discard(name)
+                yield from self._deletions.begin(name)
+        yield from self._deletions.again()
+
+    # Settings
+
+    def _config_changes(self) -> Steps:
+        names = yield from self._children(paths.CONFIG_CHANGES)
+        new: list[tuple[int, str]] = []
+        for name in names:
+            digits = name[-10:]
+            number = int(digits) if digits.isascii() and digits.isdigit() else -1
+            if number > self._last_change:
+                new.append((number, f"{paths.CONFIG_CHANGES}/{name}"))
+        nodes = yield Read(tuple(Get(path) for _, path in new))
+        changed: dict[str, None] = {}
+        for (_, path), node in zip(new, nodes, strict=True):
+            self._settings.told(path)
+            if node is None:
+                continue
+            try:
+                entity = decode_config_change(node[0])
+            except NodeFormatError as error:
+                self._desk.say("error", f"{path} is ignored: {error}")
+                continue
+            if entity.startswith(("topics/", "brokers/")):
+                changed[entity] = None
+        yield from self._entities(list(changed))
+        self._last_change = max([self._last_change, *(number for number, _ in new)])
+
+    def _entities(self, entities: Sequence[str]) -> Steps:
+        """Reads the settings of these, and acts where they are others than known."""
+        nodes = yield Read(tuple(Get(f"{paths.CONFIG}/{entity}") for entity in entities))
+        for entity, node in zip(entities, nodes, strict=True):
+            known = self._context.configs.get(entity)
+            if node is None:
+                continue
+            try:
+                found = ConfigView(decode_config(node[0]), node[1])
+            except NodeFormatError as error:
+                self._desk.say("error", f"/config/{entity} is ignored: {error}")
+                continue
+            if found != known:
+                yield from self._settings.found(entity, found)
+
+    # Work for a controller
+
+    def _reassignment(self) -> Steps:
+        path = paths.REASSIGN_PARTITIONS
+        (found,) = yield Read((Get(path, path),))
+        if found is None:
+            return
+        wanted: dict[TopicPartition, tuple[int, ...]] = {}
+        try:
+            wanted = decode_reassignment(found[0])
+        except NodeFormatError as error:
+            self._desk.say("error", f"{path} is taken away: {error}")
+        for topic_partition, replicas in wanted.items():
+            topic = self._context.topics.get(topic_partition.topic)
+            current = topic.node.replicas.get(topic_partition.partition) if topic is not None else None
+            if current is None:
+                self._desk.say("error", f"{topic_partition} cannot get other replicas: there is no such partition")
+            elif current != replicas:
+                only = f"broker {self._desk.broker_id} is the only one"
+                self._desk.say("error", f"{topic_partition} stays on {current}: it cannot move to {replicas}, for {only}")
+        yield from self._take_away(path)
+
+    def _election(self) -> Steps:
+        path = paths.PREFERRED_REPLICA_ELECTION
+        (found,) = yield Read((Exists(path, path),))
+        if found is not None:
+            self._desk.say("info", f"an election of preferred leaders was asked for: broker {self._desk.broker_id} leads what it can lead")
+            yield from self._take_away(path)
+
+    def _controller(self) -> Steps:
+        path, broker_id = paths.CONTROLLER, self._desk.broker_id
+        (found,) = yield Read((Get(path, path),))
+        if found is not None:
+            holder = ControllerNode.decode(found[0]).broker_id
+            if holder != broker_id:
+                self._desk.say("error", f"broker {holder} is controller now: topics cannot be changed here until {path} goes away")
+            return
+        claimed = yield ClaimControllership()
+        if claimed is not None:
+            self._context.controller_epoch, self._context.controller_epoch_version = claimed
+            self._desk.say("info", f"broker {broker_id} is controller again, of epoch {self._context.controller_epoch}")
+
+    def _brokers(self) -> Steps:
+        for name in (yield from self._children(paths.BROKER_IDS)):
+            if name != str(self._desk.broker_id):
+                self._desk.say("error", f"broker {name} has registered beside this one, which cannot be one of several yet: it gets no partitions")
+
+    def _children(self, path: str) -> Asking:
+        """The names there; what is new is looked at."""
+        (names,) = yield Read((Children(path, path),))
+        if names is None:
+            raise NoNodeError(path)
+        return names
+
+    def _take_away(self, path: str) -> Steps:
+        try:
+            yield from write((Delete(path),))
+        except (MultiError, TreeError) as error:
+            if not isinstance(refusal(error), NoNodeError):
+                raise

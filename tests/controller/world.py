@@ -1,0 +1,283 @@
+"""A tree, brokers and a controller, with nothing between them but a list of what is under way: whoever tests says what comes next."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jesenska.base.clock import ManualClock
+from jesenska.base.errors import KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.listeners import Endpoint
+from jesenska.controller.context import ControllerContext, view_of
+from jesenska.controller.effects import (
+    Answer,
+    Children,
+    ClaimControllership,
+    Effect,
+    Exists,
+    Get,
+    LeaderAndIsr,
+    OffsetsForgotten,
+    Read,
+    Say,
+    SettingsChanged,
+    Step,
+    StopReplica,
+    UpdateMetadata,
+    Wake,
+)
+from jesenska.controller.events import BrokerCame, BrokerGone, Done, Event, LeaderAndIsrDone, Look, Started, StopReplicaDone
+from jesenska.controller.machine import Controller
+from jesenska.metadata import paths
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode
+from jesenska.metadata.registration import become_controller, ensure_paths, register_broker
+from jesenska.metadata.store import Store
+from jesenska.metadata.tree import Multi, Tree
+from jesenska.metadata.tree_operations import ConnectionLossError, Create, Delete, MultiError, NoNodeError, Operation, Result, TreeError
+from jesenska.metadata.watches import Watches
+
+NODE = BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), 5)
+CONFIG = {"num.partitions": "2"}
+
+
+@dataclass
+class FakeBroker:
+    """What one broker was told. Its disk takes no new files while `full`, and renames none while `stuck`."""
+
+    broker_id: int
+    full: bool = False
+    stuck: bool = False
+    replicas: dict[TopicPartition, PartitionStateNode] = field(default_factory=dict)
+    shown: dict[str, dict[int, PartitionStateNode]] = field(default_factory=dict)
+    orders: deque[LeaderAndIsr | StopReplica | UpdateMetadata] = field(default_factory=deque)
+
+    def do_next(self) -> Event | None:
+        """Carries out the next order; what the controller is told of it."""
+        order = self.orders.popleft()
+        if isinstance(order, LeaderAndIsr):
+            without_log = set()
+            for topic, numbers in order.topics:
+                for number in numbers:
+                    key, state = TopicPartition(topic.name, number), topic.partitions[number].state
+                    if key not in self.replicas and self.full:
+                        without_log.add(key)
+                    known = self.replicas.get(key)
+                    assert known is None or state.leader_epoch >= known.leader_epoch, "an old leader epoch after a newer one"
+                    self.replicas[key] = state
+            return LeaderAndIsrDone(order.number, self.broker_id, frozenset(without_log))
+        if isinstance(order, StopReplica):
+            if self.stuck:
+                return StopReplicaDone(order.number, self.broker_id, KafkaStorageError("the disk is stuck"))
+            for number in order.numbers:
+                self.replicas.pop(TopicPartition(order.topic, number), None)
+            return StopReplicaDone(order.number, self.broker_id)
+        for name in order.gone:
+            self.shown.pop(name, None)
+        for topic, numbers in order.topics:
+            shown = self.shown.setdefault(topic.name, {})
+            shown.update({number: topic.partitions[number].state for number in numbers})
+        return None
+
+
+class World:
+    """`step` does one of the things that are under way; `settle` does them all."""
+
+    def __init__(self, brokers: int = 1, settings: dict[str, str] | None = None, chance: random.Random | None = None, context: ControllerContext | None = None):
+        async def start() -> Tree:
+            embedded = EmbeddedTree.simulated(ManualClock())
+            store: Store = await embedded.session()
+            await ensure_paths(store)
+            for number in range(brokers):
+                await register_broker(store, number, NODE)
+            await become_controller(store, 0, 5)
+            return embedded.tree
+
+        self.chance = chance or random.Random(0)
+        self.tree = asyncio.run(start())
+        (self.session,) = self.tree.sessions
+        self.settings = CONFIG | (settings or {})
+        self.brokers = {number: FakeBroker(number) for number in range(brokers)}
+        self.up = set(self.brokers)
+        self.watches: Watches[str] = Watches()
+        self.steps: deque[Step] = deque()
+        self.answers: dict[int, Any] = {}
+        self.said: list[str] = []
+        self.told: list[Effect] = []
+        self.timers: list[Wake] = []
+        self.looks: deque[str] = deque()
+        self.unreachable = False
+        self.last_token = 0
+        #: Under which token a broker came last.
+        self.came: dict[int, int] = {}
+        self.take_over()
+
+    def take_over(self) -> None:
+        """A controller begins with what is in the tree; whatever the one before it had in work is lost."""
+        self.steps.clear()
+        self.timers.clear()
+        self.looks.clear()
+        self.watches = Watches()
+        context = view_of(self.tree)
+        for broker_id in list(context.brokers):
+            if broker_id not in self.up:
+                del context.brokers[broker_id]
+        self.controller = Controller(
+            0, context, BrokerConfig(self.settings), lambda: uuid.UUID(int=self.chance.getrandbits(128) | 1), lambda limit: self.chance.randrange(limit)
+        )
+        self.ask(Started)
+
+    # --- what happens -------------------------------------------------------------------------------------------------------------------
+
+    def ask(self, make: Callable[[int], Event]) -> int:
+        """Brings an event with a new token; the token."""
+        self.last_token += 1
+        self.bring(make(self.last_token))
+        return self.last_token
+
+    def bring(self, event: Event) -> None:
+        for effect in self.controller.handle(event, 0):
+            self._take(effect)
+
+    def _take(self, effect: Effect) -> None:
+        if isinstance(effect, Step):
+            assert not self.steps, "two steps at a time"
+            self.steps.append(effect)
+        elif isinstance(effect, (LeaderAndIsr, StopReplica, UpdateMetadata)):
+            # The controller may not know yet that a broker is gone: then nobody hears it.
+            if effect.broker_id in self.up:
+                self.brokers[effect.broker_id].orders.append(effect)
+        elif isinstance(effect, Answer):
+            assert effect.token not in self.answers, "two answers to one request"
+            self.answers[effect.token] = effect.error if effect.error is not None else effect.value
+        elif isinstance(effect, Say):
+            self.said.append(effect.text)
+        elif isinstance(effect, Wake):
+            self.timers.append(effect)
+        else:
+            assert isinstance(effect, (SettingsChanged, OffsetsForgotten))
+            self.told.append(effect)
+
+    def come(self, broker_id: int, *, crashed: bool = False) -> int:
+        self.up.add(broker_id)
+        if self.tree.exists(paths.broker(broker_id)) is None:
+            self.write(Create(paths.broker(broker_id), NODE.encode()))
+        self.came[broker_id] = self.ask(lambda token: BrokerCame(token, broker_id, NODE, crashed))
+        return self.came[broker_id]
+
+    def go(self, broker_id: int) -> None:
+        self.up.discard(broker_id)
+        self.brokers[broker_id].orders.clear()
+        self.brokers[broker_id].shown.clear()
+        self.write(Delete(paths.broker(broker_id)))
+        self.bring(BrokerGone(broker_id))
+
+    def write(self, *operations: Operation) -> tuple[Result, ...]:
+        """Somebody writes in the tree, and whoever watches hears of it."""
+        decision = self.tree.decide(Multi(self.session, tuple(operations)), 10)
+        if decision.transaction is not None:
+            self.looks += [look for look, _ in self.watches.fired(decision.transaction.changes)]
+        return decision.results
+
+    # --- what is under way --------------------------------------------------------------------------------------------------------------
+
+    def under_way(self) -> list[Callable[[], None]]:
+        """Each of the things that could happen next."""
+        found: list[Callable[[], None]] = [self._do_step] if self.steps else []
+        found += [lambda broker=broker: self._do_order(broker) for broker in self.brokers.values() if broker.orders]  # type: ignore[misc]
+        if self.looks:
+            found.append(lambda: self.bring(Look(self.looks.popleft())))
+        return found
+
+    def settle(self) -> None:
+        """Until nothing is under way. Timers are left alone."""
+        for _ in range(100_000):
+            things = self.under_way()
+            if not things:
+                return
+            self.chance.choice(things)()
+        raise AssertionError("it does not come to an end")
+
+    def wake(self) -> None:
+        """The time of all timers has come."""
+        timers, self.timers = self.timers, []
+        for timer in timers:
+            self.bring(timer.event)
+
+    def _do_order(self, broker: FakeBroker) -> None:
+        told = broker.do_next()
+        if told is not None:
+            self.bring(told)
+
+    def _do_step(self) -> None:
+        step = self.steps.popleft()
+        outcome: Any = None
+        error: Exception | None = None
+        try:
+            if self.unreachable:
+                raise ConnectionLossError("/")
+            if isinstance(step.what, Read):
+                outcome = tuple(self._answer(asked) for asked in step.what.asked)
+            elif isinstance(step.what, ClaimControllership):
+                epoch = self.controller.context.controller_epoch + 1
+                outcome = epoch, self._claim()
+            else:
+                outcome = self.write(*step.what.operations)
+        except (TreeError, MultiError) as raised:
+            error = raised
+        self.bring(Done(step.number, outcome, error, not self.unreachable))
+
+    def _claim(self) -> int:
+        stat = self.write(Create(paths.CONTROLLER, b'{"version":1,"brokerid":0,"timestamp":"5"}'))[0].stat
+        assert stat is not None
+        version = self.tree.exists(paths.CONTROLLER_EPOCH)
+        assert version is not None
+        return version.version
+
+    def _answer(self, asked: Children | Get | Exists) -> Any:
+        if asked.look is not None:
+            (self.watches.watch_children if isinstance(asked, Children) else self.watches.watch_data)(asked.path, asked.look)
+        try:
+            if isinstance(asked, Children):
+                return self.tree.children(asked.path)[0]
+            if isinstance(asked, Exists):
+                stat = self.tree.exists(asked.path)
+                return None if stat is None else stat.version
+            data, stat = self.tree.get(asked.path)
+        except NoNodeError:
+            return None
+        return data or b"", stat.version
+
+    # --- what must be so ----------------------------------------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """When nothing is under way: the controller knows what the tree holds, brokers what the controller knows, and who leads may lead."""
+        known, held = self.controller.context, view_of(self.tree)
+        assert known.topics == held.topics
+        assert known.configs == held.configs
+        for broker_id in self.up:
+            broker = self.brokers[broker_id]
+            shown = {name: {number: part.state for number, part in topic.partitions.items()} for name, topic in held.topics.items() if not topic.deleting}
+            assert broker.shown == shown
+            for name, topic in held.topics.items():
+                for number, replicas in topic.node.replicas.items():
+                    if broker_id in replicas and not topic.deleting:
+                        told, written = broker.replicas[TopicPartition(name, number)], topic.partitions[number].state
+                        # Another ISR in the same epoch is the leader's to know, who has asked for it.
+                        assert (told.leader, told.leader_epoch) == (written.leader, written.leader_epoch)
+            assert {key.topic for key in broker.replicas} <= held.topics.keys(), "data of a topic that is gone"
+        for topic in held.topics.values():
+            for number, part in topic.partitions.items():
+                leader, isr, live = part.state.leader, part.state.isr, self.up
+                if topic.deleting:
+                    continue
+                # A leader stays that is none of the replicas which somebody has written meanwhile.
+                assert leader == -1 or (leader in live and leader in isr)
+                assert leader != -1 or not live & set(isr) & set(topic.node.replicas[number])
