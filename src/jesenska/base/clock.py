@@ -1,5 +1,5 @@
-"""The one place where time and chance enter. Everything else receives a `Clock` (or a `Random`) through its constructor, so that a
-simulator can replace both."""
+"""The one place where time and chance enter. Everything else receives a `Clock` (or a `Random`) through its
+constructor, so that a simulator can replace both."""
 
 from __future__ import annotations
 

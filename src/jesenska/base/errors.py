@@ -1,5 +1,6 @@
-"""Kafka's error codes and one exception class for each, all from one table: codes, names and whether a client may retry are those of Apache
-Kafka 4.3.1. `KafkaError.of(code)` gives the class of a code, `ErrorCode` the number of a name."""
+"""Kafka's error codes and one exception class for each, all from one table: codes, names and whether a client may
+retry are those of Apache Kafka 4.3.1. `KafkaError.of(code)` gives the class of a code, `ErrorCode` the number of a
+name."""
 
 from __future__ import annotations
 
@@ -151,7 +152,8 @@ class JesenskaError(Exception):
 
 
 def shortened(message: str) -> str:
-    """The message, without its middle where it is so long that it may not fit the answer that carries it: it repeats what a client sent."""
+    """The message, without its middle where it is so long that it may not fit the answer that carries it: it repeats
+    what a client sent."""
     if len(message) <= ERROR_MESSAGE_MAX_CHARS:
         return message
     half = ERROR_MESSAGE_MAX_CHARS // 2
@@ -159,8 +161,8 @@ def shortened(message: str) -> str:
 
 
 class KafkaError(JesenskaError):
-    """An error that has a code on the wire. `retriable` says whether a client may try again unchanged. A message that repeats something long loses its
-    middle: it must fit the answer that carries it."""
+    """An error that has a code on the wire. `retriable` says whether a client may try again unchanged. A message that
+    repeats something long loses its middle: it must fit the answer that carries it."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: bool = False

@@ -1,6 +1,7 @@
 """Names for the numbers and ids that travel through the broker.
 
-Ids of topics and clusters are 128-bit UUIDs written as 22 characters of URL-safe base64 without padding (KIP-78, KIP-516)."""
+Ids of topics and clusters are 128-bit UUIDs written as 22 characters of URL-safe base64 without padding (KIP-78,
+KIP-516)."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def uuid_from_text(text: str) -> uuid.UUID:
 
 
 def random_uuid(make: Callable[[], uuid.UUID] = uuid.uuid4) -> uuid.UUID:
-    """A random id that Kafka accepts: none of its reserved values, and as text without a leading dash (tools would take it for a flag). `make` gives
-    random ids of any kind."""
+    """A random id that Kafka accepts: none of its reserved values, and as text without a leading dash (tools would
+    take it for a flag). `make` gives random ids of any kind."""
     while True:
         candidate = make()
         if candidate not in _RESERVED and not uuid_to_text(candidate).startswith("-"):

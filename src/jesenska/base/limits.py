@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-#: Bytes that the records of one compressed batch may take once decompressed; beyond it INVALID_RECORD (against decompression bombs).
+#: Bytes that the records of one compressed batch may take once decompressed; beyond it INVALID_RECORD (against
+#: decompression bombs).
 DECOMPRESSED_BATCH_MAX_BYTES = 128 * 1024 * 1024
 #: Decompression and the check of the records inside go in pieces of this size.
 DECOMPRESSION_PIECE_BYTES = 64 * 1024
 #: A batch over this size is checked in the thread pool and not on the loop.
 INLINE_CHECK_MAX_BYTES = 64 * 1024
-#: Bytes that the compressed batches of one request may make on the loop (a quarter of a millisecond); what is beyond it goes to the pool.
+#: Bytes that the compressed batches of one request may make on the loop (a quarter of a millisecond); what is beyond
+#: it goes to the pool.
 INLINE_DECOMPRESSED_MAX_BYTES = 512 * 1024
-#: How many such bytes a byte of a message set counts for that is decompressed, converted and compressed anew (16 KB of lz4 take 40 us), and one that is
-#: only converted.
+#: How many such bytes a byte of a message set counts for that is decompressed, converted and compressed anew (16 KB of
+#: lz4 take 40 us), and one that is only converted.
 COST_OF_RECOMPRESSING, COST_OF_CONVERTING = 4, 1
-#: The largest buffer that a thread of the pool keeps to read into what it converts for old consumers; they ask for 1 MB by default.
+#: The largest buffer that a thread of the pool keeps to read into what it converts for old consumers; they ask for 1
+#: MB by default.
 CONVERSION_BUFFER_MAX_BYTES = 2 * 1024 * 1024
 #: How many converted answers' memory is kept for the next ones, and from which size on that is worth it.
 CONVERTED_KEPT_MAX, CONVERTED_KEPT_MIN_BYTES = 8, 256 * 1024
-#: Bytes of converted answers on their way to old consumers, over all connections. Each new answer gets half of what is left of it, and at least the second
-#: figure: consumers that do not read take no more than that each once the first is used up.
+#: Bytes of converted answers on their way to old consumers, over all connections. Each new answer gets half of what is
+#: left of it, and at least the second figure: consumers that do not read take no more than that each once the first is
+#: used up.
 CONVERTED_ANSWERS_BYTES, CONVERTED_ANSWER_MIN_BYTES = 32 * 1024 * 1024, 512 * 1024
 #: Bytes of small pieces of files that are read to leave in one write: what a peer that does not read keeps in memory.
 GATHERED_WRITE_BYTES = 256 * 1024
@@ -26,11 +30,13 @@ GATHERED_WRITE_BYTES = 256 * 1024
 FETCH_WAIT_MAX_MS = 300_000
 #: Bytes that one read from a socket may bring; one buffer of this size serves all connections of a loop.
 READ_BUFFER_BYTES = 256 * 1024
-#: A request that does not fit the read buffer gets a buffer of its own, which grows by doubling from this size as its bytes arrive.
+#: A request that does not fit the read buffer gets a buffer of its own, which grows by doubling from this size as its
+#: bytes arrive.
 REQUEST_BUFFER_FIRST_BYTES = 64 * 1024
 #: Buffers of a megabyte for such requests that are kept for the next ones.
 KEPT_REQUEST_BUFFERS = 2
-#: Bytes of the buffers of requests that have not arrived whole, over all connections, before new ones get room for no more than twice what has arrived.
+#: Bytes of the buffers of requests that have not arrived whole, over all connections, before new ones get room for no
+#: more than twice what has arrived.
 UNFINISHED_REQUESTS_BYTES = 32 * 1024 * 1024
 #: Frames of one read that are handled before other connections have their turn.
 FRAMES_PER_TURN = 200
@@ -40,16 +46,18 @@ HELD_ANSWER_BYTES = 64 * 1024
 UNSENT_ANSWER_BYTES = 1024 * 1024
 #: Elements of one array in a request; a count is also refused when the bytes that are left cannot hold that many.
 ARRAY_MAX_ELEMENTS = 1_000_000
-#: Elements of all arrays of one request together, beside one for each partition that there is: what a request may name is bounded by what can exist. It is
-#: worked through in one turn of the loop.
+#: Elements of all arrays of one request together, beside one for each partition that there is: what a request may name
+#: is bounded by what can exist. It is worked through in one turn of the loop.
 REQUEST_ELEMENTS_MAX = 10_000
-#: The same for requests that describe what is to be made: each partition of PARTITIONS_PER_REQUEST_MAX with its replicas.
+#: The same for requests that describe what is to be made: each partition of PARTITIONS_PER_REQUEST_MAX with its
+#: replicas.
 CREATION_ELEMENTS_MAX = 60_000
 #: Settings that one answer may describe, times one more than there are topics.
 DESCRIBED_SETTINGS_MAX = 10_000
 #: Tagged fields in one struct of a request.
 TAGGED_FIELDS_MAX = 1024
-#: Characters of an error's message: names that a client sends may have 32,767 bytes, and an answer's string no more than that.
+#: Characters of an error's message: names that a client sends may have 32,767 bytes, and an answer's string no more
+#: than that.
 ERROR_MESSAGE_MAX_CHARS = 2_000
 #: Tasks that wait for a thread of the pool before requests that need one are refused.
 POOL_QUEUE_MAX = 10_000
@@ -65,11 +73,14 @@ PRODUCERS_PER_PARTITION_MAX = 100_000
 TREE_NODE_MAX_BYTES = 1024 * 1024
 #: Changes of the metadata tree that wait for their commit before further ones are refused.
 TREE_PENDING_MAX = 10_000
-#: Bytes of one frame from a client of the ZooKeeper server: a node at its largest with its path and ACL (ZooKeeper's own limit is 1,048,575).
+#: Bytes of one frame from a client of the ZooKeeper server: a node at its largest with its path and ACL (ZooKeeper's
+#: own limit is 1,048,575).
 ZOOKEEPER_REQUEST_MAX_BYTES = TREE_NODE_MAX_BYTES + 64 * 1024
-#: Bytes of one frame from a ZooKeeper server: the names of a node's children are the longest (Apache ZooKeeper's own clients take 4 MiB).
+#: Bytes of one frame from a ZooKeeper server: the names of a node's children are the longest (Apache ZooKeeper's own
+#: clients take 4 MiB).
 ZOOKEEPER_ANSWER_MAX_BYTES = 64 * 1024 * 1024
-#: Requests of one client of the ZooKeeper server that wait for their answers, and their bytes, before no more are read.
+#: Requests of one client of the ZooKeeper server that wait for their answers, and their bytes, before no more are
+#: read.
 ZOOKEEPER_OUTSTANDING_MAX = 1000
 ZOOKEEPER_OUTSTANDING_BYTES = 4 * 1024 * 1024
 #: Bytes of watch events that wait for a client which does not read, before its connection is closed.

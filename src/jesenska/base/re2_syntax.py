@@ -1,11 +1,13 @@
-"""Whether a text is a regular expression in RE2's syntax, which Kafka's requests use (KIP-848, KIP-1152). Only the form is judged: nothing is compiled and
-nothing is matched, so that a pattern from the network costs one pass over its characters.
+"""Whether a text is a regular expression in RE2's syntax, which Kafka's requests use (KIP-848, KIP-1152). Only the
+form is judged: nothing is compiled and nothing is matched, so that a pattern from the network costs one pass over its
+characters.
 
     a|b  ab  (a)  (?:a)  (?i-s:a)  (?P<name>a)  (?<name>a)  .  ^  $
     * + ? {n} {n,} {n,m}     each may end in ? ; not twice in a row, n and m at most 1000, and no operand is missing
     [a-z^-]  [[:alpha:]]  \\d \\s \\w \\pL \\p{Greek}  \\x41 \\x{41} \\012  \\Q…\\E  \\A \\b \\B \\z  \\ before any punctuation
 
-Unlike Python's `re` it has neither look-around nor references. Names of scripts after \\p are those that Kafka 4.3.1 knows.
+Unlike Python's `re` it has neither look-around nor references. Names of scripts after \\p are those that Kafka 4.3.1
+knows.
 """
 
 from __future__ import annotations

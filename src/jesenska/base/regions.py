@@ -1,5 +1,5 @@
-"""A piece of a file on its way to a socket. The log hands it out, the transport sends it (sendfile where it can); nothing in
-between reads the bytes."""
+"""A piece of a file on its way to a socket. The log hands it out, the transport sends it (sendfile where it can);
+nothing in between reads the bytes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Which of the two runs: the modules of the request path as compiled code, or as source (no compiler was there, or JESENSKA_PURE=1, which is for tests
-that compare the two and for debuggers). The file `compiled-modules` in the project's root lists them."""
+"""Which of the two runs: the modules of the request path as compiled code, or as source (no compiler was there, or
+JESENSKA_PURE=1, which is for tests that compare the two and for debuggers). The file `compiled-modules` in the
+project's root lists them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
     1 to 249 characters of [a-zA-Z0-9._-], but not `.` and not `..`
 
-Two names that differ in `.` and `_` only are each legal, but no cluster takes both: the names of metrics have `_` for `.`.
+Two names that differ in `.` and `_` only are each legal, but no cluster takes both: the names of metrics have `_` for
+`.`.
 """
 
 from __future__ import annotations

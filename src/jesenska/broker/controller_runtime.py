@@ -52,7 +52,8 @@ ToBroker = LeaderAndIsr | StopReplica | UpdateMetadata | SettingsChanged | Offse
 
 
 class ControllerRuntime:
-    """The runtime of one broker's controller. `change_max_bytes`: the largest change that the tree takes in one piece; None: any."""
+    """The runtime of one broker's controller. `change_max_bytes`: the largest change that the tree takes in one piece;
+    None: any."""
 
     def __init__(
         self, core: BrokerCore, store: Store, controller: Controller, replicas: ReplicaManager, membership: Membership, change_max_bytes: int | None
@@ -73,7 +74,7 @@ class ControllerRuntime:
         self._hearing: dict[str, WatchCallback] = {}
         self._listens, self._closed = True, False
 
-    # --- events in ----------------------------------------------------------------------------------------------------------------------
+    # --- events in ---------------------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
         """The answer to the event that `make` makes of a token; the error that stands in its place."""
@@ -97,7 +98,8 @@ class ControllerRuntime:
         self.submit(Look(EVERYTHING))
 
     async def renewed(self) -> None:
-        """The session in the tree is another: the broker's place is taken again (what others wrote meanwhile is looked at once it is)."""
+        """The session in the tree is another: the broker's place is taken again (what others wrote meanwhile is looked
+        at once it is)."""
         await self._membership.renew()
         self.submit(Elected(self._membership.epoch, self._membership.epoch_version))
 
@@ -121,7 +123,7 @@ class ControllerRuntime:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- effects out --------------------------------------------------------------------------------------------------------------------
+    # --- effects out -------------------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -179,7 +181,7 @@ class ControllerRuntime:
         else:
             replicas.forget_offsets(order.topic)
 
-    # --- the tree -----------------------------------------------------------------------------------------------------------------------
+    # --- the tree ----------------------------------------------------------------------------------------------------
 
     async def _take(self, step: Step) -> None:
         outcome: Any = None

@@ -1,10 +1,13 @@
-"""The consumer groups that this broker coordinates: which shard keeps a group, and when shards come and go with the offsets topic.
+"""The consumer groups that this broker coordinates: which shard keeps a group, and when shards come and go with the
+offsets topic.
 
-Each partition of `__consumer_offsets` that this broker leads has a shard of the group coordinator (`groups.coordinator`), which `coordination.runtime`
-runs. The topic is made when the first group asks for its coordinator.
+Each partition of `__consumer_offsets` that this broker leads has a shard of the group coordinator
+(`groups.coordinator`), which `coordination.runtime` runs. The topic is made when the first group asks for its
+coordinator.
 
-A group belongs to the partition that the number of partitions gives which the topic had when it came here: more partitions change nothing until the
-next start, as in Kafka. When the topic is deleted, its shards go, and whoever waits is told to look for the coordinator anew.
+A group belongs to the partition that the number of partitions gives which the topic had when it came here: more
+partitions change nothing until the next start, as in Kafka. When the topic is deleted, its shards go, and whoever
+waits is told to look for the coordinator anew.
 
 Offsets of a topic that is deleted are forgotten, also while groups are being loaded: then it is done when they are.
 """
@@ -66,7 +69,7 @@ class Groups:
         #: Topics whose deletion ended before the first take-over; None after it.
         self._deleted_early: list[str] | None = []
 
-    # --- coming and going ---------------------------------------------------------------------------------------------------------------
+    # --- coming and going --------------------------------------------------------------------------------------------
 
     async def ensure_topic(self) -> Topic:
         """The offsets topic, made if it is not there; CoordinatorNotAvailableError if it cannot be."""
@@ -103,18 +106,21 @@ class Groups:
         self._partition_count = None
         self._runtime.resign_all()
 
-    # --- what is asked ------------------------------------------------------------------------------------------------------------------
+    # --- what is asked -----------------------------------------------------------------------------------------------
 
     def coordinator_of(self, group_id: str) -> GroupCoordinator:
-        """The coordinator of a group, for reading. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or COORDINATOR_LOAD_IN_PROGRESS otherwise."""
+        """The coordinator of a group, for reading. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or
+        COORDINATOR_LOAD_IN_PROGRESS otherwise."""
         return self._runtime.shard(self._partition_for(group_id))
 
     def coordinators(self) -> list[GroupCoordinator]:
-        """Every coordinator that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be read does not hide the others."""
+        """Every coordinator that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be
+        read does not hide the others."""
         return self._runtime.shards()
 
     def submit(self, group_id: str, make: Callable[[Token], Event], reply: Callable[[Response], None]) -> None:
-        """Gives the coordinator of a group the event that `make` makes of a token; `reply` is called with the answer. KafkaError if there is none."""
+        """Gives the coordinator of a group the event that `make` makes of a token; `reply` is called with the answer.
+        KafkaError if there is none."""
         self._runtime.submit(self._partition_for(group_id), make, reply)
 
     def _partition_for(self, group_id: str) -> int:

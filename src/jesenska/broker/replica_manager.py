@@ -1,12 +1,14 @@
-"""The replicas of this broker, and what it tells clients of topics: what the controller orders is done here, on the disk and in the view.
+"""The replicas of this broker, and what it tells clients of topics: what the controller orders is done here, on the
+disk and in the view.
 
     lead_and_follow     logs are made where they are lacking; partitions lead or follow as their states say
     delete              data of a topic that is being deleted are renamed, and go after file.delete.delay.ms
     update_metadata     topics come into the view, change in it, go from it
     settings_changed    settings take effect
 
-After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a directory whose topic is not in
-the tree is named and left alone; a deletion that was begun stands in /admin/delete_topics and is finished at the next start."""
+After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a
+directory whose topic is not in the tree is named and left alone; a deletion that was begun stands in
+/admin/delete_topics and is finished at the next start."""
 
 from __future__ import annotations
 
@@ -63,11 +65,11 @@ class ReplicaManager:
         # One object for all partitions: a method is made anew each time it is looked up.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
 
-    # --- orders -------------------------------------------------------------------------------------------------------------------------
+    # --- orders ------------------------------------------------------------------------------------------------------
 
     async def lead_and_follow(self, topics: Sequence[TopicPartitions]) -> frozenset[TopicPartition]:
-        """Has the replicas of these partitions, in the state that is told; gives those whose log could not be made. Ten thousand take seconds: others are
-        served in between."""
+        """Has the replicas of these partitions, in the state that is told; gives those whose log could not be made.
+        Ten thousand take seconds: others are served in between."""
         slices = Slices(self._core.clock)
         without_log = set()
         for topic, numbers in topics:
@@ -138,7 +140,7 @@ class ReplicaManager:
         """Groups forget what they committed of the topic."""
         self.offsets_keeper.topic_deleted(topic)
 
-    # --- partitions and the view --------------------------------------------------------------------------------------------------------
+    # --- partitions and the view -------------------------------------------------------------------------------------
 
     def _known(self, topic_partition: TopicPartition) -> Partition | None:
         shown = self._core.view.topics.get(topic_partition.topic)

@@ -1,13 +1,15 @@
 """A broker: the order in which it starts and stops, and what handlers find in it.
 
     start   listeners bound -> directories locked -> tree opened, here or on a ZooKeeper server -> cluster id settled -> registered in the tree, controller
-            -> logs loaded and recovered -> view of topics built -> connections accepted -> others' changes of the tree looked at
+            -> logs loaded and recovered -> view of topics built -> connections accepted -> others' changes of the tree
+            looked at
     stop    no new connections -> requests in work answered -> session closed -> logs synced, marked clean -> directories given up
 
-Binding first means that a taken port is told before anything is touched; clients that connect during recovery wait in the backlog.
+Binding first means that a taken port is told before anything is touched; clients that connect during recovery wait in
+the backlog.
 
-After a crash the tree has what was answered, the logs are recovered past their recovery points, and each partition's leader epoch is raised, so
-that a consumer can tell a log that was cut from one that went on.
+After a crash the tree has what was answered, the logs are recovered past their recovery points, and each partition's
+leader epoch is raised, so that a consumer can tell a log that was cut from one that went on.
 """
 
 from __future__ import annotations
@@ -84,11 +86,11 @@ class Broker(Services):
         #: From the moment on that clients can connect.
         self.loop_lag: LoopLag
 
-    # --- starting -----------------------------------------------------------------------------------------------------------------------
+    # --- starting ----------------------------------------------------------------------------------------------------
 
     async def start(self, on_progress: Callable[[str], None] | None = None) -> None:
-        """Returns when clients can connect; JesenskaError with one sentence if this broker cannot start. `on_progress` is told of long
-        recoveries."""
+        """Returns when clients can connect; JesenskaError with one sentence if this broker cannot start. `on_progress`
+        is told of long recoveries."""
         try:
             await self._start(on_progress)
         except (TreeError, JournalError, NodeFormatError) as error:
@@ -207,7 +209,7 @@ class Broker(Services):
         except InvalidConfigError as error:
             logger.error("a dynamic setting has no effect: %s", error)
 
-    # --- what handlers ask --------------------------------------------------------------------------------------------------------------
+    # --- what handlers ask -------------------------------------------------------------------------------------------
 
     @property
     def first_listener_name(self) -> str:
@@ -218,7 +220,7 @@ class Broker(Services):
         """Host (empty: every address) and port where ZooKeeper's clients are answered; None where they are not."""
         return self._home.served_at if self._home is not None else None
 
-    # --- running and stopping -----------------------------------------------------------------------------------------------------------
+    # --- running and stopping ----------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         while True:
@@ -250,8 +252,8 @@ class Broker(Services):
         await self.dispatcher.close(_STOP_GRACE_SECONDS)
         if self._controller is not None:
             await self._controller.close()
-        # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed by a flush, a flush by the next one
-        # where records came meanwhile).
+        # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed
+        # by a flush, a flush by the next one where records came meanwhile).
         await self._loop.run_in_executor(None, self.pool.close)
         while self._locked and self.directories.has_work_in_flight:
             for executor in (*self._writers, *self._flushers):

@@ -1,5 +1,5 @@
-"""What handlers ask of the controller: topics created, expanded, deleted, settings changed, leaders elected. Each returns when it is done and seen by
-clients; KafkaError with the code and sentence of the answer where it is refused."""
+"""What handlers ask of the controller: topics created, expanded, deleted, settings changed, leaders elected. Each
+returns when it is done and seen by clients; KafkaError with the code and sentence of the answer where it is refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Topics:
         await self._ask(lambda token: DeleteTopic(token, name))
 
     async def elect_uncleanly(self, name: str, number: int) -> bool:
-        """Lets a replica lead that was not in sync, if nobody leads the partition and one is up. False where that does not help."""
+        """Lets a replica lead that was not in sync, if nobody leads the partition and one is up. False where that does
+        not help."""
         elected: bool = await self._ask(lambda token: ElectUncleanly(token, TopicPartition(name, number)))
         return elected
 

@@ -1,4 +1,5 @@
-"""The tools. Importing this package has Ctrl-C end a process without a stack trace, also while the tool's own modules are still being read."""
+"""The tools. Importing this package has Ctrl-C end a process without a stack trace, also while the tool's own modules
+are still being read."""
 
 from __future__ import annotations
 

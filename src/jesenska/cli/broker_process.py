@@ -1,7 +1,7 @@
 """A broker as a process: started, told to stop by a signal, ended in order.
 
-SIGTERM, SIGINT and SIGHUP (not under nohup) stop it in order (logs synced and marked, so the next start need not recover); a second Ctrl-C ends it at once.
-SIGUSR1 has it write its figures (broker.figures) to stderr in one line.
+SIGTERM, SIGINT and SIGHUP (not under nohup) stop it in order (logs synced and marked, so the next start need not
+recover); a second Ctrl-C ends it at once. SIGUSR1 has it write its figures (broker.figures) to stderr in one line.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ logger = logging.getLogger(__name__)
 #: The environment's name for a descriptor that says when the parent has ended.
 PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
-#: Allocations between two looks of the collector at the young objects; a request makes a few dozen, nearly all without cycles.
+#: Allocations between two looks of the collector at the young objects; a request makes a few dozen, nearly all without
+#: cycles.
 _YOUNG_OBJECTS = 10_000
 
 
 def parents_end(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Where PARENT_DESCRIPTOR names the reading end of a pipe whose other end a parent holds: stops the server when that parent has ended, however it did."""
+    """Where PARENT_DESCRIPTOR names the reading end of a pipe whose other end a parent holds: stops the server when
+    that parent has ended, however it did."""
     number = os.environ.pop(PARENT_DESCRIPTOR, "")
     if not number.isdigit():
         return
@@ -48,14 +50,16 @@ def parents_end(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Non
 
 
 def stopped_in_order() -> None:
-    """Called last on the loop of a server that has stopped: from here on no signal changes its exit code, whoever sends one while the interpreter winds up.
+    """Called last on the loop of a server that has stopped: from here on no signal changes its exit code, whoever
+    sends one while the interpreter winds up.
 
     A loop that closes gives the signals back to their default, which would end the process as if it had been killed."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
 def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None = None) -> int:
-    """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. JesenskaError if it cannot start."""
+    """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. JesenskaError if it cannot
+    start."""
     if not (codec.COMPILED and request_path_is_compiled()):
         missing = "request path" if codec.COMPILED else "record codec"
         logger.warning("The compiled %s is not there, so this broker is slower than it could be: install a C compiler, then install jesenska again.", missing)
@@ -76,7 +80,8 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     for number in heeded_signals():
         loop.add_signal_handler(number, interrupted if number == signal.SIGINT else stopping.set)
     parents_end(loop, stopping)
-    # What a start makes stays: the collector would walk over it again and again, half a second of it with ten thousand partitions.
+    # What a start makes stays: the collector would walk over it again and again, half a second of it with ten thousand
+    # partitions.
     gc.collect()
     gc.disable()
     broker = Broker(config)

@@ -1,4 +1,5 @@
-"""A process that has read the broker's modules and becomes a broker by forking: the second broker of a test run need not be read again.
+"""A process that has read the broker's modules and becomes a broker by forking: the second broker of a test run need
+not be read again.
 
     python -m jesenska.cli.broker_template DESCRIPTOR
 
@@ -8,8 +9,8 @@ DESCRIPTOR is a Unix socket. A request is one line of JSON with two descriptors 
     -> {"process": 4711}                                  the new process
     -> {"ended": 4711, "code": 0}                         later; a negative code is the signal that ended it
 
-It ends, and its brokers with it, when the other end of the socket is closed. It has one thread, so that a fork is safe, and opens nothing that a broker
-could share."""
+It ends, and its brokers with it, when the other end of the socket is closed. It has one thread, so that a fork is
+safe, and opens nothing that a broker could share."""
 
 from __future__ import annotations
 

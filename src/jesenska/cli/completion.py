@@ -4,14 +4,16 @@
     eval "$(jesenska completion zsh)"                      in ~/.zshrc behind compinit, or
     jesenska completion zsh > "${fpath[1]}/_jesenska"
 
-Everything is taken from the tools' own parsers and the tables of settings when the script is printed, so Tab itself starts no Python: flags, the values of
-flags that have a few, files, names of settings. Names of topics alone are asked for: where --bootstrap-server or --zookeeper stands on the line, two
-seconds at most, silent whatever happens. Tools answer to their names and to Kafka's script names (kafka-topics.sh), with or without a path in front.
+Everything is taken from the tools' own parsers and the tables of settings when the script is printed, so Tab itself
+starts no Python: flags, the values of flags that have a few, files, names of settings. Names of topics alone are asked
+for: where --bootstrap-server or --zookeeper stands on the line, two seconds at most, silent whatever happens. Tools
+answer to their names and to Kafka's script names (kafka-topics.sh), with or without a path in front.
 
 Left out: names of groups, brokers and partitions; lists with commas in them.
 
-shtab makes such scripts from argparse's parsers, but they offer nothing behind `--flag=` or for Kafka's script names, and in zsh they stop at a flag whose
-value is called HOST:PORT. With shtab and what it lacks about half of the lines here would stay, and every installation would have one more dependency.
+shtab makes such scripts from argparse's parsers, but they offer nothing behind `--flag=` or for Kafka's script names,
+and in zsh they stop at a flag whose value is called HOST:PORT. With shtab and what it lacks about half of the lines
+here would stay, and every installation would have one more dependency.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ _BY_METAVAR = {"FILE": "file", "FILE[,...]": "file", "DIR": "directory", "TOPIC"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What follows a flag. `kind` is "words", "file", "directory", "topic", "settings", or "text", of which nothing is known."""
+    """What follows a flag. `kind` is "words", "file", "directory", "topic", "settings", or "text", of which nothing is
+    known."""
 
     name: str
     kind: str
@@ -79,7 +82,7 @@ def script(shell: str) -> str:
     return _bash(tools) if shell == "bash" else _zsh(tools)
 
 
-# --- what the parsers say -------------------------------------------------------------------------------------------------------------------
+# --- what the parsers say --------------------------------------------------------------------------------------------
 
 
 def _tools() -> Iterator[Tool]:
@@ -129,7 +132,7 @@ def _assignments(prefix: str) -> str:
     return "\n".join(f"{prefix}{kind}='{' '.join(f'{setting.name}=' for setting in table)}'" for kind, table in _SETTINGS.items())
 
 
-# --- bash -----------------------------------------------------------------------------------------------------------------------------------
+# --- bash ------------------------------------------------------------------------------------------------------------
 
 _BASH = r"""# What Tab offers behind jesenska's tools, in bash. Made by: jesenska completion bash
 
@@ -241,7 +244,7 @@ def _bash(tools: Sequence[Tool]) -> str:
     return _filled(_BASH, settings=_assignments("_jesenska_settings_of_"), flags=flags, values=cases, commands=" ".join(_commands(tools)))
 
 
-# --- zsh ------------------------------------------------------------------------------------------------------------------------------------
+# --- zsh -------------------------------------------------------------------------------------------------------------
 
 _ZSH = r"""#compdef @commands
 # What Tab offers behind jesenska's tools, in zsh. Made by: jesenska completion zsh
@@ -304,7 +307,8 @@ def _zsh(tools: Sequence[Tool]) -> str:
     for tool in tools:
         specs = [_zsh_flag(flag) for flag in tool.flags]
         commands = [other for other in tools if other.name.startswith(f"{tool.name} ")]
-        # The second and further values of a flag that takes many stand without one: _arguments would offer no flags behind them if they were the flag's.
+        # The second and further values of a flag that takes many stand without one: _arguments would offer no flags
+        # behind them if they were the flag's.
         many = [flag.value for flag in tool.flags if flag.value is not None and flag.value.is_many]
         positional = tool.positional or (many[0] if many else None)
         if commands:

@@ -1,4 +1,5 @@
-"""Settings of many topics or brokers in few requests, and how Kafka's tools write a setting with where its value comes from."""
+"""Settings of many topics or brokers in few requests, and how Kafka's tools write a setting with where its value comes
+from."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class ShownSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """A setting with the value that applies, its source, and the values behind it in their order (name, value, source)."""
+    """A setting with the value that applies, its source, and the values behind it in their order (name, value,
+    source)."""
 
     name: str
     value: str | None
@@ -124,7 +126,8 @@ async def settings_of_resource(cluster: Cluster, kind: int, name: str, broker_id
 
 
 async def resources_with_settings(cluster: Cluster, kind: int) -> list[str]:
-    """The names of this type for which something was set. Brokers of version 0 know client metrics alone; no other type has settings there."""
+    """The names of this type for which something was set. Brokers of version 0 know client metrics alone; no other
+    type has settings there."""
     try:
         answer = await cluster.ask_any(ListConfigResourcesRequest(resource_types=[kind]), ListConfigResourcesResponse)
     except UnsupportedVersionError:

@@ -1,4 +1,5 @@
-"""A broker's configuration from the command line's view: file, environment and overrides, with warnings for what is not known or has no effect."""
+"""A broker's configuration from the command line's view: file, environment and overrides, with warnings for what is
+not known or has no effect."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ def broker_config(
     *,
     warns: bool = True,
 ) -> BrokerConfig:
-    """The settings to start with: `flags` beat overrides, these beat the environment, that beats the file, and all beat `defaults`. JesenskaError with one
-    sentence for what cannot be read, is not valid, or would not be safe. With `warns` off nothing is said of names that are not known or have no effect."""
+    """The settings to start with: `flags` beat overrides, these beat the environment, that beats the file, and all
+    beat `defaults`. JesenskaError with one sentence for what cannot be read, is not valid, or would not be safe. With
+    `warns` off nothing is said of names that are not known or have no effect."""
     content = None
     if file is not None:
         try:

@@ -7,8 +7,8 @@ A line ends with \\n, \\r or \\r\\n. What stands in a line, by the properties pa
     h1:v1,h2:v2 <TAB> value
     value
 
-Where null.marker is set, a field that equals it is null. With ignore.error a line that lacks a separator is taken as far as it goes. The bytes
-are sent as they came: unlike Kafka's tool, nothing replaces what is not UTF-8.
+Where null.marker is set, a field that equals it is null. With ignore.error a line that lacks a separator is taken as
+far as it goes. The bytes are sent as they came: unlike Kafka's tool, nothing replaces what is not UTF-8.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class ParsedLine(NamedTuple):
 
 
 class LineParser:
-    """Headers, key and value of a line. JesenskaError where a separator is missing, or where properties contradict each other."""
+    """Headers, key and value of a line. JesenskaError where a separator is missing, or where properties contradict
+    each other."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         settings = _DEFAULTS | dict(properties)

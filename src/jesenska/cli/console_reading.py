@@ -2,10 +2,11 @@
 
     Assigned   every partition of the topics, or the one that is named; nothing is committed
     ReadingMember     what the group gives this member; positions are committed every few seconds, before a rebalance and at the end, and the member
-               leaves the group when it ends, on Ctrl-C, SIGTERM and SIGHUP too. After kill -9 the group takes its share when the session ends, and
-               reads again what came after the last commit.
+               leaves the group when it ends, on Ctrl-C, SIGTERM and SIGHUP too. After kill -9 the group takes its
+               share when the session ends, and reads again what came after the last commit.
 
-Both look again for topics that a pattern matches; for partitions that are new in a topic that is read already only the former does.
+Both look again for topics that a pattern matches; for partitions that are new in a topic that is read already only the
+former does.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def may_create(settings: Mapping[str, Any], texts: Mapping[str, str]) -> bool:
-    """Whether a topic that is read may be created: only where `allow.auto.create.topics` is given, so that a name that is mistyped is said to be one."""
+    """Whether a topic that is read may be created: only where `allow.auto.create.topics` is given, so that a name that
+    is mistyped is said to be one."""
     return "allow.auto.create.topics" in texts and bool(settings["allow.auto.create.topics"])
 
 

@@ -2,9 +2,10 @@
 
     CreateTime:1500000000000 <TAB> Partition:0 <TAB> Offset:7 <TAB> h1:v1,h2:null <TAB> key <TAB> value <NEWLINE>
 
-Each field is asked for by a property (print.timestamp, print.partition, print.offset, print.delivery, print.epoch, print.headers, print.key,
-print.value); only the value is printed without being asked. key.separator stands between fields, line.separator at the end, headers.separator
-between headers, null.literal for null. Bytes are printed as they are, unless a deserializer of Kafka's is named.
+Each field is asked for by a property (print.timestamp, print.partition, print.offset, print.delivery, print.epoch,
+print.headers, print.key, print.value); only the value is printed without being asked. key.separator stands between
+fields, line.separator at the end, headers.separator between headers, null.literal for null. Bytes are printed as they
+are, unless a deserializer of Kafka's is named.
 """
 
 from __future__ import annotations
@@ -179,7 +180,8 @@ class RecordFormatter:
 
 
 class LoggingFormatter(RecordFormatter):
-    """As RecordFormatter, and every record with time, key and value as a line on stderr (Kafka's LoggingMessageFormatter, which writes it to its log)."""
+    """As RecordFormatter, and every record with time, key and value as a line on stderr (Kafka's
+    LoggingMessageFormatter, which writes it to its log)."""
 
     def lines(self, partition: TopicPartition, records: Iterable[Record]) -> bytes:
         kept = list(records)

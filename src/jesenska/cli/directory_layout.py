@@ -1,4 +1,5 @@
-"""`jesenska init`: a directory as Kafka's releases unpack to, with `bin/` and `config/`, so that what their documents say can be typed as it stands.
+"""`jesenska init`: a directory as Kafka's releases unpack to, with `bin/` and `config/`, so that what their documents
+say can be typed as it stands.
 
     bin/       each tool under the name of Kafka's script (kafka-topics.sh); a shell script of two lines that calls this very Python
     config/    server.properties, zookeeper.properties, producer.properties, consumer.properties
@@ -80,7 +81,8 @@ _CONFIGURATIONS = {"zookeeper.properties": _ZOOKEEPER, "server.properties": _SER
 
 
 def lay_out(directory: Path) -> Iterator[tuple[Path, bool]]:
-    """Makes what is missing; yields each file, and whether it was made now. JesenskaError with one sentence where that is not possible."""
+    """Makes what is missing; yields each file, and whether it was made now. JesenskaError with one sentence where that
+    is not possible."""
     data = directory.absolute() / "data"
     try:
         for folder in ("bin", "config"):

@@ -3,8 +3,9 @@
     --key-decoder-class, --value-decoder-class   StringDecoder (the default), IntegerDecoder, LongDecoder, by their names alone or with Kafka's packages
     --offsets-decoder                            the records of __consumer_offsets as JSON, as Apache Kafka's tool writes them
 
-Left out: DefaultDecoder (Kafka's prints a Java object's address), classes of one's own, the records of the newer group protocols (they are named by their
-number and skipped, as Kafka skips what it does not know), and the decoders of other internal topics.
+Left out: DefaultDecoder (Kafka's prints a Java object's address), classes of one's own, the records of the newer group
+protocols (they are named by their number and skipped, as Kafka skips what it does not know), and the decoders of other
+internal topics.
 """
 
 from __future__ import annotations
@@ -72,11 +73,12 @@ def by_class(key_class: str, value_class: str) -> Decoder:
     return shown
 
 
-# --- __consumer_offsets ---------------------------------------------------------------------------------------------------------------------
+# --- __consumer_offsets ----------------------------------------------------------------------------------------------
 
 
 def offsets(record: Record) -> Shown:
-    """A committed offset or a group as JSON; a tombstone's value is `<DELETE>`. What cannot be read is told in the key's place."""
+    """A committed offset or a group as JSON; a tombstone's value is `<DELETE>`. What cannot be read is told in the
+    key's place."""
     try:
         found = read_record(record.key, record.value)
     except CorruptMessageError as error:
@@ -114,7 +116,8 @@ def _inside(decode: Callable[[bytes], Struct], data: bytes) -> Any:
 
 
 def fields_of(message: Struct, version: int) -> dict[str, Any]:
-    """A message's fields by the protocol's names, those that the version has; a tagged one that has its default is left out, as it is on the disk."""
+    """A message's fields by the protocol's names, those that the version has; a tagged one that has its default is
+    left out, as it is on the disk."""
     found = {}
     for item in message.fields:
         value = getattr(message, item.name)

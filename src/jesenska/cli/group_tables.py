@@ -4,8 +4,9 @@
     members    GROUP CONSUMER-ID [GROUP-INSTANCE-ID] HOST CLIENT-ID #PARTITIONS [CURRENT-EPOCH CURRENT-ASSIGNMENT TARGET-EPOCH TARGET-ASSIGNMENT]
     state      GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE [GROUP-EPOCH TARGET-ASSIGNMENT-EPOCH] #MEMBERS
 
-The columns in brackets come with --verbose (the instance's with a static member). A group of the classic protocol has no epochs: `-`.
-A column is as wide as its widest value, and at least as wide as in Kafka's tool; the last one is not filled up unless Kafka's is.
+The columns in brackets come with --verbose (the instance's with a static member). A group of the classic protocol has
+no epochs: `-`. A column is as wide as its widest value, and at least as wide as in Kafka's tool; the last one is not
+filled up unless Kafka's is.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def state_text(group: GroupDescription, *, verbose: bool) -> str:
     return table(columns, [[*line, *([NOTHING, NOTHING] if verbose else []), len(group.members)]])
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------------------------------------
+# --- JSON ------------------------------------------------------------------------------------------------------------
 
 
 def group_json(group: GroupDescription) -> dict[str, Any]:

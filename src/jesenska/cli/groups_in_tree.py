@@ -1,4 +1,5 @@
-"""kafka-consumer-groups with --zookeeper: groups that keep their offsets in the tree, as the consumers of 0.8 do. Output of 1.0's tool.
+"""kafka-consumer-groups with --zookeeper: groups that keep their offsets in the tree, as the consumers of 0.8 do.
+Output of 1.0's tool.
 
     /consumers/GROUP/ids/MEMBER                        ephemeral: who is there
     /consumers/GROUP/owners/TOPIC/PARTITION            ephemeral: `MEMBER-<thread>`, who reads it
@@ -6,8 +7,8 @@
 
 Members and owners come and go while they are looked at: what is not there any more when it is asked for is left out.
 
-Differs from 1.0's tool: partitions that nobody owns are shown where they have an offset; a group that is not there, and one that cannot be deleted, is an
-error with exit code 1."""
+Differs from 1.0's tool: partitions that nobody owns are shown where they have an offset; a group that is not there,
+and one that cannot be deleted, is an error with exit code 1."""
 
 from __future__ import annotations
 

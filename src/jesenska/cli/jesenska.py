@@ -1,4 +1,5 @@
-"""jesenska: `up` starts a broker without a configuration file, `init` lays out a directory as Kafka's releases do; every other tool has Kafka's own name.
+"""jesenska: `up` starts a broker without a configuration file, `init` lays out a directory as Kafka's releases do;
+every other tool has Kafka's own name.
 
 jesenska up                           127.0.0.1:9092, data in ./data
 jesenska up --any-port                any free port if 9092 is taken
@@ -9,7 +10,8 @@ jesenska settings retention           what settings do
 jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
 jesenska completion bash              a script for bash or zsh: Tab completes what follows each tool
 
-The modules of a command are read when it is the one that is asked for: a broker does not wait for what only the others need."""
+The modules of a command are read when it is the one that is asked for: a broker does not wait for what only the others
+need."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""kafka-broker-api-versions: which versions of which APIs each broker of the cluster serves. Flags and output of Apache Kafka 4.3.1's tool:
+"""kafka-broker-api-versions: which versions of which APIs each broker of the cluster serves. Flags and output of
+Apache Kafka 4.3.1's tool:
 
     127.0.0.1:9092 (id: 1 rack: null isFenced: false) -> (
             Produce(0): 0 to 13 [usable: 13],
             SaslHandshake(17): UNSUPPORTED
     )
 
-`usable` is the version that jesenska's own clients use; an API that they do not speak has none. A broker that does not answer has its line with the reason,
-and the exit code is 1 then.
+`usable` is the version that jesenska's own clients use; an API that they do not speak has none. A broker that does not
+answer has its line with the reason, and the exit code is 1 then.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""kafka-configs: shows and changes settings of topics, of single brokers, of all brokers (the default), of a broker's loggers, of groups and of
-client metrics; shows the quotas of users, clients and addresses. Flags and output of Apache Kafka 4.3.1's tool.
+"""kafka-configs: shows and changes settings of topics, of single brokers, of all brokers (the default), of a broker's
+loggers, of groups and of client metrics; shows the quotas of users, clients and addresses. Flags and output of Apache
+Kafka 4.3.1's tool.
 
     --describe   --topic T | --broker ID | --broker-defaults | --entity-type TYPE [--entity-name N | --entity-default] | ... (`config_entities`)   [--all]
     --alter      the same, and   --add-config a=b,c=[d,e] | --add-config-file FILE | --delete-config a,b
 
-A value with commas stands in brackets. Differs from Kafka's tool: a topic or a broker that does not exist is an error. Left out: changing quotas and SCRAM
-credentials (--alter of users, clients and ips).
+A value with commas stands in brackets. Differs from Kafka's tool: a topic or a broker that does not exist is an error.
+Left out: changing quotas and SCRAM credentials (--alter of users, clients and ips).
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def parse_settings(text: str) -> dict[str, str]:
     return found
 
 
-# --- alter and describe ---------------------------------------------------------------------------------------------------------------------
+# --- alter and describe ----------------------------------------------------------------------------------------------
 
 
 async def _alter(cluster: Cluster, entity: Entity, changes: list[ConfigChange], options: argparse.Namespace) -> int:

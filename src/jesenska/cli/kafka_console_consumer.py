@@ -1,12 +1,14 @@
-"""kafka-console-consumer: prints the records of topics. Flags and output of Apache Kafka 4.3.1's tool and of the older releases.
+"""kafka-console-consumer: prints the records of topics. Flags and output of Apache Kafka 4.3.1's tool and of the older
+releases.
 
-With --group (or group.id among the settings) it reads as a member of that group, which commits what was printed and leaves at the end; otherwise
-by assignment, all partitions of its topics, those that appear later too. `--zookeeper` of the releases before 2.0 finds the brokers in the tree; groups are the
-brokers' all the same (0.8's own were in the tree). It ends after --max-messages, after --timeout-ms without a record (exit
-code 0, as Kafka's tool), or on a signal; then it says on stderr how many records it printed.
+With --group (or group.id among the settings) it reads as a member of that group, which commits what was printed and
+leaves at the end; otherwise by assignment, all partitions of its topics, those that appear later too. `--zookeeper` of
+the releases before 2.0 finds the brokers in the tree; groups are the brokers' all the same (0.8's own were in the
+tree). It ends after --max-messages, after --timeout-ms without a record (exit code 0, as Kafka's tool), or on a
+signal; then it says on stderr how many records it printed.
 
-Differs from Kafka's tool: a topic or a partition that does not exist is an error (there it waits). Left out: formatters of one's own and
-those of the internal topics that are not served.
+Differs from Kafka's tool: a topic or a partition that does not exist is an error (there it waits). Left out:
+formatters of one's own and those of the internal topics that are not served.
 """
 
 from __future__ import annotations

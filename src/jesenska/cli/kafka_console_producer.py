@@ -1,9 +1,12 @@
-"""kafka-console-producer: every line of standard input becomes a record. Flags of Apache Kafka 4.3.1's tool and of the older releases.
+"""kafka-console-producer: every line of standard input becomes a record. Flags of Apache Kafka 4.3.1's tool and of the
+older releases.
 
-Lines gather into batches while earlier ones are under way and leave at once where none are, so a person sees each line sent and a pipe goes
-in full batches. What waits is bounded: by a number of batches, by buffer.memory, and by max.request.size for a single line.
+Lines gather into batches while earlier ones are under way and leave at once where none are, so a person sees each line
+sent and a pipe goes in full batches. What waits is bounded: by a number of batches, by buffer.memory, and by
+max.request.size for a single line.
 
-Differs from Kafka's tool: a record that cannot be delivered makes the exit code 1 (there it is only logged). Left out: readers of one's own.
+Differs from Kafka's tool: a record that cannot be delivered makes the exit code 1 (there it is only logged). Left out:
+readers of one's own.
 """
 
 from __future__ import annotations
@@ -262,7 +265,8 @@ def _prompt(wanted: bool) -> None:
 
 
 async def _piece(descriptor: int) -> bytes:
-    """What stands on a descriptor, once something does; empty at its end. A file, which cannot be waited for, is read at once."""
+    """What stands on a descriptor, once something does; empty at its end. A file, which cannot be waited for, is read
+    at once."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     try:

@@ -1,4 +1,5 @@
-"""kafka-consumer-groups: lists, describes and deletes groups, sets and deletes their offsets. Flags and output of Apache Kafka 4.3.1's tool.
+"""kafka-consumer-groups: lists, describes and deletes groups, sets and deletes their offsets. Flags and output of
+Apache Kafka 4.3.1's tool.
 
     --list [--state [STATES]] [--type [TYPES]]         --describe (--group G | --all-groups) [--offsets | --members | --state] [--verbose]
     --delete (--group G | --all-groups)                --delete-offsets --group G --topic T[:0,1]
@@ -6,10 +7,12 @@
 
 A group's offsets are set while it has no members; otherwise it is refused. Without --execute nothing is changed.
 
-With --zookeeper, as the tools of before 2.0: --list, --describe and --delete of the groups that keep their offsets in the tree (groups_in_tree).
+With --zookeeper, as the tools of before 2.0: --list, --describe and --delete of the groups that keep their offsets in
+the tree (groups_in_tree).
 
-Differs from Kafka's tool: what fails is told on stderr and the exit code is 1 (there 0 in most cases); partitions stand in their order; a line of
-a file that cannot be understood is an error. Left out: --validate-regex, with the new group protocol.
+Differs from Kafka's tool: what fails is told on stderr and the exit code is 1 (there 0 in most cases); partitions
+stand in their order; a line of a file that cannot be understood is an error. Left out: --validate-regex, with the new
+group protocol.
 """
 
 from __future__ import annotations
@@ -222,7 +225,7 @@ class _Tool:
             return [item.group_id for item in await self._all()]
         return list(dict.fromkeys(self._options.group))
 
-    # --- list ---------------------------------------------------------------------------------------------------------------------------
+    # --- list --------------------------------------------------------------------------------------------------------
 
     async def list_groups(self) -> int:
         states = _words(self._options.state, _STATES, "state list", "states")
@@ -247,7 +250,7 @@ class _Tool:
             )
         return 0
 
-    # --- describe -----------------------------------------------------------------------------------------------------------------------
+    # --- describe ----------------------------------------------------------------------------------------------------
 
     async def describe(self) -> int:
         documents = []
@@ -311,7 +314,7 @@ class _Tool:
         found = await list_offsets(self._cluster, dict.fromkeys(sorted(set(keys) & set(led)), LATEST))
         return {key: item.offset for key, item in found.items()}
 
-    # --- delete -------------------------------------------------------------------------------------------------------------------------
+    # --- delete ------------------------------------------------------------------------------------------------------
 
     async def delete(self) -> int:
         results = await self._groups.delete_groups(await self._group_ids())
@@ -328,7 +331,7 @@ class _Tool:
             print(f"\nThese consumer groups were deleted successfully: {_quoted(done)}")
         return self._code
 
-    # --- offsets ------------------------------------------------------------------------------------------------------------------------
+    # --- offsets -----------------------------------------------------------------------------------------------------
 
     async def _named(self, *, must_exist: bool) -> dict[str, list[TopicPartition]]:
         """The partitions of --topic, by topic; none for a topic that does not exist, where that is no error."""
@@ -380,7 +383,7 @@ class _Tool:
         print("\n" + table([Column("TOPIC", 15), Column("PARTITION", 10), Column("STATUS", 15, grows=False)], lines))
         return self._code
 
-    # --- reset --------------------------------------------------------------------------------------------------------------------------
+    # --- reset -------------------------------------------------------------------------------------------------------
 
     async def reset(self) -> int:
         reset = _reset_of(self._options)

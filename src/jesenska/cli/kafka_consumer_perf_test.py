@@ -1,8 +1,10 @@
-"""kafka-consumer-perf-test: reads records as a member of a group and says how fast that was. Flags and columns of Kafka 4.3.1's tool.
+"""kafka-consumer-perf-test: reads records as a member of a group and says how fast that was. Flags and columns of
+Kafka 4.3.1's tool.
 
-What is measured: every batch is fetched, its checksum tested, and every record decoded to an object with its key and value, batch by batch.
-Amounts are bytes of keys and values. rebalance.time.ms is what joining the group took (with a broker's default settings the first member waits
-three seconds for others), fetch.time.ms the rest. It reads on to the end of what a poll gave, so a little more than was asked for.
+What is measured: every batch is fetched, its checksum tested, and every record decoded to an object with its key and
+value, batch by batch. Amounts are bytes of keys and values. rebalance.time.ms is what joining the group took (with a
+broker's default settings the first member waits three seconds for others), fetch.time.ms the rest. It reads on to the
+end of what a poll gave, so a little more than was asked for.
 
 Differs from Kafka's tool: what it warns about stands on stderr. Left out: --print-metrics.
 """

@@ -1,8 +1,10 @@
-"""kafka-delete-records: deletes the records of partitions before given offsets. Flags and output of Apache Kafka 4.3.1's tool; the file:
+"""kafka-delete-records: deletes the records of partitions before given offsets. Flags and output of Apache Kafka
+4.3.1's tool; the file:
 
     {"partitions": [{"topic": "t", "partition": 0, "offset": 12}], "version": 1}
 
-An offset of -1 means everything up to the high watermark. Differs from Kafka's tool: the exit code is 1 where a partition failed.
+An offset of -1 means everything up to the high watermark. Differs from Kafka's tool: the exit code is 1 where a
+partition failed.
 """
 
 from __future__ import annotations

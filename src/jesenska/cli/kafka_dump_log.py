@@ -1,11 +1,13 @@
-"""kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex and .snapshot. Flags and output of Apache
-Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked against the .log file beside them.
+"""kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex and
+.snapshot. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked against the .log
+file beside them.
 
     baseOffset: 0 lastOffset: 2 count: 3 ... compresscodec: none crc: 460103469 isvalid: true
     | offset: 0 CreateTime: 1795232481174 keySize: -1 valueSize: 5 sequence: 0 headerKeys: [] payload: hello
 
-Differs from Kafka's tool: the exit code is 1 where something is wrong (a CRC, an index, bytes at the end that are no batch). Left out: message sets
-(magic 0 and 1), .txnindex, and decoders beyond those of `dump_decoders`: they are refused.
+Differs from Kafka's tool: the exit code is 1 where something is wrong (a CRC, an index, bytes at the end that are no
+batch). Left out: message sets (magic 0 and 1), .txnindex, and decoders beyond those of `dump_decoders`: they are
+refused.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ class _Dump:
             self._told_at = now
             print(f"{self._path.name}: {100 * position // size} % read", file=sys.stderr, flush=True)
 
-    # --- .log -----------------------------------------------------------------------------------------------------------------------------
+    # --- .log --------------------------------------------------------------------------------------------------------
 
     def _log(self, data: Data) -> bool:
         self._say(f"Log starting offset: {_base_offset(self._path)}")
@@ -212,7 +214,7 @@ class _Dump:
         # A record that has nothing to show is an empty line, as in Kafka's tool.
         print(" ".join(["|", *parts]) if parts else "")
 
-    # --- indexes --------------------------------------------------------------------------------------------------------------------------
+    # --- indexes -----------------------------------------------------------------------------------------------------
 
     def _entries(self, data: Data, entry: Struct) -> list[tuple[int, int]] | None:
         """The entries before the zeros that an index of an active segment ends in; None, said, where there are none."""
@@ -298,7 +300,7 @@ class _Dump:
                 self._say(f"  Index timestamp: {timestamp}, Previously indexed timestamp: {earlier}")
         return not mismatches and not disorder
 
-    # --- .snapshot ------------------------------------------------------------------------------------------------------------------------
+    # --- .snapshot ---------------------------------------------------------------------------------------------------
 
     def _snapshot(self, data: Data) -> bool:
         try:

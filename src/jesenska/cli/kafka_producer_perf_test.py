@@ -1,12 +1,16 @@
-"""kafka-producer-perf-test: sends records as fast as it can, or at a rate, and says how fast that was. Flags and lines of Kafka 4.3.1's tool.
+"""kafka-producer-perf-test: sends records as fast as it can, or at a rate, and says how fast that was. Flags and lines
+of Kafka 4.3.1's tool.
 
-What is measured: records are made and encoded a whole batch at a time (the compiled encoder writes `batch.size` bytes in one call), handed to
-this client's producer and acknowledged by the broker; one batch of a partition is under way at a time. That is the way of a program that sends
-in bulk. --each-record hands over one record after another through the producer's send() instead, as an application would, which costs far more.
-A record's latency runs from when it was made (at a rate: when it was due, if the tool keeps up) until its batch is acknowledged; without a rate,
-most of it is waiting in `buffer.memory`, in Kafka's tool too. Rates run from the first record to the last acknowledgement, connecting left out.
+What is measured: records are made and encoded a whole batch at a time (the compiled encoder writes `batch.size` bytes
+in one call), handed to this client's producer and acknowledged by the broker; one batch of a partition is under way at
+a time. That is the way of a program that sends in bulk. --each-record hands over one record after another through the
+producer's send() instead, as an application would, which costs far more. A record's latency runs from when it was made
+(at a rate: when it was due, if the tool keeps up) until its batch is acknowledged; without a rate, most of it is
+waiting in `buffer.memory`, in Kafka's tool too. Rates run from the first record to the last acknowledgement,
+connecting left out.
 
-Values are random letters A to Z, lines of a file in random order, or numbers. A batch goes to a partition drawn at random.
+Values are random letters A to Z, lines of a file in random order, or numbers. A batch goes to a partition drawn at
+random.
 
 Left out: transactions, --print-metrics.
 """
@@ -123,7 +127,8 @@ class Values:
         self._kept: bytes | None = None
 
     def batch(self, first: int, limit: int, room: int, now_ms: int) -> tuple[list[RecordInput], int]:
-        """Up to `limit` records from the number `first` on that fit `room` bytes, at least one, and the bytes of their values."""
+        """Up to `limit` records from the number `first` on that fit `room` bytes, at least one, and the bytes of their
+        values."""
         records: list[RecordInput] = []
         total = 0
         draw = self._draw
@@ -146,7 +151,8 @@ def _values(options: argparse.Namespace) -> Values:
     if options.payload_file is not None:
         lines = _lines(options.payload_file, options.payload_delimiter)
         return Values(lambda _: random.choice(lines), max(map(len, lines)))
-    # A slice of random letters for each record, from ever another place: drawing each letter would be what is measured.
+    # A slice of random letters for each record, from ever another place: drawing each letter would be what is
+    # measured.
     size: int = options.record_size
     letters = random.randbytes(_LETTERS_BYTES + size).translate(bytes(65 + number % 26 for number in range(256)))
     step = size + 4099
@@ -204,7 +210,7 @@ class _Load:
             print(f"kafka-producer-perf-test: {count} records were not acknowledged: {text}", file=sys.stderr)
         return 1 if self._failures else 0
 
-    # --- sending ------------------------------------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     async def _send_batches(self) -> None:
         producer, clock, topic = self._producer, self._clock, self._options.topic
@@ -235,7 +241,8 @@ class _Load:
                 await asyncio.sleep(0)
 
     async def _until_due(self, sent: int, room: int) -> int:
-        """Waits until a batch is full at the rate, or its first record has lingered; gives how many records are due then."""
+        """Waits until a batch is full at the rate, or its first record has lingered; gives how many records are due
+        then."""
         assert self._rate is not None
         full = max(1, room // (self._values.largest + _RECORD_OVERHEAD_BYTES))
         first = self._began + sent / self._rate
@@ -246,7 +253,7 @@ class _Load:
         due = int((self._clock.monotonic() - self._began) * self._rate) + 1 - sent
         return min(self._total - sent, max(1, due))
 
-    # --- figures ------------------------------------------------------------------------------------------------------------------------
+    # --- figures -----------------------------------------------------------------------------------------------------
 
     def _batch_done(self, first: int, count: int, size: int, made_at: float, before: float) -> Callable[[asyncio.Future[tuple[int, int]]], None]:
         def done(future: asyncio.Future[tuple[int, int]]) -> None:

@@ -2,8 +2,8 @@
 
     kafka-server-start [-daemon] [-name NAME] [-loggc] FILE [--override NAME=VALUE]...
 
--daemon starts it in the background, with what it says in $LOG_DIR/kafkaServer.out (./logs without LOG_DIR), and returns when clients can connect (Kafka's
-script returns at once). -name and -loggc speak of a JVM and are ignored.
+-daemon starts it in the background, with what it says in $LOG_DIR/kafkaServer.out (./logs without LOG_DIR), and
+returns when clients can connect (Kafka's script returns at once). -name and -loggc speak of a JVM and are ignored.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@
     --alter      --topic PATTERN --partitions N [--replica-assignment ...]
     --delete     --topic PATTERN
 
-A pattern is a Java regular expression that matches the whole name; a comma separates several. Names come sorted (Kafka's come in no order).
-With `--zookeeper HOST:PORT` in place of --bootstrap-server it works on the tree, as the releases before 3.0 (`topics_in_tree`): --alter then takes --config and
---delete-config, and --create must name partitions and replicas.
+A pattern is a Java regular expression that matches the whole name; a comma separates several. Names come sorted
+(Kafka's come in no order). With `--zookeeper HOST:PORT` in place of --bootstrap-server it works on the tree, as the
+releases before 3.0 (`topics_in_tree`): --alter then takes --config and --delete-config, and --create must name
+partitions and replicas.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def _check(parser: Parser, options: argparse.Namespace, action: str) -> None:
         parser.error("--partition-size-limit-per-response must be greater than 0")
 
 
-# --- actions --------------------------------------------------------------------------------------------------------------------------------
+# --- actions ---------------------------------------------------------------------------------------------------------
 
 
 async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -238,7 +239,7 @@ async def _existing(cluster: Cluster, options: argparse.Namespace) -> list[Topic
     return topics
 
 
-# --- describe -------------------------------------------------------------------------------------------------------------------------------
+# --- describe --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""kafka-verifiable-consumer: reads a topic as a member of a group and says as JSON lines what happens: partitions assigned and revoked, records consumed,
-offsets committed. Flags and output of Apache Kafka 4.3.1's tool, which its system tests are made of:
+"""kafka-verifiable-consumer: reads a topic as a member of a group and says as JSON lines what happens: partitions
+assigned and revoked, records consumed, offsets committed. Flags and output of Apache Kafka 4.3.1's tool, which its
+system tests are made of:
 
     {"timestamp":1795264183677,"name":"startup_complete"}
     {"timestamp":1795264188002,"name":"partitions_assigned","partitions":[{"topic":"t","partition":0}]}
@@ -8,8 +9,8 @@ offsets committed. Flags and output of Apache Kafka 4.3.1's tool, which its syst
     {"timestamp":1795264188270,"name":"partitions_revoked","partitions":[{"topic":"t","partition":0}]}
     {"timestamp":1795264188757,"name":"shutdown_complete"}
 
-SIGINT, SIGTERM, SIGHUP end it in order, after a `shutdown_requested`. Unlike Kafka's: `count` does not count what was fetched beyond --max-messages, and
-`shutdown_requested` comes only where there was such a request.
+SIGINT, SIGTERM, SIGHUP end it in order, after a `shutdown_requested`. Unlike Kafka's: `count` does not count what was
+fetched beyond --max-messages, and `shutdown_requested` comes only where there was such a request.
 """
 
 from __future__ import annotations

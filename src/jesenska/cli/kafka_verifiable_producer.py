@@ -1,13 +1,13 @@
-"""kafka-verifiable-producer: sends the numbers 0, 1, 2, … to a topic and says of each, as a JSON line, whether it was acknowledged. Flags and output of Apache
-Kafka 4.3.1's tool, which its system tests are made of:
+"""kafka-verifiable-producer: sends the numbers 0, 1, 2, … to a topic and says of each, as a JSON line, whether it was
+acknowledged. Flags and output of Apache Kafka 4.3.1's tool, which its system tests are made of:
 
     {"timestamp":1795264178546,"name":"startup_complete"}
     {"timestamp":1795264179088,"name":"producer_send_success","key":null,"value":"0","offset":0,"topic":"t","partition":0}
     {"timestamp":1795264179106,"name":"shutdown_complete"}
     {"timestamp":1795264179108,"name":"tool_data","sent":1,"acked":1,"target_throughput":-1,"avg_throughput":8.7}
 
-A record that could not be sent is a `producer_send_error`. SIGINT, SIGTERM, SIGHUP end it in order, with the last two lines. Unlike Kafka's: the exit
-code is 1 where a record was not acknowledged.
+A record that could not be sent is a `producer_send_error`. SIGINT, SIGTERM, SIGHUP end it in order, with the last two
+lines. Unlike Kafka's: the exit code is 1 where a record was not acknowledged.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     text    [2026-11-22 07:28:45,123] WARNING the connection ...
     json    {"time":"2026-11-22T07:28:45.123Z","level":"WARNING","logger":"jesenska.broker.server","message":"..."}
 
-A file is opened anew when somebody has renamed it (logrotate needs no signal). A line that carries `once_a_minute` (a full disk fails every append) is
-written at most once a minute for each of its values; the next one says how many were left out."""
+A file is opened anew when somebody has renamed it (logrotate needs no signal). A line that carries `once_a_minute` (a
+full disk fails every append) is written at most once a minute for each of its values; the next one says how many were
+left out."""
 
 from __future__ import annotations
 

@@ -11,15 +11,18 @@ from contextlib import suppress
 #: mallopt's numbers for them (glibc's malloc.h), and what a server wants: see `Memory`.
 _M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES = -3, 1024 * 1024
 _M_ARENA_MAX, _ARENAS = -8, 2
-#: How often garbage is looked for and given back to the system, and the share of the loop's time that it may take. Some milliseconds each time; with hundreds
-#: of thousands of objects made since the start, a tenth of a second every hundred seconds.
+#: How often garbage is looked for and given back to the system, and the share of the loop's time that it may take.
+#: Some milliseconds each time; with hundreds of thousands of objects made since the start, a tenth of a second every
+#: hundred seconds.
 _CLEAN_SECONDS, _CLEAN_SHARE = 15.0, 0.001
 
 
 class Memory:
-    """Gives back what is free. The collector looks for cycles by the number of objects made, at old ones nearly never: what deleted topics and failed requests
-    leave would stay for hours in a quiet server. glibc gives each thread an arena of its own, after the first large block that is freed it keeps ever larger
-    ones, and of a heap it gives back the end only: memory grows with the largest moment of each thread. Elsewhere the system's allocator is left as it is."""
+    """Gives back what is free. The collector looks for cycles by the number of objects made, at old ones nearly never:
+    what deleted topics and failed requests leave would stay for hours in a quiet server. glibc gives each thread an
+    arena of its own, after the first large block that is freed it keeps ever larger ones, and of a heap it gives back
+    the end only: memory grows with the largest moment of each thread. Elsewhere the system's allocator is left as it
+    is."""
 
     def __init__(self) -> None:
         self._trim: Callable[[int], object] | None = None

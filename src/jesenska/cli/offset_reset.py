@@ -1,12 +1,15 @@
 """Where a group's offsets are set to: what each flag of `kafka-consumer-groups --reset-offsets` means for partitions.
 
-    --to-earliest, --to-latest, --to-current, --to-offset N, --shift-by N, --by-duration P1DT2H, --to-datetime 2026-01-31T12:00:00.000, --from-file
+    --to-earliest, --to-latest, --to-current, --to-offset N, --shift-by N, --by-duration P1DT2H, --to-datetime
+    2026-01-31T12:00:00.000, --from-file
 
-An offset outside the log is moved to its nearest end; a time after the last record becomes the end; a partition without a committed offset has
-its end for its current one, and cannot be shifted. A time without a zone is UTC, as in Kafka's tool.
+An offset outside the log is moved to its nearest end; a time after the last record becomes the end; a partition
+without a committed offset has its end for its current one, and cannot be shifted. A time without a zone is UTC, as in
+Kafka's tool.
 
-The file has a line for each partition, as --export writes it: `topic,partition,offset` for one group, `group,topic,partition,offset` for several.
-Lines that are neither are an error here; Kafka's tool reads what is missing as 0.
+The file has a line for each partition, as --export writes it: `topic,partition,offset` for one group,
+`group,topic,partition,offset` for several. Lines that are neither are an error here; Kafka's tool reads what is
+missing as 0.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ FileOffsets = Mapping[str | None, Mapping[TopicPartition, int]]
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """`kind` is the flag without its dashes; `number` belongs to to-offset and shift-by, and is the time in ms for to-datetime."""
+    """`kind` is the flag without its dashes; `number` belongs to to-offset and shift-by, and is the time in ms for
+    to-datetime."""
 
     kind: str
     number: int = 0

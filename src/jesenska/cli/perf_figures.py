@@ -1,7 +1,8 @@
-"""Figures of the performance tools: counts, rates and latencies, whole and by window, and the lines of Kafka's tools for them.
+"""Figures of the performance tools: counts, rates and latencies, whole and by window, and the lines of Kafka's tools
+for them.
 
-Latencies are kept as a count for each whole millisecond, as Kafka's tool gives them; the average and the maximum are exact. A megabyte is 2**20
-bytes, of keys and values only: what batches, headers and requests add is not counted.
+Latencies are kept as a count for each whole millisecond, as Kafka's tool gives them; the average and the maximum are
+exact. A megabyte is 2**20 bytes, of keys and values only: what batches, headers and requests add is not counted.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ class Consumed:
 
 
 def date_text(milliseconds: int, pattern: str) -> str:
-    """A time of the machine's zone in a pattern of Java's SimpleDateFormat, of which yyyy MM dd HH mm ss SSS are known. ValueError for others."""
+    """A time of the machine's zone in a pattern of Java's SimpleDateFormat, of which yyyy MM dd HH mm ss SSS are
+    known. ValueError for others."""
     moment = datetime.fromtimestamp(milliseconds / 1000).astimezone()
     text, end = "", 0
     for match in _DATE_PIECES.finditer(pattern):

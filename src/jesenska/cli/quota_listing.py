@@ -1,4 +1,5 @@
-"""The quotas of users, clients and addresses, and users' SCRAM credentials, asked of a broker and written as Kafka's kafka-configs does:
+"""The quotas of users, clients and addresses, and users' SCRAM credentials, asked of a broker and written as Kafka's
+kafka-configs does:
 
 Quota configs for user-principal 'a', client-id 'c' are producer_byte_rate=1000.0
 SCRAM credential configs for user-principal 'a' are SCRAM-SHA-256=iterations=4096

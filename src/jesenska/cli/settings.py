@@ -1,5 +1,5 @@
-"""`jesenska settings [NAME]`: the settings of brokers, topics and clients, what each does and whether it does it yet; what docs/settings.md says, from an
-installed package."""
+"""`jesenska settings [NAME]`: the settings of brokers, topics and clients, what each does and whether it does it yet;
+what docs/settings.md says, from an installed package."""
 
 from __future__ import annotations
 

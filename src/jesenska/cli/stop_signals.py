@@ -1,4 +1,5 @@
-"""The signals that end a server or a tool in order: Ctrl-C, SIGTERM, and SIGHUP, which a terminal sends when it is closed.
+"""The signals that end a server or a tool in order: Ctrl-C, SIGTERM, and SIGHUP, which a terminal sends when it is
+closed.
 
 Who starts a program with `nohup` has it ignore SIGHUP, and it stays ignored: the program is to outlive its terminal.
 """

@@ -1,7 +1,8 @@
 """Ends the process that holds a directory, and waits until it has ended.
 
-A process is ended only if its id stands in the lock file of the directory *and* the system says that this very process holds the lock: an id that a crash left
-there may belong to somebody else by now, and Apache Kafka locks the same file without writing its id."""
+A process is ended only if its id stands in the lock file of the directory *and* the system says that this very process
+holds the lock: an id that a crash left there may belong to somebody else by now, and Apache Kafka locks the same file
+without writing its id."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def add_stop_options(parser: argparse.ArgumentParser) -> None:
 
 
 async def stop_holders(what: str, directories: Sequence[Path], options: argparse.Namespace) -> int:
-    """Stops who holds these directories and tells of it; JesenskaError with one sentence where nobody does, may not be stopped, or does not stop."""
+    """Stops who holds these directories and tells of it; JesenskaError with one sentence where nobody does, may not be
+    stopped, or does not stop."""
     holders: dict[int, Path] = {}
     for directory in directories:
         if (process := lock_holder(directory)) is not None:
@@ -63,8 +65,8 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
 
 
 def lock_holder(directory: Path) -> int | None:
-    """The process that holds a directory's lock and wrote its id there, so a broker of ours; None otherwise. Takes no lock itself, so who may read the
-    file may ask; JesenskaError for who may not."""
+    """The process that holds a directory's lock and wrote its id there, so a broker of ours; None otherwise. Takes no
+    lock itself, so who may read the file may ask; JesenskaError for who may not."""
     try:
         descriptor = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,10 @@
-"""What all tools share: flags as Kafka writes them, one sentence for an error, the exit code, the connection to a cluster.
+"""What all tools share: flags as Kafka writes them, one sentence for an error, the exit code, the connection to a
+cluster.
 
     exit 0   done          1   failed, or wrong flags (as Kafka's tools end): one sentence on stderr          130   stopped by Ctrl-C
 
-`--debug` shows the stack behind a sentence. Kafka's own spellings of flags are kept; where two releases differ both are understood.
+`--debug` shows the stack behind a sentence. Kafka's own spellings of flags are kept; where two releases differ both
+are understood.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(argparse.ArgumentParser):
-    """One command of a tool that has several; its mistakes are told in the same way, and its own --help lists its options."""
+    """One command of a tool that has several; its mistakes are told in the same way, and its own --help lists its
+    options."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuses what it does not know: argparse would leave that to the tool, whose --help does not list it."""
@@ -114,7 +117,8 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
         except SystemExit:
             sys.stdout.flush()
             raise
-        # What is still in the buffer is written here, where it is told if that fails: the interpreter would only complain of it at its end.
+        # What is still in the buffer is written here, where it is told if that fails: the interpreter would only
+        # complain of it at its end.
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -175,11 +179,12 @@ def sentence(error: BaseException) -> str:
     return text if text[-1] in ".!?:" else text + "."
 
 
-# --- the connection -------------------------------------------------------------------------------------------------------------------------
+# --- the connection --------------------------------------------------------------------------------------------------
 
 
 def add_bootstrap(parser: argparse.ArgumentParser, *, old_name: str | None = None) -> None:
-    """The flags that say which cluster: `--bootstrap-server`, the older name where a tool had one, and `--command-config`."""
+    """The flags that say which cluster: `--bootstrap-server`, the older name where a tool had one, and
+    `--command-config`."""
     names = ["--bootstrap-server", *([old_name] if old_name else [])]
     parser.add_argument(*names, dest="bootstrap_server", metavar="HOST:PORT[,...]", help="The Kafka server to connect to.")
     parser.add_argument("--command-config", metavar="FILE", help="Property file containing configs to be passed to the client.")
@@ -218,8 +223,8 @@ def properties_of(items: Sequence[str] | None) -> dict[str, str]:
 
 
 def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Typed values of a client's settings, defaults included; says on stderr what is not known or has no effect. InvalidConfigError for a value
-    that is not valid."""
+    """Typed values of a client's settings, defaults included; says on stderr what is not known or has no effect.
+    InvalidConfigError for a value that is not valid."""
     for unknown in table.unknown(texts):
         print(f"{parser.prog}: {unknown}", file=sys.stderr)
     for setting in table.without_effect(texts):
@@ -229,7 +234,8 @@ def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mappin
 
 @contextlib.asynccontextmanager
 async def cluster_of(options: argparse.Namespace, settings: dict[str, str] | None = None, table: Table = ADMIN_SETTINGS) -> AsyncIterator[Cluster]:
-    """The cluster that the flags name, else `bootstrap.servers` of the settings; closed at the end. The table is that of the settings."""
+    """The cluster that the flags name, else `bootstrap.servers` of the settings; closed at the end. The table is that
+    of the settings."""
     settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
     bootstrap, zookeeper = options.bootstrap_server, getattr(options, "zookeeper", None)
     if bootstrap and zookeeper:
@@ -253,8 +259,8 @@ async def cluster_of(options: argparse.Namespace, settings: dict[str, str] | Non
 
 
 def connection_options(table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
-    """What a `Cluster` takes of a client's settings, defaults included; InvalidConfigError for a value that is not valid. Sizes of buffers that
-    are not given are the system's."""
+    """What a `Cluster` takes of a client's settings, defaults included; InvalidConfigError for a value that is not
+    valid. Sizes of buffers that are not given are the system's."""
     given = table.parse({name: text for name, text in texts.items() if name in table})
     values: dict[str, Any] = {setting.name: setting.default for setting in table} | given
     options = {

@@ -1,7 +1,9 @@
-"""kafka-topics with --zookeeper: reads and writes the tree itself, as the tool of 0.8 to 2.x did. Flags and output of 0.8.2's and 1.0's.
+"""kafka-topics with --zookeeper: reads and writes the tree itself, as the tool of 0.8 to 2.x did. Flags and output of
+0.8.2's and 1.0's.
 
-A topic that is created is replicas in /brokers/topics and settings in /config/topics; the cluster's controller, whoever that is, does the rest. So `--describe`
-may show a partition without a leader for a moment, and a deletion is a mark that the controller sees.
+A topic that is created is replicas in /brokers/topics and settings in /config/topics; the cluster's controller,
+whoever that is, does the rest. So `--describe` may show a partition without a leader for a moment, and a deletion is a
+mark that the controller sees.
 
 As 1.0's tool, not 0.8.2's: what cannot be done ends with exit code 1."""
 

@@ -1,4 +1,5 @@
-"""`--zookeeper` of the releases before 3.0: the tree where the cluster keeps what it knows, for tools that look into it."""
+"""`--zookeeper` of the releases before 3.0: the tree where the cluster keeps what it knows, for tools that look into
+it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.asynccontextmanager
 async def tree_at(servers: str) -> AsyncIterator[Store]:
-    """The tree that a `--zookeeper` names; JesenskaError with one sentence where it cannot be had, or was lost on the way."""
+    """The tree that a `--zookeeper` names; JesenskaError with one sentence where it cannot be had, or was lost on the
+    way."""
     try:
         store = await connect(servers, session_timeout_ms=_SESSION_MS, connect_timeout_ms=_CONNECT_MS)
     except ValueError as error:

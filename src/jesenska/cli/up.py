@@ -1,8 +1,9 @@
 """`jesenska up`: a broker without a configuration file.
 
-What is set where beats what is set elsewhere in this order: the command's own flags (--host, --port, --data, --zookeeper-port), --override, the environment
-(KAFKA_...), then the defaults below. A default gives way to an older name of the same thing: to `port` and `host.name` where it says `listeners`, to `log.dir`
-where it says `log.dirs`, to `node.id` where it says `broker.id`."""
+What is set where beats what is set elsewhere in this order: the command's own flags (--host, --port, --data,
+--zookeeper-port), --override, the environment (KAFKA_...), then the defaults below. A default gives way to an older
+name of the same thing: to `port` and `host.name` where it says `listeners`, to `log.dir` where it says `log.dirs`, to
+`node.id` where it says `broker.id`."""
 
 from __future__ import annotations
 

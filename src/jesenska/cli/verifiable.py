@@ -1,4 +1,5 @@
-"""What kafka-verifiable-producer and -consumer share: events as JSON lines, and an orderly end when they are told to stop."""
+"""What kafka-verifiable-producer and -consumer share: events as JSON lines, and an orderly end when they are told to
+stop."""
 
 from __future__ import annotations
 

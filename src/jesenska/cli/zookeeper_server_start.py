@@ -2,9 +2,10 @@
 
     zookeeper-server-start [-name NAME] [-loggc] FILE [--override NAME=VALUE]...
 
-FILE is a zookeeper.properties. What has an effect: dataDir, clientPort (2181; 0: any), clientPortAddress (all), tickTime (3000), maxClientCnxns (60),
-minSessionTimeout, maxSessionTimeout. The rest is named on stderr and ignored, but for what would promise more than there is: an ensemble (server.N) and TLS
-(secureClientPort) are refused. The data are one SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM, Ctrl-C and zookeeper-server-stop stop it
+FILE is a zookeeper.properties. What has an effect: dataDir, clientPort (2181; 0: any), clientPortAddress (all),
+tickTime (3000), maxClientCnxns (60), minSessionTimeout, maxSessionTimeout. The rest is named on stderr and ignored,
+but for what would promise more than there is: an ensemble (server.N) and TLS (secureClientPort) are refused. The data
+are one SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM, Ctrl-C and zookeeper-server-stop stop it
 in order; sessions live on, and their clients come back to it. There is no -daemon.
 """
 

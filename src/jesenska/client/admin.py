@@ -1,5 +1,5 @@
-"""Administration: topics, partitions, settings, records. Every call gives results by name, with the error where one failed; calls that the
-broker may not know go down to the version that both sides speak."""
+"""Administration: topics, partitions, settings, records. Every call gives results by name, with the error where one
+failed; calls that the broker may not know go down to the version that both sides speak."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ _NO_PARTITIONS_BELOW = 6
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 leaves partitions or replication factor to the broker's defaults. `assignment`: broker ids by partition."""
+    """A topic to create; -1 leaves partitions or replication factor to the broker's defaults. `assignment`: broker ids
+    by partition."""
 
     name: str
     partitions: int = -1
@@ -67,7 +68,8 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting: where its value comes from (`source`, Kafka's numbers), and what it would fall back to (`synonyms`)."""
+    """One setting: where its value comes from (`source`, Kafka's numbers), and what it would fall back to
+    (`synonyms`)."""
 
     name: str
     value: str | None

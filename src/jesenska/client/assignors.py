@@ -1,4 +1,5 @@
-"""How the leader of a group shares partitions among its members. Pure: the same members and partitions give the same shares everywhere.
+"""How the leader of a group shares partitions among its members. Pure: the same members and partitions give the same
+shares everywhere.
 
     range                each topic by itself: consecutive partitions, the first members get one more where it does not divide
     roundrobin           all partitions of all topics in order, dealt out to the members in order
@@ -65,7 +66,8 @@ def assign_roundrobin(members: Sequence[MemberView], partitions: Mapping[str, in
 
 
 def assign_sticky(members: Sequence[MemberView], partitions: Mapping[str, int]) -> Shares:
-    """Everyone keeps what it owns and wants; what is free goes to whoever has least; then from the fullest to the emptiest while that helps."""
+    """Everyone keeps what it owns and wants; what is free goes to whoever has least; then from the fullest to the
+    emptiest while that helps."""
     by_id = {member.member_id: member for member in sorted(members, key=_order)}
     everything = [TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])]
     owner = _previous_owners(by_id, set(everything))
@@ -86,7 +88,8 @@ def assign_sticky(members: Sequence[MemberView], partitions: Mapping[str, int]) 
 
 
 def _previous_owners(members: Mapping[str, MemberView], existing: set[TopicPartition]) -> dict[TopicPartition, str]:
-    """Who may keep what: of two that claim a partition the one of the later generation; of two of the same generation neither."""
+    """Who may keep what: of two that claim a partition the one of the later generation; of two of the same generation
+    neither."""
     claims: dict[TopicPartition, list[MemberView]] = {}
     for member in members.values():
         for key in member.owned:
@@ -129,7 +132,8 @@ def _even_out(shares: Shares, members: Mapping[str, MemberView]) -> None:
 
 
 def assign_cooperatively(members: Sequence[MemberView], partitions: Mapping[str, int]) -> Shares:
-    """The sticky shares without what still belongs to somebody else: its owner gives it up now, and the rebalance that follows hands it on."""
+    """The sticky shares without what still belongs to somebody else: its owner gives it up now, and the rebalance that
+    follows hands it on."""
     shares = assign_sticky(members, partitions)
     owner = {key: member.member_id for member in members for key in member.owned}
     return {member_id: [key for key in keys if owner.get(key, member_id) == member_id] for member_id, keys in shares.items()}

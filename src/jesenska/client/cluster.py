@@ -1,9 +1,10 @@
 """The cluster as a client sees it: connections to its brokers, and which broker leads which partition.
 
-Connections are opened when they are needed and kept. Metadata is asked for when a topic is unknown, after an error that says it is stale, and
-when it is older than `metadata.max.age.ms`. A request to a broker that cannot be reached is tried at another one where any broker will do; after an attempt to
-connect that failed there is a pause before the next one to the same address, which grows; where attempts go on failing a warning in the log says so. A
-connection that is not used is closed after some time.
+Connections are opened when they are needed and kept. Metadata is asked for when a topic is unknown, after an error
+that says it is stale, and when it is older than `metadata.max.age.ms`. A request to a broker that cannot be reached is
+tried at another one where any broker will do; after an attempt to connect that failed there is a pause before the next
+one to the same address, which grows; where attempts go on failing a warning in the log says so. A connection that is
+not used is closed after some time.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class TopicInfo:
 
 
 def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Hosts and ports of "host:port,host:port"; 9092 where the port is left out. JesenskaError for what is not an address."""
+    """Hosts and ports of "host:port,host:port"; 9092 where the port is left out. JesenskaError for what is not an
+    address."""
     items = text.split(",") if isinstance(text, str) else list(text)
     found = []
     for item in (piece.strip() for piece in items):
@@ -92,9 +94,10 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
 class Cluster:
     """Shared by producer, consumer and admin client. Use it on one event loop.
 
-    Times that grow with each failure in a row are those of KIP-580 (retries), KIP-144 (connecting again) and KIP-601 (how long connecting may take).
-    Buffers of the sockets are the system's with -1; a negative `connections_max_idle_seconds` keeps connections open; without
-    `metadata_max_idle_seconds` no topic is forgotten. `chance` gives numbers from 0 to 1."""
+    Times that grow with each failure in a row are those of KIP-580 (retries), KIP-144 (connecting again) and KIP-601
+    (how long connecting may take). Buffers of the sockets are the system's with -1; a negative
+    `connections_max_idle_seconds` keeps connections open; without `metadata_max_idle_seconds` no topic is forgotten.
+    `chance` gives numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -148,7 +151,7 @@ class Cluster:
         self._topics_used_at: dict[str, float] = {}
         self._closed = False
 
-    # --- connections --------------------------------------------------------------------------------------------------------------------
+    # --- connections -------------------------------------------------------------------------------------------------
 
     async def _channel_to(self, host: str, port: int, purpose: str = "") -> Channel:
         address = (host, port, purpose)
@@ -248,8 +251,9 @@ class Cluster:
         raise failure
 
     async def channel_of(self, broker_id: int, purpose: str = "") -> Channel:
-        """A connection to one broker; NetworkException if it is not known or does not answer. A broker answers the requests of a connection one
-        after another: whoever waits long (a fetch) names a purpose and gets a connection of its own."""
+        """A connection to one broker; NetworkException if it is not known or does not answer. A broker answers the
+        requests of a connection one after another: whoever waits long (a fetch) names a purpose and gets a connection
+        of its own."""
         node = self.nodes.get(broker_id)
         if node is None:
             await self.refresh(None)
@@ -264,7 +268,8 @@ class Cluster:
             raise
 
     def _answers_elsewhere(self, node: Node) -> bool:
-        """Whether the cluster is connected at an address that the user named, which is not the one that this broker tells its clients."""
+        """Whether the cluster is connected at an address that the user named, which is not the one that this broker
+        tells its clients."""
         return (node.host, node.port) not in self.bootstrap and any(
             address[:2] in self.bootstrap and not channel.closed for address, channel in self._channels.items()
         )
@@ -292,10 +297,11 @@ class Cluster:
             return await self.ask_any(request, response, at_most=at_most)
         return await self.ask_broker(self.controller_id, request, response, at_most=at_most)
 
-    # --- metadata -----------------------------------------------------------------------------------------------------------------------
+    # --- metadata ----------------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, KafkaError]:
-        """Asks for these topics (None: all, empty: only the brokers); gives the errors by topic. A topic that is gone is forgotten."""
+        """Asks for these topics (None: all, empty: only the brokers); gives the errors by topic. A topic that is gone
+        is forgotten."""
         wanted = None if topics is None else list(topics)
         request = MetadataRequest(topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted], allow_auto_topic_creation=create)
         answer = await self.ask_any(request, MetadataResponse)

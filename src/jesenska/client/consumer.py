@@ -1,10 +1,13 @@
-"""The consumer by assignment: partitions are named, positions are kept here, records are fetched ahead from each leader.
+"""The consumer by assignment: partitions are named, positions are kept here, records are fetched ahead from each
+leader.
 
-One fetch per broker is in flight at a time, over all partitions of that broker whose fetched records have been taken. `poll` gives records,
-`poll_raw` the batches as they came (for Arrow columns, for copying): what is fetched is only decoded if somebody asks for it. With each broker a fetch
-session is kept (client.fetch_session), if the broker has one to give.
+One fetch per broker is in flight at a time, over all partitions of that broker whose fetched records have been taken.
+`poll` gives records, `poll_raw` the batches as they came (for Arrow columns, for copying): what is fetched is only
+decoded if somebody asks for it. With each broker a fetch session is kept (client.fetch_session), if the broker has one
+to give.
 
-A broker that goes away ends nothing: what can pass is tried again, in each `poll` and between them, until it answers. A poll meanwhile is empty.
+A broker that goes away ends nothing: what can pass is tried again, in each `poll` and between them, until it answers.
+A poll meanwhile is empty.
 
 Left out: groups (with the group coordinator), read_committed beyond passing it on; the public API comes later.
 """
@@ -56,7 +59,8 @@ _SESSION_ERRORS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Batches of one partition from `start_offset` on, as they stand in the log: the first may begin before it, the last may be cut.
+    """Batches of one partition from `start_offset` on, as they stand in the log: the first may begin before it, the
+    last may be cut.
 
     `next_offset` is where the following fetch begins; `high_watermark` the end of what is committed."""
 
@@ -69,7 +73,8 @@ class Fetched:
 
 
 class Consumer:
-    """Reads partitions. `auto_offset_reset` is what happens to a position outside the log: earliest, latest or none (OffsetOutOfRangeError)."""
+    """Reads partitions. `auto_offset_reset` is what happens to a position outside the log: earliest, latest or none
+    (OffsetOutOfRangeError)."""
 
     def __init__(
         self,
@@ -119,10 +124,11 @@ class Consumer:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
-    # --- positions ----------------------------------------------------------------------------------------------------------------------
+    # --- positions ---------------------------------------------------------------------------------------------------
 
     async def assign(self, partitions: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
-        """Replaces the assignment. Offsets may be EARLIEST and LATEST; without offsets `auto_offset_reset` says where to begin."""
+        """Replaces the assignment. Offsets may be EARLIEST and LATEST; without offsets `auto_offset_reset` says where
+        to begin."""
         start = LATEST if self.auto_offset_reset == "latest" else EARLIEST
         wanted = dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions, start)
         special = {key: offset for key, offset in wanted.items() if offset < 0}
@@ -154,10 +160,11 @@ class Consumer:
     def resume(self, topic_partition: TopicPartition) -> None:
         self._paused.discard(topic_partition)
 
-    # --- records ------------------------------------------------------------------------------------------------------------------------
+    # --- records -----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """Up to `max_records` records (`max_poll_records` where that is not given), by partition; empty if none came in time. Control records are left out."""
+        """Up to `max_records` records (`max_poll_records` where that is not given), by partition; empty if none came
+        in time. Control records are left out."""
         result: dict[TopicPartition, list[Record]] = {}
         left = self.max_poll_records if max_records is None else max_records
         for fetched in await self._take(timeout_seconds):
@@ -220,7 +227,8 @@ class Consumer:
                     return []
 
     async def _fetch_ahead(self, taken: Mapping[TopicPartition, int]) -> None:
-        """Asks each broker that has no fetch in flight for what is not here yet. Where nobody says who leads a partition, that is for the next time."""
+        """Asks each broker that has no fetch in flight for what is not here yet. Where nobody says who leads a
+        partition, that is for the next time."""
         wanted: dict[int, dict[TopicPartition, int]] = {}
         failed = False
         for key, position in list(self._positions.items()):
@@ -245,8 +253,8 @@ class Consumer:
                 self._fetching[leader] = task
 
     async def _leader_of(self, key: TopicPartition) -> int | None:
-        """The broker to ask. None for a partition that has gone while there are others to read: it is looked for again after a while.
-        UnknownTopicOrPartitionError where all have gone."""
+        """The broker to ask. None for a partition that has gone while there are others to read: it is looked for again
+        after a while. UnknownTopicOrPartitionError where all have gone."""
         now = self.cluster.clock.monotonic()
         if now < self._gone_until.get(key, now) and len(self._gone_until) < len(self._positions):
             return None

@@ -1,4 +1,5 @@
-"""A consumer's fetch session with one broker (KIP-227): what the broker knows already is not said again. It sends nothing itself.
+"""A consumer's fetch session with one broker (KIP-227): what the broker knows already is not said again. It sends
+nothing itself.
 
 plan(wanted)        what a request has to say: everything at first (epoch 0), then what is new, moved or no longer wanted
 answered(id)        the broker has taken it in; id 0 means that it keeps no session, and the next request is a first one again

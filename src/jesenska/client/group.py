@@ -4,13 +4,15 @@
          ^                                                                     |
          +------------- REBALANCE_IN_PROGRESS, lost coordinator, expiry -------+
 
-`poll` is what drives it: it joins where that is due, then gives records of the partitions that are this member's. Heartbeats run as a task
-meanwhile, so a slow consumer is not taken for dead, but a member that does not poll for `max_poll_interval_seconds` leaves: what it read since its
-last commit goes to others, its own commits are refused, and its next `poll` joins anew. The leader of the group looks at the topics as often as the
-metadata grows old, and has everyone join again when one has other partitions than those that it shared out.
+`poll` is what drives it: it joins where that is due, then gives records of the partitions that are this member's.
+Heartbeats run as a task meanwhile, so a slow consumer is not taken for dead, but a member that does not poll for
+`max_poll_interval_seconds` leaves: what it read since its last commit goes to others, its own commits are refused, and
+its next `poll` joins anew. The leader of the group looks at the topics as often as the metadata grows old, and has
+everyone join again when one has other partitions than those that it shared out.
 
-With an eager protocol (range, roundrobin, sticky) a member commits and gives up everything before it joins again; with cooperative-sticky it keeps
-what it has, gives up what the answer no longer names, and joins once more for others to get that.
+With an eager protocol (range, roundrobin, sticky) a member commits and gives up everything before it joins again; with
+cooperative-sticky it keeps what it has, gives up what the answer no longer names, and joins once more for others to
+get that.
 
 Left out: the new group protocol (KIP-848), transactions; the public API comes later.
 """
@@ -76,7 +78,8 @@ RebalanceCallback = Callable[[Sequence[TopicPartition]], None]
 
 
 class GroupConsumer:
-    """Reads topics as a member of `group_id`. Offsets are committed on `commit`, before a rebalance, and, with `auto_commit_seconds`, in between."""
+    """Reads topics as a member of `group_id`. Offsets are committed on `commit`, before a rebalance, and, with
+    `auto_commit_seconds`, in between."""
 
     def __init__(
         self,
@@ -126,7 +129,8 @@ class GroupConsumer:
         self._heart: asyncio.Task[None] | None = None
         #: When the last poll ended; None while one is under way.
         self._polled_at: float | None = cluster.clock.monotonic()
-        #: Partitions by topic that this member shared out as leader (0: no such topic), and when it last looked whether that still holds.
+        #: Partitions by topic that this member shared out as leader (0: no such topic), and when it last looked
+        #: whether that still holds.
         self._shared: dict[str, int] = {}
         self._looked_at = 0.0
         self._fatal: KafkaError | None = None
@@ -168,10 +172,11 @@ class GroupConsumer:
             self.topics = frozenset(topics)
             self._join_due = True
 
-    # --- reading ------------------------------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """Records of this member's partitions; empty if none came in time. Joins first where that is due, which may take the group's time."""
+        """Records of this member's partitions; empty if none came in time. Joins first where that is due, which may
+        take the group's time."""
         self._polled_at = None
         try:
             left = await self._be_member(timeout_seconds)
@@ -206,7 +211,7 @@ class GroupConsumer:
             return None
         return left
 
-    # --- the coordinator ----------------------------------------------------------------------------------------------------------------
+    # --- the coordinator ---------------------------------------------------------------------------------------------
 
     async def _ask(self, request: Message, response: type[Answer], *, at_most: int | None = None, timeout_seconds: float | None = None) -> Answer:
         """Asks the coordinator, on a connection of the group's own: a JoinGroup waits for others."""
@@ -237,7 +242,7 @@ class GroupConsumer:
             self._fatal = error
         return error
 
-    # --- joining ------------------------------------------------------------------------------------------------------------------------
+    # --- joining -----------------------------------------------------------------------------------------------------
 
     async def _rejoin(self) -> None:
         """One attempt to be in the group's current generation; what passes is tried again by the caller."""
@@ -251,7 +256,8 @@ class GroupConsumer:
                 return
             await self._sync(joined)
         except KafkaError as error:
-            # Also where the group took it in and only the offsets could not be read: it begins again rather than own nothing.
+            # Also where the group took it in and only the offsets could not be read: it begins again rather than own
+            # nothing.
             self._join_due = True
             if not error.retriable and error.code not in _JOIN_AGAIN:
                 raise
@@ -290,7 +296,8 @@ class GroupConsumer:
             members = _members(joined)
             self._shared = await self._partition_counts(sorted({topic for member in members for topic in member.topics}), {})
             self._looked_at = self.cluster.clock.monotonic()
-            # A static leader that came back finds the group as it left it (KIP-814): it shares nothing out, and watches over the topics as before.
+            # A static leader that came back finds the group as it left it (KIP-814): it shares nothing out, and
+            # watches over the topics as before.
             if not joined.skip_assignment:
                 shares = self._share_out(joined.protocol_name or "", members)
         request = SyncGroupRequest(
@@ -315,7 +322,8 @@ class GroupConsumer:
         return ASSIGNORS[protocol](members, {topic: count for topic, count in self._shared.items() if count})
 
     async def _partition_counts(self, topics: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
-        """Partitions by topic as the brokers say now; 0 for a topic that does not exist, `before` where that cannot be told."""
+        """Partitions by topic as the brokers say now; 0 for a topic that does not exist, `before` where that cannot be
+        told."""
         errors = await self.cluster.refresh(topics)
         counts = {}
         for topic in topics:
@@ -369,7 +377,7 @@ class GroupConsumer:
         await self._consumer.assign({key: self._consumer.position(key) for key in self._consumer.assignment() - gone})
         self._on_revoked(sorted(gone))
 
-    # --- heartbeats ---------------------------------------------------------------------------------------------------------------------
+    # --- heartbeats --------------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
         wait = self._heartbeat_seconds
@@ -391,7 +399,8 @@ class GroupConsumer:
                 wait = self.cluster.retry_backoff_seconds
 
     async def _leave_unpolled(self) -> None:
-        """Leaves, without a commit: nobody says that what was read has been dealt with. A static member's session ends by itself."""
+        """Leaves, without a commit: nobody says that what was read has been dealt with. A static member's session ends
+        by itself."""
         logger.warning(
             "Member %s of group %s was not polled for %.1f s and leaves: poll more often, take fewer records at a time, or raise max.poll.interval.ms.",
             self.member_id, self.group_id, self._rebalance_ms / 1000,
@@ -407,7 +416,7 @@ class GroupConsumer:
             await asyncio.wait({self._heart})
             self._heart = None
 
-    # --- offsets ------------------------------------------------------------------------------------------------------------------------
+    # --- offsets -----------------------------------------------------------------------------------------------------
 
     async def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """What the group has committed; partitions without an offset are left out."""
@@ -432,8 +441,9 @@ class GroupConsumer:
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commits these offsets, or the positions of everything that this member reads; raises what the coordinator answers, and
-        UnknownMemberIdError where the group has gone on without this member: its offsets are others' to commit."""
+        """Commits these offsets, or the positions of everything that this member reads; raises what the coordinator
+        answers, and UnknownMemberIdError where the group has gone on without this member: its offsets are others' to
+        commit."""
         wanted = {key: self._consumer.position(key) for key in self._owned & self._consumer.assignment()} if offsets is None else dict(offsets)
         self._committed_at = self.cluster.clock.monotonic()
         if not wanted:

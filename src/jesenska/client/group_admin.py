@@ -1,13 +1,15 @@
 """Administration of groups: list, describe, delete, and the offsets that they have committed.
 
-Each question goes to the broker that answers for the group, its coordinator; a coordinator that has moved, or still loads, is looked for and
-asked again until a request's time is over. Lists are asked of every broker. Results stand by name, with the error where one failed.
+Each question goes to the broker that answers for the group, its coordinator; a coordinator that has moved, or still
+loads, is looked for and asked again until a request's time is over. Lists are asked of every broker. Results stand by
+name, with the error where one failed.
 
     describe    DescribeGroups; a group that does not exist is GroupIdNotFoundError (before version 6: the state Dead, which means the same)
     offsets     OffsetFetch of all partitions, or of those named
     reset       OffsetCommit with generation -1 and no member, which a coordinator takes for a group without members only
 
-Left out: groups of the new protocol (KIP-848) with their own description, groups of 0.8 whose offsets stand in the tree.
+Left out: groups of the new protocol (KIP-848) with their own description, groups of 0.8 whose offsets stand in the
+tree.
 """
 
 from __future__ import annotations
@@ -150,7 +152,8 @@ class GroupAdmin:
         return found
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KafkaError | None]:
-        """Commits offsets for a group without members, which need not exist yet; UnknownMemberIdError by partition for one that has some."""
+        """Commits offsets for a group without members, which need not exist yet; UnknownMemberIdError by partition for
+        one that has some."""
         if not offsets:
             return {}
         topics = [
@@ -176,7 +179,8 @@ class GroupAdmin:
         }
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
-        """Forgets offsets; GroupSubscribedToTopicError by partition for a topic that a member reads. Raises what the group itself is refused for."""
+        """Forgets offsets; GroupSubscribedToTopicError by partition for a topic that a member reads. Raises what the
+        group itself is refused for."""
         topics = [
             OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers])
             for topic, numbers in _by_topic(partitions).items()
@@ -189,12 +193,13 @@ class GroupAdmin:
             for item in topic.partitions
         }
 
-    # --- asking -------------------------------------------------------------------------------------------------------------------------
+    # --- asking ------------------------------------------------------------------------------------------------------
 
     async def _ask(
         self, group_id: str, request: Message, response: type[Answer], code_of: Callable[[Answer], int], *, at_most: int | None = None
     ) -> tuple[Answer, Node]:
-        """The coordinator's answer and the coordinator; its error is raised, after another look for a coordinator where that may help."""
+        """The coordinator's answer and the coordinator; its error is raised, after another look for a coordinator
+        where that may help."""
         deadline = self.cluster.clock.monotonic() + self.cluster.request_timeout_seconds
         attempts = 0
         while True:

@@ -20,7 +20,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 
 
 class FoundOffset(NamedTuple):
-    """An offset (-1: no record at or after the time) with its record's timestamp (-1 where it is not a record's) and leader epoch."""
+    """An offset (-1: no record at or after the time) with its record's timestamp (-1 where it is not a record's) and
+    leader epoch."""
 
     offset: int
     timestamp_ms: int
@@ -28,7 +29,8 @@ class FoundOffset(NamedTuple):
 
 
 async def list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int], isolation_level: int = 0) -> dict[TopicPartition, FoundOffset]:
-    """For each partition the first offset at or after a time in ms, or one of the special times above. Errors that pass are tried again."""
+    """For each partition the first offset at or after a time in ms, or one of the special times above. Errors that
+    pass are tried again."""
     found: dict[TopicPartition, FoundOffset] = {}
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     failure: KafkaError | None = None

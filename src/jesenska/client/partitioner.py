@@ -1,5 +1,6 @@
-"""Which partition a record goes to, as Kafka's Java client decides: murmur2 of the key, made positive, modulo the number of partitions; records
-without a key stay with one partition until its batch is full, then move to another at random (KIP-480)."""
+"""Which partition a record goes to, as Kafka's Java client decides: murmur2 of the key, made positive, modulo the
+number of partitions; records without a key stay with one partition until its batch is full, then move to another at
+random (KIP-480)."""
 
 from __future__ import annotations
 

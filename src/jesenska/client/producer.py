@@ -1,12 +1,15 @@
-"""The producer: records gather into a batch for each partition and leave when the batch is full or `linger` has passed.
+"""The producer: records gather into a batch for each partition and leave when the batch is full or `linger` has
+passed.
 
-    send() -> batch in the making -> queue of the partition -> one request per leader, at most one batch of a partition in flight -> answer
+    send() -> batch in the making -> queue of the partition -> one request per leader, at most one batch of a partition
+    in flight -> answer
 
-With one batch of a partition in flight at a time its order holds through every retry. An idempotent producer (the default) numbers its batches
-when they first leave; a batch that is sent again keeps its numbers, so the broker knows it and answers the offsets it already has. What cannot
-be delivered within `delivery_timeout`, or by `retries` further attempts, fails. A batch that is too large for its topic is split until its records go one
-by one. After such a failure, or when the broker has lost the producer's state, a new producer id is taken, because the broker would refuse the numbers
-that follow.
+With one batch of a partition in flight at a time its order holds through every retry. An idempotent producer (the
+default) numbers its batches when they first leave; a batch that is sent again keeps its numbers, so the broker knows
+it and answers the offsets it already has. What cannot be delivered within `delivery_timeout`, or by `retries` further
+attempts, fails. A batch that is too large for its topic is split until its records go one by one. After such a
+failure, or when the broker has lost the producer's state, a new producer id is taken, because the broker would refuse
+the numbers that follow.
 
 `send_batch` takes a finished batch (from Arrow columns, for example): no Python object per record.
 
@@ -68,7 +71,8 @@ _STALE_METADATA = (
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record stands: `offset` is -1 with acks=0; `timestamp_ms` is the broker's under log append time, otherwise -1."""
+    """Where a record stands: `offset` is -1 with acks=0; `timestamp_ms` is the broker's under log append time,
+    otherwise -1."""
 
     topic: str
     partition: int
@@ -109,7 +113,8 @@ class _PartitionQueue:
 
 
 class Producer:
-    """Sends records to topics. `await producer.send(...)` gives a future of the record's metadata; `flush` waits for all of them.
+    """Sends records to topics. `await producer.send(...)` gives a future of the record's metadata; `flush` waits for
+    all of them.
 
     acks is 0, 1 or -1 (all); idempotence needs -1."""
 
@@ -171,7 +176,7 @@ class Producer:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close(flush=kind is None)
 
-    # --- records in ---------------------------------------------------------------------------------------------------------------------
+    # --- records in --------------------------------------------------------------------------------------------------
 
     async def send(
         self,
@@ -182,7 +187,8 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Hands over a record; waits only for metadata or for room in the buffer. The future holds where it went, or why not."""
+        """Hands over a record; waits only for metadata or for room in the buffer. The future holds where it went, or
+        why not."""
         count = len((await self.cluster.topic(topic, create=self._create_topics)).partitions)
         if partition is None:
             partition = partition_of_key(key, count) if key is not None and not self.ignore_keys else self._stick(topic, count)
@@ -283,7 +289,7 @@ class Producer:
             if not waiting.done():
                 waiting.set_result(None)
 
-    # --- batches out --------------------------------------------------------------------------------------------------------------------
+    # --- batches out -------------------------------------------------------------------------------------------------
 
     def _lingered(self, queue: _PartitionQueue) -> None:
         queue.linger = None
@@ -315,7 +321,8 @@ class Producer:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _send_by_leader(self, queues: list[_PartitionQueue]) -> None:
-        """Finds each partition's leader and sends the first batch of each, one request per leader and `max_request_size`."""
+        """Finds each partition's leader and sends the first batch of each, one request per leader and
+        `max_request_size`."""
         by_leader: dict[int, list[_PartitionQueue]] = {}
         for queue in queues:
             try:
@@ -348,7 +355,8 @@ class Producer:
             self._producer = (answer.producer_id, answer.producer_epoch)
 
     def _finished(self, queue: _PartitionQueue) -> bytearray:
-        """The first batch of the partition, encoded and numbered once: a batch that may have reached the broker keeps its numbers."""
+        """The first batch of the partition, encoded and numbered once: a batch that may have reached the broker keeps
+        its numbers."""
         batch = queue.queue[0]
         if batch.numbered:
             assert batch.encoded is not None
@@ -422,7 +430,8 @@ class Producer:
         self._next(queue)
 
     def _next(self, queue: _PartitionQueue) -> None:
-        """What waits behind an answered batch leaves at once if it is full or has lingered long enough, else when it has."""
+        """What waits behind an answered batch leaves at once if it is full or has lingered long enough, else when it
+        has."""
         if not queue.queue:
             return
         head = queue.queue[0]
@@ -488,7 +497,7 @@ class Producer:
         queue.busy = False
         self._mark_ready(queue)
 
-    # --- the end ------------------------------------------------------------------------------------------------------------------------
+    # --- the end -----------------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
         """Sends everything now and waits until each record is answered; errors are in the records' futures."""

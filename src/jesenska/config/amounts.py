@@ -1,4 +1,5 @@
-"""What a person meant who wrote an amount with its unit (1h, 10MB) where Kafka takes a bare number: the number, for the sentence that refuses it."""
+"""What a person meant who wrote an amount with its unit (1h, 10MB) where Kafka takes a bare number: the number, for
+the sentence that refuses it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""All settings of the broker in one table, the names that stand for one another, and the ones that a listener may have for itself.
+"""All settings of the broker in one table, the names that stand for one another, and the ones that a listener may have
+for itself.
 
-A listener's own value of a setting is written `listener.name.<name in lower case>.<setting>` and wins over the plain one for that listener."""
+A listener's own value of a setting is written `listener.name.<name in lower case>.<setting>` and wins over the plain
+one for that listener."""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ PER_LISTENER = frozenset({"max.connections", "max.connection.creation.rate", "pr
 
 
 def split_listener_prefix(name: str) -> tuple[str | None, str]:
-    """(`plaintext`, `max.connections`) for `listener.name.plaintext.max.connections`; (None, name) where there is no such prefix."""
+    """(`plaintext`, `max.connections`) for `listener.name.plaintext.max.connections`; (None, name) where there is no
+    such prefix."""
     if not name.startswith(LISTENER_PREFIX):
         return None, name
     listener, dot, rest = name.removeprefix(LISTENER_PREFIX).partition(".")

@@ -1,4 +1,5 @@
-"""Writes the settings' page of the documentation from the tables: `python -m jesenska.config.documentation docs/settings.md`."""
+"""Writes the settings' page of the documentation from the tables: `python -m jesenska.config.documentation
+docs/settings.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The layers a setting's value comes from, put together: what is in force, and where it comes from as DescribeConfigs tells it.
+"""The layers a setting's value comes from, put together: what is in force, and where it comes from as DescribeConfigs
+tells it.
 
     strongest   1  topic's own                /config/topics/<topic>            changes while running
                 2  this broker's dynamic      /config/brokers/<id>              changes while running
@@ -6,10 +7,12 @@
                 4  the broker's file          properties, environment, flags    fixed at the start
     weakest     5  default                    the tables of this room
 
-Both configurations are values: a change makes a new one (`with_dynamic`), and whoever holds the old one goes on with what it had.
+Both configurations are values: a change makes a new one (`with_dynamic`), and whoever holds the old one goes on with
+what it had.
 
-Synonyms are listed by Kafka's rule: layer by layer, in each layer every name of the setting in order, and what stands before the setting's own
-name is dropped. So `log.retention.ms` lists nothing at all where only `log.retention.hours` is set, while `log.retention.minutes` lists the hours."""
+Synonyms are listed by Kafka's rule: layer by layer, in each layer every name of the setting in order, and what stands
+before the setting's own name is dropped. So `log.retention.ms` lists nothing at all where only `log.retention.hours`
+is set, while `log.retention.minutes` lists the hours."""
 
 from __future__ import annotations
 
@@ -45,7 +48,8 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A setting as DescribeConfigs answers it. `kind` is the wire's number of the type, 0 where the setting is not known."""
+    """A setting as DescribeConfigs answers it. `kind` is the wire's number of the type, 0 where the setting is not
+    known."""
 
     name: str
     value: str | None
@@ -120,9 +124,10 @@ class _Typed:
 class BrokerConfig(_Typed):
     """A broker's settings: what its file says, and what was changed while it ran.
 
-    The maps hold texts as they were given. Unknown names are kept (they are shown, hidden values and all, and handed to whoever asks).
-    InvalidConfigError where a value of the file is not valid; a dynamic value that is not valid is left out of force, as Kafka does, so that a
-    broker of another release cannot keep this one from starting: `refused` names it."""
+    The maps hold texts as they were given. Unknown names are kept (they are shown, hidden values and all, and handed
+    to whoever asks). InvalidConfigError where a value of the file is not valid; a dynamic value that is not valid is
+    left out of force, as Kafka does, so that a broker of another release cannot keep this one from starting: `refused`
+    names it."""
 
     __slots__ = ("_typed", "dynamic_broker", "dynamic_default", "refused", "static")
 
@@ -175,7 +180,8 @@ class BrokerConfig(_Typed):
         return name in self._typed
 
     def milliseconds(self, name: str) -> int | None:
-        """A time that may also be given in minutes or hours, in milliseconds: the first of its names that is set, else the default."""
+        """A time that may also be given in minutes or hours, in milliseconds: the first of its names that is set, else
+        the default."""
         names = TIME_SYNONYMS.get(name, (name,))
         for candidate in names:
             value = self._typed.get(candidate)
@@ -188,14 +194,15 @@ class BrokerConfig(_Typed):
         return None
 
     def unused(self) -> list[Setting]:
-        """Settings given a value in the file that nothing acts on yet: one warning each. `log.cleanup.policy` and `compression.type` are among them only
-        with a value that asks for something."""
+        """Settings given a value in the file that nothing acts on yet: one warning each. `log.cleanup.policy` and
+        `compression.type` are among them only with a value that asks for something."""
         found = (broker_setting(name) for name in self.static)
         harmless = {"log.cleanup.policy": self.value("log.cleanup.policy") == ("delete",), "compression.type": self.value("compression.type") == "producer"}
         return [setting for setting in found if setting is not None and setting.effect is Effect.STORED and not harmless.get(setting.name, False)]
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
-        """This broker's settings as DescribeConfigs tells them: all, or those named; a name that is neither known nor set is left out."""
+        """This broker's settings as DescribeConfigs tells them: all, or those named; a name that is neither known nor
+        set is left out."""
         if names is None:
             listed = [setting.name for setting in BROKER_SETTINGS if not setting.internal or self._is_given(setting.name)]
             known = set(listed)
@@ -257,7 +264,8 @@ class BrokerConfig(_Typed):
 
 
 class TopicConfig(_Typed):
-    """A topic's settings: its own, over the broker's. A value of its own that is not valid is left out of force; `refused` names it."""
+    """A topic's settings: its own, over the broker's. A value of its own that is not valid is left out of force;
+    `refused` names it."""
 
     __slots__ = ("_typed", "broker", "overrides", "refused")
 
@@ -286,7 +294,8 @@ class TopicConfig(_Typed):
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """How far in the past a producer's timestamp may lie: the newer setting where it is set, else the older one for both sides."""
+        """How far in the past a producer's timestamp may lie: the newer setting where it is set, else the older one
+        for both sides."""
         return self._timestamp_limit("message.timestamp.before.max.ms")
 
     @property
@@ -295,13 +304,15 @@ class TopicConfig(_Typed):
         return self._timestamp_limit("message.timestamp.after.max.ms")
 
     def unused(self) -> list[Setting]:
-        """Settings of the topic's own that nothing acts on yet; of `cleanup.policy` and `compression.type` only values that ask for it."""
+        """Settings of the topic's own that nothing acts on yet; of `cleanup.policy` and `compression.type` only values
+        that ask for it."""
         found = TOPIC_SETTINGS.without_effect(self.overrides)
         harmless = {"cleanup.policy": self.value("cleanup.policy") == ("delete",), "compression.type": self.value("compression.type") == "producer"}
         return [setting for setting in found if not harmless.get(setting.name, False)]
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
-        """The topic's settings as DescribeConfigs tells them: all, or those named; a name that is not known is left out."""
+        """The topic's settings as DescribeConfigs tells them: all, or those named; a name that is not known is left
+        out."""
         if names is None:
             chosen = [setting for setting in TOPIC_SETTINGS if not setting.internal or setting.name in self.overrides]
         else:

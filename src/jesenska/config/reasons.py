@@ -1,7 +1,8 @@
-"""Why a setting has no effect, or not yet: the reasons by name, each half a sentence, and the short form in which the tables write a row.
+"""Why a setting has no effect, or not yet: the reasons by name, each half a sentence, and the short form in which the
+tables write a row.
 
-A setting that comes to work changes its row here and nowhere else: `kafka-configs --describe`, the warning at the start and the README's list
-all read the table."""
+A setting that comes to work changes its row here and nowhere else: `kafka-configs --describe`, the warning at the
+start and the README's list all read the table."""
 
 from __future__ import annotations
 

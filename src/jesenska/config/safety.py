@@ -1,9 +1,9 @@
-"""What stops the start: settings that ask for safety or placement which is not built yet. Going on without them would give a broker that looks
-like the one that was asked for and is not: plaintext in place of a secured listener, everyone allowed where rules were meant, records in other
-places than they were meant to be.
+"""What stops the start: settings that ask for safety or placement which is not built yet. Going on without them would
+give a broker that looks like the one that was asked for and is not: plaintext in place of a secured listener, everyone
+allowed where rules were meant, records in other places than they were meant to be.
 
-Each rule gives one sentence: the setting, what it would take, and what to do. Settings that are merely without effect are warned about instead
-(`BrokerConfig.unused`)."""
+Each rule gives one sentence: the setting, what it would take, and what to do. Settings that are merely without effect
+are warned about instead (`BrokerConfig.unused`)."""
 
 from __future__ import annotations
 

@@ -4,12 +4,13 @@
                 KAFKA_NAME=value               the environment, as containers set it
     weakest     name=value                     the file
 
-A variable's name becomes a setting's as the Docker images do it: `KAFKA_LOG_DIRS` is `log.dirs`, `__` stands for `_` and `___` for `-`.
-(`KAFKA_CFG_` is taken as well, which another image uses.) Variables that belong to start scripts, and those that Kubernetes sets for a
-service named kafka, are left alone.
+A variable's name becomes a setting's as the Docker images do it: `KAFKA_LOG_DIRS` is `log.dirs`, `__` stands for `_`
+and `___` for `-`. (`KAFKA_CFG_` is taken as well, which another image uses.) Variables that belong to start scripts,
+and those that Kubernetes sets for a service named kafka, are left alone.
 
-Nothing is printed here: what deserves a word comes back as data. A name that no table knows is kept when it stands in the file or a flag, for
-Kafka shows such names too; from the environment it is only reported, since such a variable may belong to another program."""
+Nothing is printed here: what deserves a word comes back as data. A name that no table knows is kept when it stands in
+the file or a flag, for Kafka shows such names too; from the environment it is only reported, since such a variable may
+belong to another program."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Gathered:
 
 
 def gather(file: bytes | str | None = None, environment: Mapping[str, str] | None = None, overrides: Sequence[str] = ()) -> Gathered:
-    """The settings of a file's content, an environment and `name=value` flags; PropertiesError or OverrideError where one cannot be read."""
+    """The settings of a file's content, an environment and `name=value` flags; PropertiesError or OverrideError where
+    one cannot be read."""
     settings: dict[str, str] = {}
     origins: dict[str, Origin] = {}
     unknown: list[Unknown] = []

@@ -13,8 +13,9 @@ A value comes as text (from a file, the environment, a flag or a request) and be
     CLASS     str                      name of a class; kept as text, never loaded
     PASSWORD  str                      never shown
 
-Errors carry Kafka's sentences (`Invalid value x for configuration y: ...`), as seen from 3.9.1 and 4.3.1, so that a tool which shows them
-reads as it always did. What it leaves out: where a value came from (that is `layers`), and the meaning of listeners (that is `listeners`)."""
+Errors carry Kafka's sentences (`Invalid value x for configuration y: ...`), as seen from 3.9.1 and 4.3.1, so that a
+tool which shows them reads as it always did. What it leaves out: where a value came from (that is `layers`), and the
+meaning of listeners (that is `listeners`)."""
 
 from __future__ import annotations
 
@@ -218,8 +219,8 @@ def release_number(text: str) -> tuple[int, ...] | None:
 class Setting:
     """One row of a table.
 
-    `default` is a typed value. `internal` settings are listed only where they are set. `release` names the release whose default it is.
-    `reason` says what an effect other than WORKS means here, in half a sentence."""
+    `default` is a typed value. `internal` settings are listed only where they are set. `release` names the release
+    whose default it is. `reason` says what an effect other than WORKS means here, in half a sentence."""
 
     name: str
     type: Type

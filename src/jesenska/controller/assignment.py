@@ -1,12 +1,14 @@
 """Which brokers get the replicas of new partitions, placed as Kafka places them.
 
-Without racks: first replicas go round the brokers from a starting place; the others of a partition follow at a distance from the first that grows
-by one with every full round, so that the followers of one broker's partitions are spread over all others.
+Without racks: first replicas go round the brokers from a starting place; the others of a partition follow at a
+distance from the first that grows by one with every full round, so that the followers of one broker's partitions are
+spread over all others.
 
     brokers 0..4, start 0, shift 0      partition 0: 0 1 2    1: 1 2 3    ...    5: 0 2 3    6: 1 3 4
 
-With racks: brokers are put in an order that takes one of each rack in turn, and a broker is passed over while its rack has a replica already and
-another rack has none. Where some brokers have a rack and others none, racks are left out of account.
+With racks: brokers are put in an order that takes one of each rack in turn, and a broker is passed over while its rack
+has a replica already and another rack has none. Where some brokers have a rack and others none, racks are left out of
+account.
 
 Where to start is chance, and comes in as an argument."""
 

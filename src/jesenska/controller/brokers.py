@@ -46,8 +46,8 @@ class Brokers:
         self._context.controller_epoch, self._context.controller_epoch_version = event.epoch, event.epoch_version
 
     def came(self, event: BrokerCame) -> Steps:
-        """Every partition gets the leader that it can have now; what a broker leads that has crashed begins a new leader epoch. The broker is told everything,
-        the others what has changed."""
+        """Every partition gets the leader that it can have now; what a broker leads that has crashed begins a new
+        leader epoch. The broker is told everything, the others what has changed."""
         self._context.brokers[event.broker_id] = event.node
         yield from self._deletions.broker_came(event.broker_id)
         yield from self.elect((event.broker_id,) if event.crashed else (), but=event.broker_id)

@@ -1,12 +1,13 @@
-"""Plans for changes of configuration: AlterConfigs (the whole set is replaced) and IncrementalAlterConfigs (SET, DELETE, APPEND, SUBTRACT), of topics,
-of one broker, and of every broker (named by the empty string).
+"""Plans for changes of configuration: AlterConfigs (the whole set is replaced) and IncrementalAlterConfigs (SET,
+DELETE, APPEND, SUBTRACT), of topics, of one broker, and of every broker (named by the empty string).
 
-A plan writes the entity's node under /config and a node under /config/changes that tells every broker, in one multi. Codes and sentences are those
-of 3.9.1 and 4.3.1: a topic's mistakes are INVALID_CONFIG, a broker's INVALID_REQUEST.
+A plan writes the entity's node under /config and a node under /config/changes that tells every broker, in one multi.
+Codes and sentences are those of 3.9.1 and 4.3.1: a topic's mistakes are INVALID_CONFIG, a broker's INVALID_REQUEST.
 
-What a broker's setting needs to be changed while running stands in its table (`dynamic`). Refused besides: TLS keys and certificates outside a
-listener's prefix, classes that are not Kafka's own (there are no others here), passwords (nothing encrypts them yet), and a change that `safety` would
-stop at the next start. Names that no table knows are kept for brokers and refused for topics, as Kafka does."""
+What a broker's setting needs to be changed while running stands in its table (`dynamic`). Refused besides: TLS keys
+and certificates outside a listener's prefix, classes that are not Kafka's own (there are no others here), passwords
+(nothing encrypts them yet), and a change that `safety` would stop at the next start. Names that no table knows are
+kept for brokers and refused for topics, as Kafka does."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ _CLASSES: Mapping[str, frozenset[str]] = {
 
 
 class ToldChanges:
-    """The nodes under /config/changes, oldest first. Each change of settings leaves one; they go when they are old, with a later change."""
+    """The nodes under /config/changes, oldest first. Each change of settings leaves one; they go when they are old,
+    with a later change."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, int] = {}  # when it was heard of
@@ -82,7 +84,8 @@ class ConfigOp:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlan:
-    """Operations to be done together, and the entity's settings once they are. `entity` is `topics/<name>` or `brokers/<id>`."""
+    """Operations to be done together, and the entity's settings once they are. `entity` is `topics/<name>` or
+    `brokers/<id>`."""
 
     operations: tuple[Operation, ...]
     entity: str
@@ -106,7 +109,8 @@ def plan_topic_config_replaced(view: ControllerContext, topic: str, configs: Map
 
 
 def plan_broker_config(view: ControllerContext, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig) -> ConfigPlan:
-    """The plan of an IncrementalAlterConfigs of a broker. `resource` is the name in the request, `broker_id` and `config` are this broker's."""
+    """The plan of an IncrementalAlterConfigs of a broker. `resource` is the name in the request, `broker_id` and
+    `config` are this broker's."""
     target = require_broker(resource, broker_id)
     current = view.broker_settings(target)
     return _broker_plan(view, target, current, _changed(current, ops, None), config)
@@ -187,7 +191,8 @@ def _list_changed(settings: Mapping[str, str], item: ConfigOp, table: Table | No
 
 
 def _parts(text: str) -> list[str]:
-    """Where Java splits a list: blanks are kept, the empty parts at the end are not, and a text without a comma is one part."""
+    """Where Java splits a list: blanks are kept, the empty parts at the end are not, and a text without a comma is one
+    part."""
     parts = text.split(",")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()

@@ -1,7 +1,8 @@
 """What the controller knows of the cluster: the tree's facts about topics and brokers, as values.
 
-A view is built from the tree at the start (`view_of` in this process, `reading.load` through a store) and kept up to date by the controller's changes, which
-know what they have written, or by reading again what a watch has said. Versions are those of the nodes: plans use them to say "only if it is still so"."""
+A view is built from the tree at the start (`view_of` in this process, `reading.load` through a store) and kept up to
+date by the controller's changes, which know what they have written, or by reading again what a watch has said.
+Versions are those of the nodes: plans use them to say "only if it is still so"."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic: its node, the states of its partitions (one may be missing for a moment), and whether it waits to be deleted."""
+    """A topic: its node, the states of its partitions (one may be missing for a moment), and whether it waits to be
+    deleted."""
 
     name: str
     node: TopicNode

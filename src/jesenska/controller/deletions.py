@@ -1,7 +1,8 @@
 """The deletion of topics: a mark in the tree, then every replica's data, then everything about the topic in the tree.
 
-The mark survives a crash of the controller: whoever is controller next goes on with what is marked (`begin`). Replicas of brokers that are gone are
-deleted when they are back. A broker that cannot delete its data leaves the mark, and is asked again later."""
+The mark survives a crash of the controller: whoever is controller next goes on with what is marked (`begin`). Replicas
+of brokers that are gone are deleted when they are back. A broker that cannot delete its data leaves the mark, and is
+asked again later."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class Deletions:
         yield from self.begin(event.name, event.token)
 
     def begin(self, name: str, token: int | None = None, told: KafkaError | None = None) -> Steps:
-        """Deletes a topic that is marked in the tree, or one that nobody has seen yet (`told`: why it goes again). Nothing where that is at work or done."""
+        """Deletes a topic that is marked in the tree, or one that nobody has seen yet (`told`: why it goes again).
+        Nothing where that is at work or done."""
         if name in self._at_work or name not in self._context.topics:
             self._desk.answer(token, error=told)
             return
@@ -71,7 +73,8 @@ class Deletions:
         yield from self._settle(name, deletion)
 
     def broker_came(self, broker_id: int) -> Steps:
-        """Deletes what the broker has kept of topics that are being deleted. One that had been told and has not answered is told again."""
+        """Deletes what the broker has kept of topics that are being deleted. One that had been told and has not
+        answered is told again."""
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
                 continue

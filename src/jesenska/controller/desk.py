@@ -1,7 +1,9 @@
-"""What the controller's changes share: what is known, what is to be done, and the numbers under which outcomes come back.
+"""What the controller's changes share: what is known, what is to be done, and the numbers under which outcomes come
+back.
 
-A change is a generator of steps: it yields what it waits for (a read or a write of the tree), is given the outcome, or has the error raised where it
-waits. Between two steps nothing else changes anything. What is not waited for is put on the desk."""
+A change is a generator of steps: it yields what it waits for (a read or a write of the tree), is given the outcome, or
+has the error raised where it waits. Between two steps nothing else changes anything. What is not waited for is put on
+the desk."""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ Asking = Generator[Read | Write | ClaimControllership, Any, Any]
 
 
 class Desk:
-    """One controller's. `new_uuid` and `chance` (a number from 0 to below its argument) are chance; `config` is the broker's settings in its files."""
+    """One controller's. `new_uuid` and `chance` (a number from 0 to below its argument) are chance; `config` is the
+    broker's settings in its files."""
 
     def __init__(
         self, broker_id: int, context: ControllerContext, config: BrokerConfig, new_uuid: Callable[[], uuid.UUID], chance: Callable[[int], int]
@@ -39,7 +42,7 @@ class Desk:
         self._last_number = 0
         self.settings_changed()
 
-    # --- what is to be done -------------------------------------------------------------------------------------------------------------
+    # --- what is to be done ------------------------------------------------------------------------------------------
 
     def put(self, effect: Effect) -> None:
         self._effects.append(effect)
@@ -69,7 +72,7 @@ class Desk:
                 if broker_id != but:
                     self.put(UpdateMetadata(broker_id, told, tuple(gone)))
 
-    # --- what is known ------------------------------------------------------------------------------------------------------------------
+    # --- what is known -----------------------------------------------------------------------------------------------
 
     def topic_config(self, name: str) -> TopicConfig:
         return TopicConfig(self.context.topic_settings(name), self.config)

@@ -1,4 +1,5 @@
-"""What the controller wants done, as values. What runs it (`broker.controller_runtime`) does these things and says what came of them.
+"""What the controller wants done, as values. What runs it (`broker.controller_runtime`) does these things and says
+what came of them.
 
     Step            a read or a write of the tree: answered by `Done` with its number
     LeaderAndIsr    to one broker          answered by `LeaderAndIsrDone`
@@ -20,7 +21,8 @@ from jesenska.metadata.tree_operations import Operation
 
 
 class Children(NamedTuple):
-    """The names of a node's children; None where there is no such node. `look`: what to look at when it changes (see `events.Look`)."""
+    """The names of a node's children; None where there is no such node. `look`: what to look at when it changes (see
+    `events.Look`)."""
 
     path: str
     look: str | None = None
@@ -49,15 +51,17 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Do these operations, all or none. The outcome is a tuple of the tree's results. Many are written in pieces where the tree takes no more at a time:
-    then each piece begins with the checks that the whole begins with, and an error leaves a beginning."""
+    """Do these operations, all or none. The outcome is a tuple of the tree's results. Many are written in pieces where
+    the tree takes no more at a time: then each piece begins with the checks that the whole begins with, and an error
+    leaves a beginning."""
 
     operations: tuple[Operation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimControllership:
-    """Become controller where there is none. The outcome is (epoch, version of the epoch's node); None where there is one."""
+    """Become controller where there is none. The outcome is (epoch, version of the epoch's node); None where there is
+    one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class TopicPartitions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """The broker has replicas of these partitions: it makes the logs that it lacks, and leads or follows as their states say."""
+    """The broker has replicas of these partitions: it makes the logs that it lacks, and leads or follows as their
+    states say."""
 
     number: int
     broker_id: int

@@ -13,8 +13,9 @@ from jesenska.metadata.tree_operations import Create, Operation, SetData
 def plan_elections(
     view: ControllerContext, topic: TopicView, *, crashed: Collection[int] = (), unclean: bool = False
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """The topic's partitions once those that need it have had an election, and the operations that make it so. The brokers that are up are the view's;
-    those that `crashed` are up again, and what they lead begins a new epoch. `unclean` is unclean.leader.election.enable."""
+    """The topic's partitions once those that need it have had an election, and the operations that make it so. The
+    brokers that are up are the view's; those that `crashed` are up again, and what they lead begins a new epoch.
+    `unclean` is unclean.leader.election.enable."""
     live, epoch = view.brokers, view.controller_epoch
     partitions: dict[int, PartitionView] = dict(topic.partitions)
     operations: list[Operation] = []

@@ -1,4 +1,5 @@
-"""What the controller is told, as values: what clients ask, what became of brokers, what others wrote in the tree, what came of its effects.
+"""What the controller is told, as values: what clients ask, what became of brokers, what others wrote in the tree,
+what came of its effects.
 
 Whoever asks gives a token, under which the answer comes (`effects.Answer`)."""
 
@@ -67,7 +68,8 @@ class AlterBrokerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ElectUncleanly:
-    """Let a replica lead that was not in sync, if nobody leads the partition. Answered with whether somebody leads it then."""
+    """Let a replica lead that was not in sync, if nobody leads the partition. Answered with whether somebody leads it
+    then."""
 
     token: int
     topic_partition: TopicPartition
@@ -90,15 +92,16 @@ class IsrProposed:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """This broker is controller, and its context is read. Answered when every topic has an id: those of releases before 2.8 have none."""
+    """This broker is controller, and its context is read. Answered when every topic has an id: those of releases
+    before 2.8 have none."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerCame:
-    """A registered broker takes requests. `crashed`: it was not stopped in order, and may lack what it had. Answered when it has everything that it is to
-    have."""
+    """A registered broker takes requests. `crashed`: it was not stopped in order, and may lack what it had. Answered
+    when it has everything that it is to have."""
 
     token: int
     broker_id: int
@@ -116,7 +119,8 @@ class BrokerGone:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Something was written there: a path, `topic <name>`, or everything, which is for when the store was out of reach."""
+    """Something was written there: a path, `topic <name>`, or everything, which is for when the store was out of
+    reach."""
 
     at: str
 

@@ -1,12 +1,14 @@
-"""The topics that Apache Kafka keeps for itself, with the partitions and settings that its brokers give them, whoever makes them come to be.
+"""The topics that Apache Kafka keeps for itself, with the partitions and settings that its brokers give them, whoever
+makes them come to be.
 
     __consumer_offsets      groups and what they commit                    compact
     __transaction_state     transactions                                   compact, uncompressed, no unclean leader
     __share_group_state     share groups                                   kept for ever
     __cluster_metadata      the log of a KRaft controller                  never created (`controller.topics`)
 
-A CreateTopics that names one of the first three gets what it asks for, as in Kafka. Numbers are those of the broker's settings; with fewer brokers than a
-factor asks for, a topic begins with as many replicas as there are brokers, and min.insync.replicas with no more than those."""
+A CreateTopics that names one of the first three gets what it asks for, as in Kafka. Numbers are those of the broker's
+settings; with fewer brokers than a factor asks for, a topic begins with as many replicas as there are brokers, and
+min.insync.replicas with no more than those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who leads: elections where a leader is missing, and the ISRs that leaders ask for. Written to the tree first, then told to the brokers."""
+"""Who leads: elections where a leader is missing, and the ISRs that leaders ask for. Written to the tree first, then
+told to the brokers."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ class Leadership:
         self._desk = desk
         self._context = desk.context
 
-    # --- elections ----------------------------------------------------------------------------------------------------------------------
+    # --- elections ---------------------------------------------------------------------------------------------------
 
     def elected(self, topic: TopicView, *, crashed: Collection[int] = ()) -> Asking:
-        """The topic's partitions once each has the leader that it can have, and the operations that make it so; nothing is written yet. What the brokers
-        that `crashed` lead begins a new epoch."""
+        """The topic's partitions once each has the leader that it can have, and the operations that make it so;
+        nothing is written yet. What the brokers that `crashed` lead begins a new epoch."""
         above = yield from self._missing_nodes(topic.name, [number for number in topic.node.replicas if number not in topic.partitions])
         unclean = self._desk.topic_config(topic.name).boolean("unclean.leader.election.enable")
         partitions, operations = plan_elections(self._context, topic, crashed=crashed, unclean=unclean)
@@ -66,7 +67,8 @@ class Leadership:
             self.written(topic.name, changed)
 
     def written(self, name: str, partitions: Mapping[int, PartitionView], but: int | None = None) -> None:
-        """These states of partitions stand in the tree: they are known from now on, and told, though not to the broker `but`."""
+        """These states of partitions stand in the tree: they are known from now on, and told, though not to the broker
+        `but`."""
         known = self._context.topics[name]
         topic = TopicView(name, known.node, known.version, {**known.partitions, **partitions}, known.deleting)
         self._context.topics[name] = topic
@@ -101,7 +103,7 @@ class Leadership:
                 "had is lost.",
             )
 
-    # --- ISRs ---------------------------------------------------------------------------------------------------------------------------
+    # --- ISRs --------------------------------------------------------------------------------------------------------
 
     def isr_proposed(self, event: IsrProposed) -> Steps:
         """Takes what a leader proposes, if it still leads on top of the state that it knows; else it is told why not."""

@@ -1,10 +1,12 @@
-"""The controller of a cluster, as a machine: events in, effects out. A decider: no tree, no clock, no broker of its own.
+"""The controller of a cluster, as a machine: events in, effects out. A decider: no tree, no clock, no broker of its
+own.
 
     handle(event, now_ms) -> effects
 
-One change is at work at a time, in the order of the events: it waits for the tree's answers to its reads and writes (`Done`), and for nothing else. So each
-plan is made from what the change before it left. Brokers answer when they can; their answers are events like others. A look at the tree that waits
-for its turn already is not queued twice, since it finds everything that was written until then.
+One change is at work at a time, in the order of the events: it waits for the tree's answers to its reads and writes
+(`Done`), and for nothing else. So each plan is made from what the change before it left. Brokers answer when they can;
+their answers are events like others. A look at the tree that waits for its turn already is not queued twice, since it
+finds everything that was written until then.
 
     effects         what is wanted of the tree, of brokers, of whoever asked
     topic_changes   topics created, expanded, adopted; `deletions`: deleted
@@ -13,8 +15,8 @@ for its turn already is not queued twice, since it finds everything that was wri
     leadership      elections, ISRs
     tree_looks      what others wrote in the tree
 
-Its state is the context (what the tree holds) and what brokers were told and have not answered. It changes when the tree has taken a write, and not before:
-a controller that stops between two events has lost nothing that was answered."""
+Its state is the context (what the tree holds) and what brokers were told and have not answered. It changes when the
+tree has taken a write, and not before: a controller that stops between two events has lost nothing that was answered."""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ _LONGEST_PAUSE_MS: Final = 30_000
 
 
 class Controller:
-    """One controller. `context` is what the tree held when this broker became controller; `new_uuid` and `chance` are chance."""
+    """One controller. `context` is what the tree held when this broker became controller; `new_uuid` and `chance` are
+    chance."""
 
     def __init__(
         self, broker_id: int, context: ControllerContext, config: BrokerConfig, new_uuid: Callable[[], uuid.UUID], chance: Callable[[int], int]

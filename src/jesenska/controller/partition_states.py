@@ -1,4 +1,5 @@
-"""The states of a partition as the controller sees them, and who is elected to lead it. Plain functions over values; what they give is written to the tree.
+"""The states of a partition as the controller sees them, and who is elected to lead it. Plain functions over values;
+what they give is written to the tree.
 
     state       means                                         becomes
     NEW         replicas are assigned, nothing is written     ONLINE (`elect_first`)
@@ -14,8 +15,9 @@
     again       the leader that there is, in a new epoch, after a       those in sync that are up
                 crash which may have cost it records
 
-Each election is a new leader epoch. Where nobody can lead, the leader is -1, and who was in sync last is kept: one of them has all that was committed.
-Sources: the chapter "Replication" of the documents, KIP-106, KIP-460; the orders are Apache Kafka's.
+Each election is a new leader epoch. Where nobody can lead, the leader is -1, and who was in sync last is kept: one of
+them has all that was committed. Sources: the chapter "Replication" of the documents, KIP-106, KIP-460; the orders are
+Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ def elect_first(replicas: Sequence[int], live: Collection[int], controller_epoch
 def elect_after_loss(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int, *, unclean: bool
 ) -> PartitionStateNode | None:
-    """What is written of an OFFLINE partition; None where that changes nothing. `unclean` lets a replica lead that was not in sync."""
+    """What is written of an OFFLINE partition; None where that changes nothing. `unclean` lets a replica lead that was
+    not in sync."""
     up = [broker for broker in replicas if broker in live]
     leader = next((broker for broker in up if broker in written.isr), None)
     if leader is not None:

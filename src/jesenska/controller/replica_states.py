@@ -8,8 +8,8 @@
     DELETION_REFUSED   it could not; the data are still there                  DELETION_STARTED, when it is tried again
     DELETION_DONE      the data are gone                                       nothing, when the tree has forgotten the topic
 
-Brokers are told about whole topics, so a state is that of all replicas of a topic on a broker. Only what is not ONLINE is kept: most are.
-Source: the replica state machine of Apache Kafka's controller, by replica there."""
+Brokers are told about whole topics, so a state is that of all replicas of a topic on a broker. Only what is not ONLINE
+is kept: most are. Source: the replica state machine of Apache Kafka's controller, by replica there."""
 
 from __future__ import annotations
 

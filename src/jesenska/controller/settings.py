@@ -1,4 +1,5 @@
-"""Settings of topics and brokers that are changed, by clients or in the tree: written where they were asked for, told, and acted on."""
+"""Settings of topics and brokers that are changed, by clients or in the tree: written where they were asked for, told,
+and acted on."""
 
 from __future__ import annotations
 

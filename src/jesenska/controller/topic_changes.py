@@ -4,7 +4,8 @@
     expand    the same with the partitions that are new
     adopt     what somebody else wrote: an id, states, leaders where it lacks them -> tree -> the same
 
-A topic of which a partition has no log anywhere, since the disks take no files, is deleted again before anybody has seen it."""
+A topic of which a partition has no log anywhere, since the disks take no files, is deleted again before anybody has
+seen it."""
 
 from __future__ import annotations
 
@@ -92,10 +93,11 @@ class TopicChanges:
         self._desk.say("info", f"topic {name} was written in the tree: it has {len(node.replicas)} partitions")
         yield from self.begin([whole(topic)])
 
-    # --- what brokers are told, and say -------------------------------------------------------------------------------------------------
+    # --- what brokers are told, and say ------------------------------------------------------------------------------
 
     def begin(self, topics: list[TopicPartitions], token: int | None = None, value: Any = None, *, is_creation: bool = False) -> Steps:
-        """Tells the brokers that hold replicas; when they all have them, every broker shows the topics, and the token is answered."""
+        """Tells the brokers that hold replicas; when they all have them, every broker shows the topics, and the token
+        is answered."""
         beginning = _Beginning(topics, token, value, is_creation)
         for broker_id in self._context.brokers:
             held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)

@@ -1,14 +1,16 @@
-"""Plans for topics: what must be written to the tree so that a topic comes to be, grows or goes, or the error that the request gets.
+"""Plans for topics: what must be written to the tree so that a topic comes to be, grows or goes, or the error that the
+request gets.
 
-A plan's operations are one `multi`: it happens as a whole or not at all, and only while the controller's epoch is the one the plan was made in. So
-there is no topic without its partitions' states, and a controller that was replaced without knowing it changes nothing.
+A plan's operations are one `multi`: it happens as a whole or not at all, and only while the controller's epoch is the
+one the plan was made in. So there is no topic without its partitions' states, and a controller that was replaced
+without knowing it changes nothing.
 
     creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live replica as leader
     expansion  /brokers/topics/T with more replicas, the new .../partitions/N/state
     deletion   first /admin/delete_topics/T, which survives a crash; then, when the data are gone, everything about T
 
-Codes and sentences are Kafka's (4.3.1, 3.9.1 where they differ in substance). A plan of many thousands of partitions is larger than a real
-ZooKeeper takes in one piece; splitting it belongs to that store's mover."""
+Codes and sentences are Kafka's (4.3.1, 3.9.1 where they differ in substance). A plan of many thousands of partitions
+is larger than a real ZooKeeper takes in one piece; splitting it belongs to that store's mover."""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ class TopicCreation:
     configs: Mapping[str, str | None] = field(default_factory=dict)
     #: The request assigns replicas to a partition more than once.
     assigned_twice: bool = False
-    #: Of several mistakes the one is told that Kafka in ZooKeeper mode finds first, not the one that a KRaft controller does.
+    #: Of several mistakes the one is told that Kafka in ZooKeeper mode finds first, not the one that a KRaft
+    #: controller does.
     checked_as_in_zookeeper_mode: bool = False
 
 
@@ -81,7 +84,8 @@ class TopicPlan:
 
 
 def duplicates(names: Iterable[Name]) -> set[Name]:
-    """Names (or whatever a request names things by) that stand more than once in a request: each of them gets INVALID_REQUEST, the others go on."""
+    """Names (or whatever a request names things by) that stand more than once in a request: each of them gets
+    INVALID_REQUEST, the others go on."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 
@@ -116,7 +120,8 @@ def plan_creation(
 
 
 def plan_expansion(view: ControllerContext, name: str, count: int, assignments: Sequence[Sequence[int]] | None, broker_config: BrokerConfig) -> TopicPlan:
-    """The plan for a topic to have `count` partitions; `assignments` names the replicas of the new ones, if the request does.
+    """The plan for a topic to have `count` partitions; `assignments` names the replicas of the new ones, if the
+    request does.
 
     New partitions are placed as if they had been made with the first ones: beginning at the first partition's leader."""
     topic = require_topic(view, name)
@@ -164,7 +169,8 @@ def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfi
 
 
 def plan_deletion_end(view: ControllerContext, name: str, *, marked: bool = True) -> tuple[Operation, ...]:
-    """The last step, once no replica has data any more: everything about the topic goes, the mark with it (a topic that nobody has seen has none)."""
+    """The last step, once no replica has data any more: everything about the topic goes, the mark with it (a topic
+    that nobody has seen has none)."""
     operations: list[Operation] = list(epoch_check(view))
     topic = view.topics.get(name)
     if topic is not None:

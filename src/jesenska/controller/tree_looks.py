@@ -1,4 +1,5 @@
-"""What others wrote in the tree, and what the controller does about it: the tools of 0.8 to 2.x (`--zookeeper`), ZooKeeper's shell, a person.
+"""What others wrote in the tree, and what the controller does about it: the tools of 0.8 to 2.x (`--zookeeper`),
+ZooKeeper's shell, a person.
 
     /brokers/topics                     a topic is new: states of its partitions, logs, clients see it      it is gone: clients do not see it, its data stay
     /brokers/topics/T                   it has more partitions, or its replicas were written anew
@@ -9,8 +10,9 @@
     /controller                         was taken away: claimed again
     /brokers/ids                        another broker has come: said in the log
 
-A watch names what to look at (`events.Look`). A look sets its watch anew, reads, and acts on the difference to the context. So it does not matter who made a
-change, how many were made at a time, or that this controller made it itself. After the store was out of reach, everything is looked at."""
+A watch names what to look at (`events.Look`). A look sets its watch anew, reads, and acts on the difference to the
+context. So it does not matter who made a change, how many were made at a time, or that this controller made it itself.
+After the store was out of reach, everything is looked at."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Reads one partition of a coordinator's topic into its shard, in small pieces between other work of the loop.
 
-A batch that is damaged (its CRC, its records) is passed over and told in the log, the ones behind it are read. Where not even the next batch can be
-found, reading goes on at the next segment. What a damaged batch held is lost: what it was about goes back to what was written before. A disk that
-cannot be read is another matter: that ends the reading with an error, and whoever asked for it tries again.
+A batch that is damaged (its CRC, its records) is passed over and told in the log, the ones behind it are read. Where
+not even the next batch can be found, reading goes on at the next segment. What a damaged batch held is lost: what it
+was about goes back to what was written before. A disk that cannot be read is another matter: that ends the reading
+with an error, and whoever asked for it tries again.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Reading(NamedTuple):
 
 
 class Loader:
-    """One reading of one partition; `run` once. `take_in` is called with each record that counts, in order; CorruptMessageError for one that says nothing.
-    `lost` is the sentence that tells what damage costs."""
+    """One reading of one partition; `run` once. `take_in` is called with each record that counts, in order;
+    CorruptMessageError for one that says nothing. `lost` is the sentence that tells what damage costs."""
 
     def __init__(self, log: PartitionLog, reading: Reading, take_in: Callable[[Record], None], lost: str) -> None:
         self._log = log
@@ -57,7 +58,8 @@ class Loader:
         self._unread = 0
 
     async def run(self) -> None:
-        """Returns when every record up to the log end offset is replayed; KafkaError or OSError where the disk cannot be read."""
+        """Returns when every record up to the log end offset is replayed; KafkaError or OSError where the disk cannot
+        be read."""
         log = self._log
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
@@ -76,7 +78,8 @@ class Loader:
             logger.warning("%s: records of %d transactions that were never ended are left out", topic_partition, self._loading.open_transactions)
 
     async def _read(self, offset: int, end: int) -> int:
-        """Takes in the batches of one piece; the offset after the last of them, or `offset` itself where there is no whole batch."""
+        """Takes in the batches of one piece; the offset after the last of them, or `offset` itself where there is no
+        whole batch."""
         data = await self._piece(offset, end)
         moved = offset
         try:

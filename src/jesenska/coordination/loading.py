@@ -1,4 +1,5 @@
-"""What the batches of a partition of a coordinator's topic come to: which of their records count. A decider: no log, no clock.
+"""What the batches of a partition of a coordinator's topic come to: which of their records count. A decider: no log,
+no clock.
 
     batch                       what counts
     ordinary                    every record, the newest of each key
@@ -6,8 +7,9 @@
     marker "commit"             what waits of that producer, but for keys that were written outside of the transaction since
     marker "abort"              nothing: what waits of that producer is forgotten
 
-Most keys come again and again, so only the newest record of a key is handed on. Offsets of a transaction that is still open at the end do not count:
-Apache Kafka's transaction coordinator would abort it in the end, and a group that starts before its offsets reads records twice rather than not at all.
+Most keys come again and again, so only the newest record of a key is handed on. Offsets of a transaction that is still
+open at the end do not count: Apache Kafka's transaction coordinator would abort it in the end, and a group that starts
+before its offsets reads records twice rather than not at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The operations of one shard, from the write of their records to the shard's last word on them. A decider: no log, no clock.
+"""The operations of one shard, from the write of their records to the shard's last word on them. A decider: no log, no
+clock.
 
     handle(event, now) -> answers and appends
 

@@ -1,12 +1,14 @@
-"""Runs a coordinator's shards on the partitions that this broker leads: loads them, gives them their events, appends what they write, answers, wakes them.
+"""Runs a coordinator's shards on the partitions that this broker leads: loads them, gives them their events, appends
+what they write, answers, wakes them.
 
     lead(number)      the partition is led here: its log is read into a new shard; until then its clients get COORDINATOR_LOAD_IN_PROGRESS. A reading
                       that fails is told in the log and tried again until it succeeds
     submit            an event for the shard, with who waits for its answer
     resign(number)    it is led here no longer: whoever waits is told NOT_COORDINATOR, and nothing is kept
 
-A record counts when its write is committed: with acks=all when every in-sync replica has it, which on a lone broker is as soon as it is written.
-A shard coordinates in one leader epoch: what it would write after another began is refused, so that it never writes behind a newer coordinator's back.
+A record counts when its write is committed: with acks=all when every in-sync replica has it, which on a lone broker is
+as soon as it is written. A shard coordinates in one leader epoch: what it would write after another began is refused,
+so that it never writes behind a newer coordinator's back.
 
 A mover: what happens is decided by the shards and by `operations`.
 """
@@ -52,7 +54,8 @@ class Tenant(Generic[S]):
     lost: str
     new_shard: Callable[[], S]
     encode: Callable[[Any], KeyValue]
-    #: What a key and a value say; None for records that are none of this coordinator's, CorruptMessageError for bytes that say nothing.
+    #: What a key and a value say; None for records that are none of this coordinator's, CorruptMessageError for bytes
+    #: that say nothing.
     read: Callable[[bytes | None, bytes | None], Any]
     #: How long an answer waits for its records.
     timeout_ms: int
@@ -97,11 +100,11 @@ class Runtime(Generic[S]):
         self._loop = asyncio.get_running_loop()
         self._hosted: dict[int, _Hosted[S]] = {}
 
-    # --- coming and going ---------------------------------------------------------------------------------------------------------------
+    # --- coming and going --------------------------------------------------------------------------------------------
 
     def lead(self, number: int, partition: Partition, told: Iterable[Any] = ()) -> None:
-        """Coordinates what a partition keeps that this broker leads. `told` are events for the new shard, as of `tell`. A shard that is here already goes
-        on in the partition's epoch."""
+        """Coordinates what a partition keeps that this broker leads. `told` are events for the new shard, as of
+        `tell`. A shard that is here already goes on in the partition's epoch."""
         hosted = self._hosted.get(number)
         if hosted is not None:
             hosted.epoch = partition.leader_epoch
@@ -164,14 +167,15 @@ class Runtime(Generic[S]):
             self._handle(hosted, event)
         self._schedule(hosted)
 
-    # --- what is asked ------------------------------------------------------------------------------------------------------------------
+    # --- what is asked -----------------------------------------------------------------------------------------------
 
     def shard(self, number: int) -> S:
         """The shard of a partition, for reading. NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS otherwise."""
         return self._ready(number).shard
 
     def shards(self) -> list[S]:
-        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be read does not hide the others."""
+        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be read
+        does not hide the others."""
         if not all(hosted.ready or hosted.has_failed for hosted in self._hosted.values()):
             raise CoordinatorLoadInProgressError
         return [hosted.shard for hosted in self._hosted.values() if hosted.ready]
@@ -185,7 +189,8 @@ class Runtime(Generic[S]):
         return hosted
 
     def submit(self, number: int, make: Callable[[Token], Any], reply: Reply) -> None:
-        """Gives a shard the event that `make` makes of a token; `reply` is called with the answer to it. KafkaError if the shard is not here."""
+        """Gives a shard the event that `make` makes of a token; `reply` is called with the answer to it. KafkaError if
+        the shard is not here."""
         hosted = self._ready(number)
         hosted.last_token += 1
         hosted.replies[hosted.last_token] = reply
@@ -199,7 +204,7 @@ class Runtime(Generic[S]):
             else:
                 hosted.told.append(event)
 
-    # --- events -------------------------------------------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------------------------
 
     def _handle(self, hosted: _Hosted[S], event: Any) -> None:
         waiting: list[Any] = [event]
@@ -231,7 +236,7 @@ class Runtime(Generic[S]):
         if not hosted.gone:
             self._handle(hosted, AppendFailed(number, outcome.code) if isinstance(outcome, KafkaError) else Appended(number))
 
-    # --- time ---------------------------------------------------------------------------------------------------------------------------
+    # --- time --------------------------------------------------------------------------------------------------------
 
     def _now(self) -> Now:
         clock = self._clock

@@ -1,7 +1,7 @@
 """What a coordinator is made of: values that go in and come out, and what it must be able to do.
 
-A coordinator is cut into shards. Each keeps what one partition of its topic keeps (the groups of a partition of `__consumer_offsets`), and is a
-replicated state machine:
+A coordinator is cut into shards. Each keeps what one partition of its topic keeps (the groups of a partition of
+`__consumer_offsets`), and is a replicated state machine:
 
     an event comes in                  -> answers, and operations: records to be written, with what to do then
     the operation's records are committed  -> each is replayed, and only that changes what must survive; then the shard is told `Committed`
@@ -24,7 +24,8 @@ Token = int
 
 
 class Now(NamedTuple):
-    """The moment of an event, by both clocks: `monotonic_ms` for whatever waits, `wall_ms` (since the Unix epoch) for what is kept."""
+    """The moment of an event, by both clocks: `monotonic_ms` for whatever waits, `wall_ms` (since the Unix epoch) for
+    what is kept."""
 
     monotonic_ms: int
     wall_ms: int
@@ -37,7 +38,7 @@ class KeyValue(NamedTuple):
     value: bytes | None
 
 
-# --- out of a shard -------------------------------------------------------------------------------------------------------------------------
+# --- out of a shard --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,21 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write these records; `operation` comes back with what became of them. `name` says in log lines what they are about."""
+    """Write these records; `operation` comes back with what became of them. `name` says in log lines what they are
+    about."""
 
     name: str
     records: tuple[Any, ...]
     operation: Any
 
 
-# --- into a shard, beside the events of its own ---------------------------------------------------------------------------------------------
+# --- into a shard, beside the events of its own ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An operation's records are committed and replayed. Whoever waited has had an answer already if it was not `in_time`."""
+    """An operation's records are committed and replayed. Whoever waited has had an answer already if it was not
+    `in_time`."""
 
     operation: Any
     in_time: bool

@@ -1,16 +1,19 @@
-"""The group coordinator of the classic protocol: one shard keeps the groups of one partition of `__consumer_offsets`. A decider.
+"""The group coordinator of the classic protocol: one shard keeps the groups of one partition of `__consumer_offsets`.
+A decider.
 
     handle(event, now) -> answers and writes
 
-What must survive (a group's assignment, an offset) leaves as a `Write` and changes the state in `replay` alone: when it is committed, and again when
-a log is read. What a request waits for is answered then. `states` holds the table of what happens in which state, `members` and `offsets` carry it
-out on the groups of the `roster`.
+What must survive (a group's assignment, an offset) leaves as a `Write` and changes the state in `replay` alone: when
+it is committed, and again when a log is read. What a request waits for is answered then. `states` holds the table of
+what happens in which state, `members` and `offsets` carry it out on the groups of the `roster`.
 
-Times: `now` is both clocks at the moment of the event. Sessions, rebalances and delays are measured by the monotonic one, so that setting the wall
-clock changes none of them; records carry the wall clock's time, and committed offsets expire by it.
+Times: `now` is both clocks at the moment of the event. Sessions, rebalances and delays are measured by the monotonic
+one, so that setting the wall clock changes none of them; records carry the wall clock's time, and committed offsets
+expire by it.
 
-A write that is not committed within `offsets.commit.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE (what Kafka makes of REQUEST_TIMED_OUT for a
-client of a group). It may still be committed, so nothing is undone: its records take effect if it is, without a second answer.
+A write that is not committed within `offsets.commit.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE (what Kafka
+makes of REQUEST_TIMED_OUT for a client of a group). It may still be committed, so nothing is undone: its records take
+effect if it is, without a second answer.
 
 Leaves out: the newer protocols (KIP-848, share and streams groups), transactional offset commits.
 """
@@ -101,7 +104,7 @@ class GroupCoordinator:
             case Late():
                 self.members.late(operation, event.error, now)
 
-    # --- time ---------------------------------------------------------------------------------------------------------------------------
+    # --- time --------------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
         """When a `Tick` is due next, by the monotonic clock; None if nothing waits for time."""
@@ -120,10 +123,11 @@ class GroupCoordinator:
     def _check_expiry_later(self, now: Now) -> None:
         self._next_expiry_check_ms = now.monotonic_ms + self.roster.settings.offsets_retention_check_interval_ms
 
-    # --- what the log says --------------------------------------------------------------------------------------------------------------
+    # --- what the log says -------------------------------------------------------------------------------------------
 
     def replay(self, record: OffsetRecord | GroupRecord, now: Now) -> None:
-        """Takes in a record of the log, in its order: when it is read from a log, and when one of this coordinator's own is committed."""
+        """Takes in a record of the log, in its order: when it is read from a log, and when one of this coordinator's
+        own is committed."""
         if isinstance(record, OffsetRecord):
             self._replay_offset(record, now)
         elif record.value is None:

@@ -11,15 +11,15 @@ from jesenska.coordination.shard import Committed, Failed, Late, Resign, Tick, T
 NO_GENERATION = -1
 
 
-# --- in -------------------------------------------------------------------------------------------------------------------------------------
+# --- in --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
     """A member enters or comes back. `protocols`: (name, metadata) in the member's order of preference.
 
-    `needs_known_member`: version 4 and later without a member id get MEMBER_ID_REQUIRED first (KIP-394). `can_skip_assignment`: version 9, so a
-    static leader that comes back need not assign again (KIP-814)."""
+    `needs_known_member`: version 4 and later without a member id get MEMBER_ID_REQUIRED first (KIP-394).
+    `can_skip_assignment`: version 9, so a static leader that comes back need not assign again (KIP-814)."""
 
     token: Token
     group_id: str
@@ -37,7 +37,8 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A member asks for its assignment; the leader brings everybody's. Protocol type and name are None below version 5."""
+    """A member asks for its assignment; the leader brings everybody's. Protocol type and name are None below version
+    5."""
 
     token: Token
     group_id: str
@@ -60,7 +61,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """One member that leaves, by its id or, if static, by its instance id (with an empty member id an administrator removes it)."""
+    """One member that leaves, by its id or, if static, by its instance id (with an empty member id an administrator
+    removes it)."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -75,7 +77,8 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """An offset as a consumer commits it; `expire_timestamp_ms` is -1 unless an old client asks for a retention of its own."""
+    """An offset as a consumer commits it; `expire_timestamp_ms` is -1 unless an old client asks for a retention of its
+    own."""
 
     offset: int
     leader_epoch: int
@@ -94,7 +97,8 @@ class CommitOffsets:
     member_id: str
     group_instance_id: str | None
     offsets: tuple[tuple[TopicPartition, CommittedOffset], ...]
-    #: Clients of OffsetCommit 9 and later are told GROUP_ID_NOT_FOUND where a member commits for a group that is not there, others ILLEGAL_GENERATION.
+    #: Clients of OffsetCommit 9 and later are told GROUP_ID_NOT_FOUND where a member commits for a group that is not
+    #: there, others ILLEGAL_GENERATION.
     knows_missing_group: bool = False
 
 
@@ -121,7 +125,7 @@ class TopicDeleted:
 Event = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Committed | Failed | Late | Resign | Tick
 
 
-# --- out ------------------------------------------------------------------------------------------------------------------------------------
+# --- out -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

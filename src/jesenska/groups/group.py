@@ -1,6 +1,7 @@
 """One group of the classic protocol: its members, its generation, its offsets, and the state that it is in (`states`).
 
-Everything here is plain state with the rules that concern one group alone; who decides what happens when is `coordinator`.
+Everything here is plain state with the rules that concern one group alone; who decides what happens when is
+`coordinator`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Member:
 
     @property
     def waits_for_us(self) -> bool:
-        """True while an answer of ours is due to it: then it is alive. A new member's first wait has a limit all the same."""
+        """True while an answer of ours is due to it: then it is alive. A new member's first wait has a limit all the
+        same."""
         return self.awaiting_sync is not None or (self.awaiting_join is not None and not self.is_new)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -73,8 +75,9 @@ class Member:
 
 
 class Group:
-    """A group. `generation` goes up with each rebalance that ends. Who waits in a join and which protocols members have is counted, so that what one
-    member asks for costs the same in a group of two and in one of thousands; so both change through the methods here alone."""
+    """A group. `generation` goes up with each rebalance that ends. Who waits in a join and which protocols members
+    have is counted, so that what one member asks for costs the same in a group of two and in one of thousands; so both
+    change through the methods here alone."""
 
     __slots__ = (
         "_protocol_counts",
@@ -123,7 +126,8 @@ class Group:
         self.is_storing = False
         #: When a rebalance goes on without those who have not joined.
         self.rebalance_deadline_ms: int | None = None
-        #: Set during the initial delay: when it ends at the latest, and whether someone came in since it was last extended.
+        #: Set during the initial delay: when it ends at the latest, and whether someone came in since it was last
+        #: extended.
         self.initial_deadline_ms: int | None = None
         self.initial_delay_new_member = False
         #: When members that have joined and not synced are taken for dead.
@@ -131,7 +135,7 @@ class Group:
         #: When the coordinator looks at this group next; None if nothing is scheduled.
         self.wake_ms: int | None = None
 
-    # --- states -------------------------------------------------------------------------------------------------------------------------
+    # --- states ------------------------------------------------------------------------------------------------------
 
     def move_to(self, state: GroupState, now: Now) -> None:
         assert self.state in ALLOWED_BEFORE[state], f"group {self.group_id}: {self.state} to {state}"
@@ -151,8 +155,9 @@ class Group:
         return self.state in states
 
     def stored(self, value: GroupMetadataValue, now: Now) -> None:
-        """The group's record is in the log. If it is of this generation, the members have their assignments from now on, and the group is STABLE. One of an
-        older generation, or of one that a rebalance is ending, says nothing that still holds."""
+        """The group's record is in the log. If it is of this generation, the members have their assignments from now
+        on, and the group is STABLE. One of an older generation, or of one that a rebalance is ending, says nothing
+        that still holds."""
         if value.generation != self.generation or self.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
         for item in value.members:
@@ -162,7 +167,7 @@ class Group:
         if self.state is GroupState.COMPLETING_REBALANCE:
             self.move_to(GroupState.STABLE, now)
 
-    # --- members ------------------------------------------------------------------------------------------------------------------------
+    # --- members -----------------------------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
@@ -232,11 +237,11 @@ class Group:
         self.leader_id = joined.member_id
         return True
 
-    # --- protocols ----------------------------------------------------------------------------------------------------------------------
+    # --- protocols ---------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, names: set[str]) -> bool:
-        """True if a member with these protocols fits in. Its own protocols of before count too, as in Kafka: a member that is alone does not change all of
-        them without leaving first."""
+        """True if a member with these protocols fits in. Its own protocols of before count too, as in Kafka: a member
+        that is alone does not change all of them without leaving first."""
         if not self.members:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and any(self._protocol_counts[name] == len(self.members) for name in names)
@@ -251,7 +256,7 @@ class Group:
     def joined_members(self) -> tuple[JoinedMember, ...]:
         return tuple(JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol)) for member in self.members.values())
 
-    # --- the record ---------------------------------------------------------------------------------------------------------------------
+    # --- the record --------------------------------------------------------------------------------------------------
 
     def to_value(self, assignments: dict[str, bytes], now: Now) -> GroupMetadataValue:
         """The group's record as it is with these assignments."""

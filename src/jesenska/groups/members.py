@@ -6,8 +6,8 @@
     heartbeat  a sign of life; says whether a rebalance is under way
     gone       a member that leaves or whose session is over calls the others to join anew
 
-A member that waits for an answer of ours does not expire. Membership itself is not written until the leader's assignment is: a start from the log finds
-the last generation that was shared.
+A member that waits for an answer of ours does not expire. Membership itself is not written until the leader's
+assignment is: a start from the log finds the last generation that was shared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from jesenska.groups.roster import Roster
 from jesenska.groups.states import HAPPENS, GroupState, MemberGone, RebalanceDue, Step, SyncDue
 from jesenska.groups.writes import AssignmentWrite, EmptyGroupWrite, MemberWrite, ReplacementWrite
 
-#: Characters of a client's name that its member id begins with: the whole id must fit the 32,767 bytes of a string on the wire.
+#: Characters of a client's name that its member id begins with: the whole id must fit the 32,767 bytes of a string on
+#: the wire.
 _NAME_IN_ID_MAX = 8_000
 
 
@@ -40,7 +41,7 @@ class GroupMembers:
         self._due = roster.due
         self._suffix = new_member_suffix
 
-    # --- join ---------------------------------------------------------------------------------------------------------------------------
+    # --- join --------------------------------------------------------------------------------------------------------
 
     def join(self, event: Join, now: Now) -> None:
         error = self._refuse_join(event)
@@ -80,8 +81,8 @@ class GroupMembers:
         return None
 
     def _has_room_for(self, group: Group, member_id: str) -> bool:
-        """Ids that were given out and never used take no place. During a rebalance those who come first have one, so that a group that has become too
-        large loses its last members."""
+        """Ids that were given out and never used take no place. During a rebalance those who come first have one, so
+        that a group that has become too large loses its last members."""
         member = group.members.get(member_id)
         if group.is_in(GroupState.EMPTY):
             return True
@@ -151,7 +152,8 @@ class GroupMembers:
             return
         answer = self._joined(group, member, skip_assignment=was_leader)
         if was_leader and not event.can_skip_assignment:
-            # Told its old id as the leader's, it does not take itself for the leader: it gets its assignment, and nobody assigns anew.
+            # Told its old id as the leader's, it does not take itself for the leader: it gets its assignment, and
+            # nobody assigns anew.
             answer = replace(answer, leader=old_id, skip_assignment=False, members=())
         assignments = {item.member_id: item.assignment for item in group.members.values()}
         record = GroupRecord(group.group_id, group.to_value(assignments, now))
@@ -248,7 +250,7 @@ class GroupMembers:
         group.move_to(GroupState.EMPTY, now)
         self._write(group.group_id, [GroupRecord(group.group_id, group.to_value({}, now))], EmptyGroupWrite(group.group_id))
 
-    # --- sync ---------------------------------------------------------------------------------------------------------------------------
+    # --- sync --------------------------------------------------------------------------------------------------------
 
     def sync(self, event: Sync, now: Now) -> None:
         group = self._groups.get(event.group_id)
@@ -297,7 +299,7 @@ class GroupMembers:
                 self._touch(group, member, now)
         group.is_storing = False
 
-    # --- heartbeat and leave ------------------------------------------------------------------------------------------------------------
+    # --- heartbeat and leave -----------------------------------------------------------------------------------------
 
     def heartbeat(self, event: Heartbeat, now: Now) -> None:
         self._answer(event.token, ErrorAnswer(self._heartbeat(event, now)))
@@ -372,7 +374,7 @@ class GroupMembers:
             for member in group.members.values():
                 self._drop_waiting(group, member, ErrorCode.NOT_COORDINATOR)
 
-    # --- what was written ---------------------------------------------------------------------------------------------------------------
+    # --- what was written --------------------------------------------------------------------------------------------
 
     def written(self, operation: MemberWrite, in_time: bool, now: Now) -> None:
         """What was written is in the log, and replayed."""
@@ -426,7 +428,7 @@ class GroupMembers:
             group.rename(member, operation.old_id)
             group.set_protocols(member, operation.old_protocols)
 
-    # --- time ---------------------------------------------------------------------------------------------------------------------------
+    # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, group: Group, now: Now) -> None:
         """What is due in a group happens."""
@@ -451,7 +453,8 @@ class GroupMembers:
 
     def _rebalance_due(self, group: Group, now: Now) -> None:
         if group.initial_deadline_ms is not None and group.initial_delay_new_member and now.monotonic_ms < group.initial_deadline_ms:
-            # Someone came in during the delay: a little longer, so that a group that starts does not rebalance for each member.
+            # Someone came in during the delay: a little longer, so that a group that starts does not rebalance for
+            # each member.
             group.initial_delay_new_member = False
             group.rebalance_deadline_ms = min(now.monotonic_ms + self._roster.settings.initial_rebalance_delay_ms, group.initial_deadline_ms)
             return

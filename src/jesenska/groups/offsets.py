@@ -1,4 +1,5 @@
-"""What groups have committed: the offsets' side of the coordinator, with deleting and expiring them and the groups that hold nothing else.
+"""What groups have committed: the offsets' side of the coordinator, with deleting and expiring them and the groups
+that hold nothing else.
 
 commit     the offsets are appended; they count, and are answered, once that is committed
 delete     by request, with their topic, or with their group: tombstones are appended first
@@ -33,7 +34,7 @@ class GroupOffsets:
         self._write = roster.write
         self._last_commit = 0
 
-    # --- offsets ------------------------------------------------------------------------------------------------------------------------
+    # --- offsets -----------------------------------------------------------------------------------------------------
 
     def commit(self, event: CommitOffsets, now: Now) -> None:
         error = self._refuse_commit(event, now)
@@ -104,7 +105,7 @@ class GroupOffsets:
         for group in list(self._groups.values()):
             self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {})
 
-    # --- deleting groups ----------------------------------------------------------------------------------------------------------------
+    # --- deleting groups ---------------------------------------------------------------------------------------------
 
     def delete_group(self, event: DeleteGroup, now: Now) -> None:
         group = self._groups.get(event.group_id)
@@ -135,7 +136,8 @@ class GroupOffsets:
                 self._forget_offsets(group, old, None, {})
 
     def _expired(self, group: Group, now: Now) -> list[TopicPartition]:
-        """Offsets whose time is over. Those of topics that a member subscribes to are kept, whatever their commit asked for."""
+        """Offsets whose time is over. Those of topics that a member subscribes to are kept, whatever their commit
+        asked for."""
         subscribed = None if HAPPENS[ExpiryDue][group.state] is Step.NOTHING else subscribed_topics(group)
         if subscribed is None:
             return []
@@ -153,7 +155,7 @@ class GroupOffsets:
                 old.append(key)
         return old
 
-    # --- what was written ---------------------------------------------------------------------------------------------------------------
+    # --- what was written --------------------------------------------------------------------------------------------
 
     def written(self, operation: OffsetWrite, in_time: bool) -> None:
         """What was written is in the log, and replayed."""
@@ -180,7 +182,7 @@ class GroupOffsets:
         if group is not None:
             group.pending_commits.pop(operation.serial, None)
 
-    # --- reading ------------------------------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> dict[TopicPartition, CommittedOffset]:
         """What is committed for these partitions, or for all; those without an offset are left out."""
@@ -206,7 +208,8 @@ def _tombstones(group: Group, keys: Iterable[TopicPartition]) -> list[OffsetReco
 
 
 def is_metadata_too_large(text: str, limit: int) -> bool:
-    """True where a commit's metadata has more characters than `offset.metadata.max.bytes` allows. Those beyond U+FFFF count twice, as in Kafka."""
+    """True where a commit's metadata has more characters than `offset.metadata.max.bytes` allows. Those beyond U+FFFF
+    count twice, as in Kafka."""
     return 2 * len(text) > limit and len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
 

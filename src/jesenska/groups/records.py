@@ -1,11 +1,13 @@
-"""The records of `__consumer_offsets`: what a group and its committed offsets look like on disk, in Apache Kafka's format.
+"""The records of `__consumer_offsets`: what a group and its committed offsets look like on disk, in Apache Kafka's
+format.
 
     key                                                value                                          null value
     OffsetCommitKey     v0, v1  group topic partition  OffsetCommitValue    v0-v4  offset …           the offset is forgotten
     GroupMetadataKey    v2      group                  GroupMetadataValue   v0-v4  members …          the group is gone
 
-A key begins with its version, INT16, which says what it is; so does a value. Written are the versions that Apache Kafka 3.9 writes (key 1 and 2,
-value 3), so that it reads what stands here; every version is read. Keys of the newer protocols (3 and later) are known by number and left alone.
+A key begins with its version, INT16, which says what it is; so does a value. Written are the versions that Apache
+Kafka 3.9 writes (key 1 and 2, value 3), so that it reads what stands here; every version is read. Keys of the newer
+protocols (3 and later) are known by number and left alone.
 """
 
 from __future__ import annotations
@@ -112,7 +114,8 @@ def encode_record(record: OffsetRecord | GroupRecord) -> KeyValue:
 
 
 def read_record(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
-    """What a record says; None for kinds that are not of the classic protocol. CorruptMessageError for bytes that are none of it."""
+    """What a record says; None for kinds that are not of the classic protocol. CorruptMessageError for bytes that are
+    none of it."""
     if key is None or len(key) < 2:
         raise CorruptMessageError(f"a record of {OFFSETS_TOPIC} has no key")
     version = int.from_bytes(key[:2], "big", signed=True)

@@ -24,7 +24,7 @@ class Roster:
         self._effects: list[Answer | Write] = []
         self._wakes: list[tuple[int, str]] = []
 
-    # --- what is decided ----------------------------------------------------------------------------------------------------------------
+    # --- what is decided ---------------------------------------------------------------------------------------------
 
     def begin(self) -> list[Answer | Write]:
         """An event is in work: what is decided about it is in the list."""
@@ -39,7 +39,7 @@ class Roster:
     def write(self, group_id: str, records: list[OffsetRecord | GroupRecord], operation: MemberWrite | OffsetWrite) -> None:
         self._effects.append(Write(group_id, tuple(records), operation))
 
-    # --- time ---------------------------------------------------------------------------------------------------------------------------
+    # --- time --------------------------------------------------------------------------------------------------------
 
     def touch(self, group: Group, member: Member, now: Now) -> None:
         """A sign of life: its session begins anew."""
@@ -47,8 +47,8 @@ class Roster:
         self.due(group, member.deadline_ms)
 
     def due(self, group: Group, due_ms: int | None) -> None:
-        """Sees to it that the group is looked at when something of it falls due. Whatever moves a deadline calls this; that one has moved later is found
-        out when the group is looked at."""
+        """Sees to it that the group is looked at when something of it falls due. Whatever moves a deadline calls this;
+        that one has moved later is found out when the group is looked at."""
         if due_ms is not None and (group.wake_ms is None or due_ms < group.wake_ms):
             group.wake_ms = due_ms
             heapq.heappush(self._wakes, (due_ms, group.group_id))

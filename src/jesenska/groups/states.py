@@ -7,8 +7,8 @@
     STABLE                  every member can have its assignment                  PREPARING_REBALANCE, DEAD
     DEAD                    it is being removed; nothing leads out of it          (gone, or back if that fails)
 
-`HAPPENS` holds for a request that may pass: its member is known, its generation is the group's. An error is the answer. `members` and `offsets` say what
-the steps are in detail.
+`HAPPENS` holds for a request that may pass: its member is known, its generation is the group's. An error is the
+answer. `members` and `offsets` say what the steps are in detail.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Step(Enum):
     REBALANCE = auto()
     #: The member waits for the others.
     WAIT = auto()
-    #: A member whose answer was lost, or that brings nothing new, gets the answer of its generation; any other calls for a rebalance.
+    #: A member whose answer was lost, or that brings nothing new, gets the answer of its generation; any other calls
+    #: for a rebalance.
     REPEAT_OR_REBALANCE = auto()
     #: The member waits for the assignment; the leader brings it, and it is written.
     WAIT_FOR_ASSIGNMENT = auto()

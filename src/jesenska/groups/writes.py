@@ -1,4 +1,5 @@
-"""What a group writes, as values: each goes out with its records and comes back with what became of them, so it says all that is to be done then.
+"""What a group writes, as values: each goes out with its records and comes back with what became of them, so it says
+all that is to be done then.
 
 `token` is the request that waits; None where nobody does. `serial` tells writes of one group apart.
 """

@@ -1,4 +1,5 @@
-"""Who may do what with a node: identities, and the rules that they meet (ZooKeeper's schemes world, digest, ip and auth).
+"""Who may do what with a node: identities, and the rules that they meet (ZooKeeper's schemes world, digest, ip and
+auth).
 
     scheme   id in a rule                         who meets it
     world    anyone                               everyone
@@ -6,7 +7,8 @@
     ip       address, or address/bits             who comes from there
     auth     (anything)                           replaced, when the rule is set, by what its writer has shown of itself
 
-A rule gives permission bits (READ, WRITE, CREATE, DELETE, ADMIN); they do not pass on to children. CREATE and DELETE are asked of the parent."""
+A rule gives permission bits (READ, WRITE, CREATE, DELETE, ADMIN); they do not pass on to children. CREATE and DELETE
+are asked of the parent."""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def _matches(rule: Acl, identity: Identity) -> bool:
 
 
 def completed(path: str, acl: tuple[Acl, ...], identities: Collection[Identity]) -> tuple[Acl, ...]:
-    """The rules as they are stored: each once, `auth` replaced by its writer's identities. InvalidAclError for a rule that nobody could mean."""
+    """The rules as they are stored: each once, `auth` replaced by its writer's identities. InvalidAclError for a rule
+    that nobody could mean."""
     if acl is OPEN_ACL or acl == OPEN_ACL:
         return OPEN_ACL
     found: dict[Acl, None] = {}

@@ -1,19 +1,21 @@
-"""The tree inside this process. It decides on the event loop, a thread writes the journal, and answers and watches leave after the commit.
+"""The tree inside this process. It decides on the event loop, a thread writes the journal, and answers and watches
+leave after the commit.
 
     request -> head.decide -> queue -> journal.commit (thread, everything that has queued, one fsync)
                                           |
             answers, watches <- committed.apply
 
-`head` is ahead: it has what was decided, so that requests can follow one another without waiting. `committed` is what readers see. A refusal waits
-as well, for it may be due to a change that is not committed yet.
+`head` is ahead: it has what was decided, so that requests can follow one another without waiting. `committed` is what
+readers see. A refusal waits as well, for it may be due to a change that is not committed yet.
 
-When a commit fails, nothing of it happened: `head` goes back to `committed`, and all that waited is refused. A full disk leaves the store usable
-(a later change may find room); any other failure ends it, since what is on the disk is then in doubt: sessions are LOST and the broker must start
-again.
+When a commit fails, nothing of it happened: `head` goes back to `committed`, and all that waited is refused. A full
+disk leaves the store usable (a later change may find room); any other failure ends it, since what is on the disk is
+then in doubt: sessions are LOST and the broker must start again.
 
-After a restart, sessions of the process that ended are closed: nobody can come back to them. Sessions of clients that were served over a socket
-(`zookeeper.server`, ids from CLIENT_SESSION_ID_BASE) are kept for it where the tree is opened with `served`: their clients will be back.
-`EmbeddedTree.simulated` keeps everything in memory, for tests and the simulator."""
+After a restart, sessions of the process that ended are closed: nobody can come back to them. Sessions of clients that
+were served over a socket (`zookeeper.server`, ids from CLIENT_SESSION_ID_BASE) are kept for it where the tree is
+opened with `served`: their clients will be back. `EmbeddedTree.simulated` keeps everything in memory, for tests and
+the simulator."""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ DEFAULT_SESSION_TIMEOUT_MS = 18_000
 _SESSION_ID_BASE = 1 << 56  # as ZooKeeper's: the server's number in the highest byte
 CLIENT_SESSION_ID_BASE = 2 << 56
 
-#: Who waits for a request: called once, when its answer may be given, with the results or why there are none. Runs on the loop and must not raise.
+#: Who waits for a request: called once, when its answer may be given, with the results or why there are none. Runs on
+#: the loop and must not raise.
 Done = Callable[[tuple[Result, ...], Exception | None], None]
 
 
@@ -93,10 +96,11 @@ class EmbeddedTree:
 
     @staticmethod
     async def open(path: Path, clock: Clock, *, served: bool = False, executor: Executor | None = None) -> EmbeddedTree:
-        """The tree journalled in that file, which is made where it is not there; JournalError with one sentence otherwise.
+        """The tree journalled in that file, which is made where it is not there; JournalError with one sentence
+        otherwise.
 
-        `served`: it has clients; their sessions stay, for a server that goes on with them, and there is room for what they write. `executor` has one
-        thread, which is the tree's from here on."""
+        `served`: it has clients; their sessions stay, for a server that goes on with them, and there is room for what
+        they write. `executor` has one thread, which is the tree's from here on."""
         executor = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-metadata")
         try:
             journal, tree = await asyncio.get_running_loop().run_in_executor(executor, partial(SqliteJournal.open, path, many_writes=served))
@@ -130,15 +134,15 @@ class EmbeddedTree:
         return self._failure
 
     def on_commit(self, listener: Callable[[Transaction], None], after: Callable[[], None] | None = None) -> None:
-        """Calls with every transaction once it is committed and `tree` shows it, before its answer; `after` when all that were committed together have been
-        answered. On the loop; must not raise."""
+        """Calls with every transaction once it is committed and `tree` shows it, before its answer; `after` when all
+        that were committed together have been answered. On the loop; must not raise."""
         self._listeners.append(listener)
         if after is not None:
             self._after.append(after)
 
     def submit(self, request: Request, done: Done) -> None:
-        """Decides at once and calls `done` when the answer may be given: for requests in their order, each when `tree` shows what was decided up to it and
-        nothing after it. That may be before this returns."""
+        """Decides at once and calls `done` when the answer may be given: for requests in their order, each when `tree`
+        shows what was decided up to it and nothing after it. That may be before this returns."""
         if self._failure is not None:
             done((), ConnectionLossError("/", self._failure))
             return
@@ -183,11 +187,13 @@ class EmbeddedTree:
         return store
 
     async def expire(self, session_id: int) -> None:
-        """Ends a session as if nothing had been heard of it for too long: its ephemeral nodes go, its store is EXPIRED."""
+        """Ends a session as if nothing had been heard of it for too long: its ephemeral nodes go, its store is
+        EXPIRED."""
         await self._submit(CloseSession(session_id))
 
     async def close(self) -> None:
-        """Waits for what was decided to be committed, then closes the file. Sessions that are open stay in it, to be closed at the next start."""
+        """Waits for what was decided to be committed, then closes the file. Sessions that are open stay in it, to be
+        closed at the next start."""
         self._failure = self._failure or "the store is closed"
         try:
             await self._barrier()
@@ -416,7 +422,8 @@ class EmbeddedStore:
         return self._last
 
     async def _read(self, read: Callable[[], T]) -> T:
-        """A read comes after the writes that its session asked for before it, and before those that it asked for later."""
+        """A read comes after the writes that its session asked for before it, and before those that it asked for
+        later."""
         self._require_alive()
         if self._last is None or self._last.done():
             return read()

@@ -5,11 +5,11 @@
     meta      key value                                                                      last_zxid, session_secret
     PRAGMA application_id = "jsnk", PRAGMA user_version = 1                                  the format of this file
 
-A commit writes the rows that some transactions change, each as it is after the last of them, and the last zxid, in one SQLite transaction with one fsync
-(write-ahead log, synchronous=FULL). After a crash SQLite drops what was not committed: the file then holds a prefix of the transactions that contains every
-one that was answered. `session_secret` (32 bytes of chance, made where it is missing) is what the passwords of sessions follow from: they need no place of
-their own.
-`-wal` and `-shm` beside the file belong to it while it is open or after a crash.
+A commit writes the rows that some transactions change, each as it is after the last of them, and the last zxid, in one
+SQLite transaction with one fsync (write-ahead log, synchronous=FULL). After a crash SQLite drops what was not
+committed: the file then holds a prefix of the transactions that contains every one that was answered. `session_secret`
+(32 bytes of chance, made where it is missing) is what the passwords of sessions follow from: they need no place of
+their own. `-wal` and `-shm` beside the file belong to it while it is open or after a crash.
 
 The file is opened with an exclusive lock; the broker's lock on the directory keeps a second broker away before that.
 Everything here blocks: it runs on the writer thread (`store`)."""
@@ -191,7 +191,8 @@ class SqliteJournal:
 
     @staticmethod
     def open(path: Path, *, many_writes: bool = False) -> tuple[SqliteJournal, Tree]:
-        """The journal of that file and the tree it holds; a file that is not there is made. JournalError with one sentence.
+        """The journal of that file and the tree it holds; a file that is not there is made. JournalError with one
+        sentence.
 
         `many_writes`: its write-ahead log takes 4 MB from the beginning, and commits take less time."""
         is_new = not path.exists()
@@ -260,8 +261,9 @@ class SqliteJournal:
         return Tree.restored(nodes, sessions, int(found[0]))
 
     def _lengthen_log(self) -> None:
-        """Makes the write-ahead log at once as long as it gets: to make bytes durable where there were some already takes a fraction of the time that it
-        takes together with a new length. SQLite knows its own frames from the zeros behind them."""
+        """Makes the write-ahead log at once as long as it gets: to make bytes durable where there were some already
+        takes a fraction of the time that it takes together with a new length. SQLite knows its own frames from the
+        zeros behind them."""
         log = self._path.with_name(self._path.name + "-wal")
         with suppress(OSError), log.open("r+b") as file:  # a full disk is met by the commit that needs the room
             missing = _LOG_BYTES - file.seek(0, os.SEEK_END)
@@ -282,7 +284,8 @@ class SqliteJournal:
         return value
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Makes some transactions durable, all together; JournalFullError where the disk is full, JournalError for any other failure."""
+        """Makes some transactions durable, all together; JournalFullError where the disk is full, JournalError for any
+        other failure."""
         if not transactions:
             return
         effect = _Effect()

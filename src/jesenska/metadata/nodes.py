@@ -1,5 +1,5 @@
-"""What stands in each node: JSON (in one case plain text) in the version that Kafka 3.9 writes in ZooKeeper mode, and every older version that
-brokers from 0.8 on have left behind. The literals that a real 3.9.1 wrote are in the tests.
+"""What stands in each node: JSON (in one case plain text) in the version that Kafka 3.9 writes in ZooKeeper mode, and
+every older version that brokers from 0.8 on have left behind. The literals that a real 3.9.1 wrote are in the tests.
 
     node                          written                                                                              read
     /brokers/ids/N                v5  endpoints, listener_security_protocol_map, host, port, jmx_port, timestamp,      1-5
@@ -18,7 +18,8 @@ brokers from 0.8 on have left behind. The literals that a real 3.9.1 wrote are i
     /latest_producer_id_block     v1  broker, block_start and block_end as text                                        1
     /feature                      v2  features, status                                                                 1-2
 
-Numbers may stand as text and the reverse, as old releases did. Bytes that are not of the format raise NodeFormatError: they are another process's."""
+Numbers may stand as text and the reverse, as old releases did. Bytes that are not of the format raise NodeFormatError:
+they are another process's."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """A topic's replicas by partition, the preferred leader first. `topic_id` is missing in topics of releases before 2.8."""
+    """A topic's replicas by partition, the preferred leader first. `topic_id` is missing in topics of releases before
+    2.8."""
 
     replicas: Replicas
     topic_id: uuid.UUID | None

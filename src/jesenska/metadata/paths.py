@@ -90,7 +90,8 @@ def delete_topic(name: str) -> str:
 
 
 def config(entity_type: str, name: str) -> str:
-    """`entity_type` is `topics`, `brokers`, `clients`, `users` or `ips`; names of users and clients come sanitized (`sanitize`)."""
+    """`entity_type` is `topics`, `brokers`, `clients`, `users` or `ips`; names of users and clients come sanitized
+    (`sanitize`)."""
     return f"{CONFIG}/{entity_type}/{name}"
 
 

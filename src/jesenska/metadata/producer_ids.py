@@ -1,7 +1,9 @@
-"""Producer ids that are never handed out twice: a broker claims them in blocks of 1000 from `/latest_producer_id_block` by compare-and-set, and hands
-them out from memory. After a crash the rest of a block is lost, which costs nothing: there are 2**63 ids.
+"""Producer ids that are never handed out twice: a broker claims them in blocks of 1000 from
+`/latest_producer_id_block` by compare-and-set, and hands them out from memory. After a crash the rest of a block is
+lost, which costs nothing: there are 2**63 ids.
 
-A claim whose answer got lost may have been made: the next claim then takes the block after it. So ids are skipped, and none is given twice."""
+A claim whose answer got lost may have been made: the next claim then takes the block after it. So ids are skipped, and
+none is given twice."""
 
 from __future__ import annotations
 

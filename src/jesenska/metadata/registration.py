@@ -1,4 +1,5 @@
-"""What a broker writes into the tree when it starts: the nodes that everyone expects, the cluster's id, its own node, and its claim to be controller.
+"""What a broker writes into the tree when it starts: the nodes that everyone expects, the cluster's id, its own node,
+and its claim to be controller.
 
     paths       missing parents are made; what is there stays
     cluster id  the first broker's proposal stands
@@ -84,7 +85,8 @@ async def register_broker(store: Store, broker_id: int, node: BrokerRegistration
 
 
 async def become_controller(store: Store, broker_id: int, now_ms: int) -> tuple[int, Stat] | None:
-    """Makes this broker controller where there is none: its epoch, and the stat of the epoch's node. None where another broker is controller."""
+    """Makes this broker controller where there is none: its epoch, and the stat of the epoch's node. None where
+    another broker is controller."""
     if await store.exists(paths.CONTROLLER_EPOCH) is None:
         try:
             await store.create(paths.CONTROLLER_EPOCH, encode_controller_epoch(_FIRST_CONTROLLER_EPOCH - 1))

@@ -1,9 +1,11 @@
-"""A store that outlives its sessions: when one expires, the next is opened, and the owner takes its place in the tree again.
+"""A store that outlives its sessions: when one expires, the next is opened, and the owner takes its place in the tree
+again.
 
     session -- EXPIRED --> connect, again and again, until there is a new one --> `on_renewed` --> session
 
-What is asked for in between is refused with SessionExpiredError. Ephemeral nodes and watches of the old session are gone: `on_renewed` makes them anew. Where
-that cannot be done (the connection ends, somebody else has the place), it is called again after a pause."""
+What is asked for in between is refused with SessionExpiredError. Ephemeral nodes and watches of the old session are
+gone: `on_renewed` makes them anew. Where that cannot be done (the connection ends, somebody else has the place), it is
+called again after a pause."""
 
 from __future__ import annotations
 

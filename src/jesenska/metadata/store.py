@@ -1,7 +1,8 @@
 """What brokers see of the tree: a session on a store, wherever the tree lives.
 
-`Store` is the interface: operations of one session, in order, with watches as callbacks. It is the same whether the tree is in this process
-(`embedded`), in a process of ours or in a ZooKeeper ensemble. A session is in one of these states:
+`Store` is the interface: operations of one session, in order, with watches as callbacks. It is the same whether the
+tree is in this process (`embedded`), in a process of ours or in a ZooKeeper ensemble. A session is in one of these
+states:
 
     CONNECTED   answers come
     SUSPENDED   nothing is heard of the store; the session may live on, and its ephemeral nodes with it
@@ -11,8 +12,8 @@
 
     CONNECTED <-> SUSPENDED -> LOST -> CONNECTED | EXPIRED         from any of these -> CLOSED
 
-Callbacks of watches and of state run on the event loop, between other things: they must be short and must not raise. A watch that was asked for
-hears its event before an answer that shows the change."""
+Callbacks of watches and of state run on the event loop, between other things: they must be short and must not raise. A
+watch that was asked for hears its event before an answer that shows the change."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ StateCallback = Callable[[SessionState], None]
 
 
 class Store(Protocol):
-    """One session. Operations are done in the order in which they were called; each raises TreeError (or MultiError) where it is refused.
+    """One session. Operations are done in the order in which they were called; each raises TreeError (or MultiError)
+    where it is refused.
 
     ConnectionLossError means that nobody knows whether a change was made: look before trying again."""
 
@@ -110,9 +112,11 @@ class Store(Protocol):
 
 
 async def multi_in_pieces(store: Store, operations: Sequence[Operation], max_bytes: int | None) -> tuple[Result, ...]:
-    """All of them in one multi where they are not larger than that; else in pieces, in their order, the checks that they begin with in each of them.
+    """All of them in one multi where they are not larger than that; else in pieces, in their order, the checks that
+    they begin with in each of them.
 
-    Nothing is cut between an operation and one on its parent behind it (a node and the one it is in go together). What an error leaves is a beginning."""
+    Nothing is cut between an operation and one on its parent behind it (a node and the one it is in go together). What
+    an error leaves is a beginning."""
     if max_bytes is None:
         return await store.multi(operations)
     checks = tuple(takewhile(lambda operation: isinstance(operation, Check), operations))
@@ -139,7 +143,8 @@ def _pieces(operations: Sequence[Operation], max_bytes: int) -> Iterator[list[Op
 
 @dataclass(frozen=True, slots=True)
 class _ChrootWatch:
-    """A watch that hears paths as they are seen from the root; equal for equal callbacks, so that asking twice is asking once."""
+    """A watch that hears paths as they are seen from the root; equal for equal callbacks, so that asking twice is
+    asking once."""
 
     root: str
     callback: WatchCallback

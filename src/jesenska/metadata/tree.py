@@ -1,18 +1,22 @@
 """The cluster's tree of facts as a deterministic state machine, with ZooKeeper's data model.
 
-Nodes hold data and children; they are persistent or ephemeral (gone with their session), and a sequential one gets a number from its parent.
-Every node counts its changes, so that a writer can say "only if it is still as I read it"; several operations can be one (`multi`).
+Nodes hold data and children; they are persistent or ephemeral (gone with their session), and a sequential one gets a
+number from its parent. Every node counts its changes, so that a writer can say "only if it is still as I read it";
+several operations can be one (`multi`).
 
     decide(request, now_ms) -> Decision     checks the request against this tree, applies it, and gives the transaction and the answers
     apply(transaction) -> Notices           applies what another tree decided; cannot fail
 
-Whoever journals keeps two trees: one decides and is ahead, the other applies what has been committed and is what readers see. Both, and every
-tree rebuilt from the journal, come to the same state: time, session ids and zxids come in from outside or follow from the state alone.
+Whoever journals keeps two trees: one decides and is ahead, the other applies what has been committed and is what
+readers see. Both, and every tree rebuilt from the journal, come to the same state: time, session ids and zxids come in
+from outside or follow from the state alone.
 
-As in ZooKeeper: a node's number of creations of children, not its cversion, numbers sequential children; cversion is creations plus deletions.
-`/`, `/zookeeper` and what is below it exist from the beginning, without having been created (the root's cversion begins at -1), and cannot be deleted.
+As in ZooKeeper: a node's number of creations of children, not its cversion, numbers sequential children; cversion is
+creations plus deletions. `/`, `/zookeeper` and what is below it exist from the beginning, without having been created
+(the root's cversion begins at -1), and cannot be deleted.
 
-ACLs are checked where a request says who asks (`Multi.identities`); reading is checked by whoever reads (`require_permission`).
+ACLs are checked where a request says who asks (`Multi.identities`); reading is checked by whoever reads
+(`require_permission`).
 
 Leaves out: quotas, containers and TTL nodes, and watches (`watches`)."""
 
@@ -71,7 +75,8 @@ _NO_CHILDREN: set[str] = set()  # never changed
 
 
 class TreeNode:
-    """One node's state. `creates` counts children ever created; cversion follows from it and from the children that are left."""
+    """One node's state. `creates` counts children ever created; cversion follows from it and from the children that
+    are left."""
 
     __slots__ = ("acl", "aversion", "children", "creates", "ctime", "czxid", "data", "ephemeral_owner", "mtime", "mzxid", "pzxid", "version")
 
@@ -138,7 +143,8 @@ class CloseSession(NamedTuple):
 
 
 class Multi(NamedTuple):
-    """Operations of one session that happen together or not at all. Without identities it may do everything: no ACL is looked at."""
+    """Operations of one session that happen together or not at all. Without identities it may do everything: no ACL is
+    looked at."""
 
     session_id: int
     operations: tuple[Operation, ...]
@@ -149,7 +155,8 @@ Request = OpenSession | CloseSession | Multi
 
 
 class Decision(NamedTuple):
-    """What was decided: the transaction to journal, and the answers to give once it is. No transaction where nothing changes."""
+    """What was decided: the transaction to journal, and the answers to give once it is. No transaction where nothing
+    changes."""
 
     transaction: Transaction | None
     results: tuple[Result, ...]
@@ -253,7 +260,8 @@ class Tree:
     def decide(self, request: Request, now_ms: int) -> Decision:
         """The transaction of a request and its answers; this tree has it applied.
 
-        TreeError where one operation alone was refused, MultiError where it was one of several; the tree is then as it was."""
+        TreeError where one operation alone was refused, MultiError where it was one of several; the tree is then as it
+        was."""
         zxid = self.last_zxid + 1
         session_id = request.session_id
         if isinstance(request, OpenSession):
@@ -368,7 +376,8 @@ class Tree:
     # Applying
 
     def apply(self, transaction: Transaction) -> tuple[Change, ...]:
-        """Does what was decided elsewhere, and gives the changes in their order. AssertionError for a transaction that is not the next one."""
+        """Does what was decided elsewhere, and gives the changes in their order. AssertionError for a transaction that
+        is not the next one."""
         assert transaction.zxid == self.last_zxid + 1, f"transaction {transaction.zxid} does not follow {self.last_zxid}"
         for change in transaction.changes:
             self._apply_change(change, transaction.zxid, transaction.time_ms)

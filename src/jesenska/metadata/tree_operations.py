@@ -1,7 +1,8 @@
 """The words of the tree: what can be asked of it, what a change is, what it answers and how it refuses.
 
-A request (`Create`, `Delete`, `SetData`, `SetAcl`, `Check`) says what someone wants; a transaction says what happened, with everything decided:
-full paths with their sequence numbers, owners, new versions. Applying a transaction cannot fail and gives the same tree everywhere.
+A request (`Create`, `Delete`, `SetData`, `SetAcl`, `Check`) says what someone wants; a transaction says what happened,
+with everything decided: full paths with their sequence numbers, owners, new versions. Applying a transaction cannot
+fail and gives the same tree everywhere.
 
     Transaction  zxid, time_ms, changes                one number for all its changes; zxids go up by one
     changes      NodeCreated  path data acl owner      owner: session id of an ephemeral node, 0 otherwise
@@ -55,7 +56,8 @@ class Stat(NamedTuple):
 
 
 class Create(NamedTuple):
-    """`data`, here and below: None is ZooKeeper's null, which its clients tell from no bytes (Apache Kafka does); a `Store` gives it as no bytes."""
+    """`data`, here and below: None is ZooKeeper's null, which its clients tell from no bytes (Apache Kafka does); a
+    `Store` gives it as no bytes."""
 
     path: str
     data: bytes | None = b""
@@ -92,7 +94,8 @@ Operation = Create | Delete | SetData | SetAcl | Check
 
 
 class Result(NamedTuple):
-    """The answer to one operation: the path (of a sequential node the full one), and the node's stat where it has one afterwards."""
+    """The answer to one operation: the path (of a sequential node the full one), and the node's stat where it has one
+    afterwards."""
 
     path: str
     stat: Stat | None

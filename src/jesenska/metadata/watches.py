@@ -4,8 +4,9 @@
     get, exists       creation, change of data, deletion of the node
     children          creation or deletion of a child, deletion of the node
 
-A watch is used up by the first event it hears. Watchers are any hashable values; one watcher asking twice hears once. Events come in the order of
-the changes, and of one change first for the node, then for its parent, as ZooKeeper sends them."""
+A watch is used up by the first event it hears. Watchers are any hashable values; one watcher asking twice hears once.
+Events come in the order of the changes, and of one change first for the node, then for its parent, as ZooKeeper sends
+them."""
 
 from __future__ import annotations
 

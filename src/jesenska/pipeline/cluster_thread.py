@@ -1,11 +1,12 @@
-"""The client inside a Spark process: one event loop in a thread of its own, one cluster per set of options, kept while the process lives.
+"""The client inside a Spark process: one event loop in a thread of its own, one cluster per set of options, kept while
+the process lives.
 
-Spark calls a data source from an ordinary thread, and reuses its Python workers from task to task. The loop's thread moves the bytes while
-Spark's thread converts those that came before; a connection that is there already serves the next task without a new handshake. A process that
-was forked from one with a loop starts its own.
+Spark calls a data source from an ordinary thread, and reuses its Python workers from task to task. The loop's thread
+moves the bytes while Spark's thread converts those that came before; a connection that is there already serves the
+next task without a new handshake. A process that was forked from one with a loop starts its own.
 
-What a restart of a broker breaks is tried again until `default.api.timeout.ms` has passed, or as often as the caller says; a name or a number that is
-wrong is not.
+What a restart of a broker breaks is tried again until `default.api.timeout.ms` has passed, or as often as the caller
+says; a name or a number that is wrong is not.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     key binary | value binary | topic string | partition int | offset bigint | timestamp timestamp | timestampType int
     and with includeHeaders   headers array<struct<key string, value binary>>
 
-Spark takes the first batch only if its Arrow schema equals its own to the letter: every column may be null, times are microseconds in UTC, the
-element of a list is called `element`. So the schema is asked of Spark. A record's time that microseconds cannot hold becomes the nearest that
-they can: one record's nonsense must not stop a stream for ever. A record without headers has an empty array of them: Spark's way of null arrays to
-Python costs the square of their number.
+Spark takes the first batch only if its Arrow schema equals its own to the letter: every column may be null, times are
+microseconds in UTC, the element of a list is called `element`. So the schema is asked of Spark. A record's time that
+microseconds cannot hold becomes the nearest that they can: one record's nonsense must not stop a stream for ever. A
+record without headers has an empty array of them: Spark's way of null arrays to Python costs the square of their
+number.
 
 Decompressed data is handed on in pieces (SOURCE_ROWS_BYTES): a fetch of a few MB may hold gigabytes.
 """

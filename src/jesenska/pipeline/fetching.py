@@ -1,13 +1,15 @@
-"""Partitions read from offset to offset: the next piece is on its way while the caller works on this one, and so are the first pieces of the ranges that
-follow.
+"""Partitions read from offset to offset: the next piece is on its way while the caller works on this one, and so are
+the first pieces of the ranges that follow.
 
     chunks(connection, ranges) -> Chunk, Chunk, ...     each a few MB of whole batches, as they stand in the log
 
-A chunk's first batch may begin before its start and its last end behind the range: who decodes it takes the offsets from `start` to `end`.
+A chunk's first batch may begin before its start and its last end behind the range: who decodes it takes the offsets
+from `start` to `end`.
 
-A fetch that fails because a broker is gone, or no longer leads, is sent again until kafkaConsumer.pollTimeoutMs (without it default.api.timeout.ms)
-has passed since the chunk before. Offsets that are gone are data loss (planning.py). With read_committed, batches of aborted transactions are cut out
-here, by the list that the broker sends along.
+A fetch that fails because a broker is gone, or no longer leads, is sent again until kafkaConsumer.pollTimeoutMs
+(without it default.api.timeout.ms) has passed since the chunk before. Offsets that are gone are data loss
+(planning.py). With read_committed, batches of aborted transactions are cut out here, by the list that the broker sends
+along.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ _SAMPLE_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole batches, or messages of formats v0 and v1, of `topic_partition` that hold the offsets from `start` to `end` (or fewer, where records are gone)."""
+    """Whole batches, or messages of formats v0 and v1, of `topic_partition` that hold the offsets from `start` to
+    `end` (or fewer, where records are gone)."""
 
     topic_partition: TopicPartition
     start: int
@@ -77,7 +80,8 @@ def chunks(connection: ClusterThread, ranges: Sequence[OffsetRange], options: So
 
 
 async def record_bytes(cluster: Cluster, ranges: Iterable[OffsetRange], options: SourceOptions) -> dict[str, float]:
-    """What a record takes in the log, by topic: of a few batches at the beginning of each topic's largest range. Topics that do not answer are left out."""
+    """What a record takes in the log, by topic: of a few batches at the beginning of each topic's largest range.
+    Topics that do not answer are left out."""
     largest: dict[str, OffsetRange] = {}
     for item in ranges:
         if item.topic not in largest or item.size > largest[item.topic].size:
@@ -177,7 +181,8 @@ class _RangeReader:
         self._position = min(earliest, self._wanted.end) if self._position < earliest else self._wanted.end
 
     async def _unknown(self) -> None:
-        """The leader does not know the partition: it has not heard of it yet, or the topic was deleted while the range was read."""
+        """The leader does not know the partition: it has not heard of it yet, or the topic was deleted while the range
+        was read."""
         errors = await self._connection.cluster.refresh([self._key.topic])
         if self._key.topic not in errors:
             raise LeaderNotAvailableError(f"{self._key} is not known to its leader at present.")
@@ -185,7 +190,8 @@ class _RangeReader:
         self._position = self._wanted.end
 
     async def _nothing_there(self, answer: FetchResponsePartition) -> None:
-        """Nothing came although the plan saw records: wait for the high watermark after a change of leader, else they are gone."""
+        """Nothing came although the plan saw records: wait for the high watermark after a change of leader, else they
+        are gone."""
         latest = (await self._bounds()).latest[self._key]
         if latest < self._wanted.end:
             sentence = f"{self._key} ends at offset {latest}, but {self._wanted} is to be read: the records from {max(latest, self._position)} on are gone."
@@ -228,8 +234,9 @@ async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: in
 
 
 def whole_batches(data: memoryview, answer: FetchResponsePartition, read_committed: bool) -> tuple[int, tuple[memoryview, ...]]:
-    """The offset behind the last whole batch or message, and the data without batches of aborted transactions. Each buffer holds batches only, or messages
-    of formats v0 and v1 only: a log has both after its topic moved on to another format."""
+    """The offset behind the last whole batch or message, and the data without batches of aborted transactions. Each
+    buffer holds batches only, or messages of formats v0 and v1 only: a log has both after its topic moved on to
+    another format."""
     following, begin = -1, 0
     buffers: list[memoryview] = []
     committed = _Committed(answer) if read_committed else None

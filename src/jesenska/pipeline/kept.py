@@ -1,7 +1,8 @@
 """What a worker process of Spark keeps from one writing task to the next: producers, and what it knows of topics.
 
-A micro-batch is a few tasks, and a process does many of them one after the other. A producer of its own for each would cost a request and leave a producer
-id in the brokers' memory and logs every time. So a task borrows a producer; one that saw a failure is closed, and its numbers end with it.
+A micro-batch is a few tasks, and a process does many of them one after the other. A producer of its own for each would
+cost a request and leave a producer id in the brokers' memory and logs every time. So a task borrows a producer; one
+that saw a failure is closed, and its numbers end with it.
 
 A topic's settings are asked for anew after metadata.max.age.ms, and after a failure.
 """
@@ -26,7 +27,8 @@ _kept: weakref.WeakKeyDictionary[ClusterThread, Kept] = weakref.WeakKeyDictionar
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What a topic lets in: `max_message_bytes` None where it may not be asked for; `old_format` names a format of before 0.11, if it keeps one."""
+    """What a topic lets in: `max_message_bytes` None where it may not be asked for; `old_format` names a format of
+    before 0.11, if it keeps one."""
 
     max_message_bytes: int | None = None
     old_format: str | None = None

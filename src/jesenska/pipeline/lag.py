@@ -1,14 +1,15 @@
 """How far a streaming query is behind, per partition: `lag(query.lastProgress)`.
 
-Spark gives a source written in Python no way to report metrics of its own. But each progress of a query holds, for each source, where its micro-batch ended
-(endOffset) and where the logs ended when it was planned (latestOffset); the difference is the lag. `offsets_behind_latest` makes the metrics of Spark's own
-Kafka source of it.
+Spark gives a source written in Python no way to report metrics of its own. But each progress of a query holds, for
+each source, where its micro-batch ended (endOffset) and where the logs ended when it was planned (latestOffset); the
+difference is the lag. `offsets_behind_latest` makes the metrics of Spark's own Kafka source of it.
 
     query.lastProgress ->  {"sources": [{"endOffset": {"flights": {"0": 500}}, "latestOffset": {"flights": {"0": 800}}, ...}]}
                        ->  [PartitionLag(source=0, topic="flights", partition=0, end_offset=500, latest_offset=800)]      .lag == 300
 
-Works on what PySpark gives (`lastProgress`, `recentProgress`, a listener's `event.progress`), on its JSON text and on the dict that this is parsed to; and on
-the progress of Spark's own Kafka source, whose offsets have the same form. Sources whose offsets have another form are left out.
+Works on what PySpark gives (`lastProgress`, `recentProgress`, a listener's `event.progress`), on its JSON text and on
+the dict that this is parsed to; and on the progress of Spark's own Kafka source, whose offsets have the same form.
+Sources whose offsets have another form are left out.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from jesenska.pipeline.options import TOPIC_ID
 class PartitionLag:
     """One partition of a query's source: where the query stands, and where the log ended.
 
-    `source` counts the query's sources from 0: a query that joins two streams has two. `end_offset` is None for a partition that the query has seen but
-    not begun: one that was added while minOffsetsPerTrigger made the query wait."""
+    `source` counts the query's sources from 0: a query that joins two streams has two. `end_offset` is None for a
+    partition that the query has seen but not begun: one that was added while minOffsetsPerTrigger made the query wait."""
 
     source: int
     topic: str
@@ -42,7 +43,8 @@ class PartitionLag:
 
 
 def lag(progress: Mapping[str, Any] | str | None) -> list[PartitionLag]:
-    """The lag of each partition that was there when the progress was made, in order; none for a query without progress (None), or before its first offsets.
+    """The lag of each partition that was there when the progress was made, in order; none for a query without progress
+    (None), or before its first offsets.
 
     JesenskaError if this is no progress."""
     if progress is None:
@@ -59,8 +61,9 @@ def lag(progress: Mapping[str, Any] | str | None) -> list[PartitionLag]:
 
 
 def offsets_behind_latest(progress: Mapping[str, Any] | str | None) -> list[dict[str, float]]:
-    """For each source of the query that has a lag the metrics of Spark's own Kafka source, by their names there: minOffsetsBehindLatest,
-    maxOffsetsBehindLatest, avgOffsetsBehindLatest, in offsets over its partitions. Errors as in `lag`."""
+    """For each source of the query that has a lag the metrics of Spark's own Kafka source, by their names there:
+    minOffsetsBehindLatest, maxOffsetsBehindLatest, avgOffsetsBehindLatest, in offsets over its partitions. Errors as
+    in `lag`."""
     by_source: dict[int, list[int]] = {}
     for item in lag(progress):
         by_source.setdefault(item.source, []).append(item.lag)

@@ -1,4 +1,5 @@
-"""What may be written in `.option(...)`: Spark's own names for its Kafka source and sink, parsed, checked and made into values.
+"""What may be written in `.option(...)`: Spark's own names for its Kafka source and sink, parsed, checked and made
+into values.
 
     source   one of   subscribe            "flights,weather"
                       subscribePattern     a Java regular expression over whole names
@@ -14,9 +15,9 @@
     sink     topic, includeHeaders
     both     kafka.bootstrap.servers, and kafka.<name> for the client's settings
 
-Offsets are `earliest`, `latest` or {"topic": {"0": 23, "1": -1}} with -2 for earliest and -1 for latest; times are milliseconds since 1970.
-Spark hands option names over in lower case, so they are compared so. An unknown name is an error that gives the nearest known one: a slip of
-the pen must not change what is read.
+Offsets are `earliest`, `latest` or {"topic": {"0": 23, "1": -1}} with -2 for earliest and -1 for latest; times are
+milliseconds since 1970. Spark hands option names over in lower case, so they are compared so. An unknown name is an
+error that gives the nearest known one: a slip of the pen must not change what is read.
 
 Left out: reading from a consumer group's offsets (Spark does not, either), and every security protocol but PLAINTEXT.
 """
@@ -130,7 +131,8 @@ _DEFAULT_DELAY_MS = 15 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions: those named (`assigned`), all of the named topics, or all of the topics that a pattern matches."""
+    """Which partitions: those named (`assigned`), all of the named topics, or all of the topics that a pattern
+    matches."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -147,7 +149,8 @@ class Subscription:
 class Position:
     """Where reading begins or ends: one word or time for all partitions (`everywhere`), or one per partition.
 
-    `is_time` tells times in ms from offsets; of offsets -2 is the earliest and -1 the latest. `option` is what the user wrote."""
+    `is_time` tells times in ms from offsets; of offsets -2 is the earliest and -1 the latest. `option` is what the
+    user wrote."""
 
     option: str
     everywhere: int | None = None
@@ -254,7 +257,8 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of the rows, in their order: those of the option columns, else all (headers only with includeHeaders)."""
+    """The columns of the rows, in their order: those of the option columns, else all (headers only with
+    includeHeaders)."""
     return _columns(_Given(given, _SOURCE_NAMES))
 
 

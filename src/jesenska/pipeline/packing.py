@@ -1,8 +1,9 @@
 """Which ranges one task reads: small ranges together, in as many tasks as there are cores; a large one by itself.
 
-A task costs Spark some 20 ms whatever it reads. Fifty partitions with a record each are fifty ranges, and need no fifty tasks. A range's bytes are
-its offsets times what a record of its topic takes in the log. The largest ranges are dealt out first, each to the task that has least. A range is never
-parted here, and a task reads its ranges one after the other, so the order within a partition stays.
+A task costs Spark some 20 ms whatever it reads. Fifty partitions with a record each are fifty ranges, and need no
+fifty tasks. A range's bytes are its offsets times what a record of its topic takes in the log. The largest ranges are
+dealt out first, each to the task that has least. A range is never parted here, and a task reads its ranges one after
+the other, so the order within a partition stays.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ _REPEAT = re.compile(r"\{\d+(?:,\d*)?\}")
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """A pattern whose `fullmatch` says whether a topic's name matches; JesenskaError with one sentence for what Java would not take."""
+    """A pattern whose `fullmatch` says whether a topic's name matches; JesenskaError with one sentence for what Java
+    would not take."""
     if len(text) > TOPIC_PATTERN_MAX_CHARS:
         raise JesenskaError(f"The pattern of topics has {len(text)} characters, more than {TOPIC_PATTERN_MAX_CHARS}.")
     if text.strip() == "*":
@@ -203,7 +204,7 @@ class _Translator:
             raise _NotAPattern(f"\\{following} means nothing")
         return frozenset(following)
 
-    # --- classes: the set of characters of topic names that they hold ------------------------------------------------------------------
+    # --- classes: the set of characters of topic names that they hold ------------------------------------------------
 
     def _character_class(self) -> frozenset[str]:
         self._at += 1

@@ -2,14 +2,17 @@
 
     subscription -> partitions -> range [start, end) of each -> pieces for tasks
 
-Pieces: without options one per partition, of which small ones share a task (packing.py). `maxRecordsPerPartition` cuts ranges that are longer;
-`minPartitions` then cuts the ranges that are largest for their number of pieces, until there are so many. Ranges without offsets make no task.
+Pieces: without options one per partition, of which small ones share a task (packing.py). `maxRecordsPerPartition` cuts
+ranges that are longer; `minPartitions` then cuts the ranges that are largest for their number of pieces, until there
+are so many. Ranges without offsets make no task.
 
-Offsets that are gone (deleted by retention, or a topic created anew) are data loss: an error that names topic, partition and offsets, or with
-failOnDataLoss=false a warning, and reading goes on at the earliest offset that is there.
+Offsets that are gone (deleted by retention, or a topic created anew) are data loss: an error that names topic,
+partition and offsets, or with failOnDataLoss=false a warning, and reading goes on at the earliest offset that is
+there.
 
-A stream's place is {"topic": {"partition": offset, "topicId": id}}. The id tells a topic from another of the same name that was created after it
-(KIP-516); it is left out where the broker has no ids (before Kafka 2.8), and where the place was written without one.
+A stream's place is {"topic": {"partition": offset, "topicId": id}}. The id tells a topic from another of the same name
+that was created after it (KIP-516); it is left out where the broker has no ids (before Kafka 2.8), and where the place
+was written without one.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The first offset that is there and the one after the last, of each partition; and the ids of their topics, where the broker has ids."""
+    """The first offset that is there and the one after the last, of each partition; and the ids of their topics, where
+    the broker has ids."""
 
     earliest: Offsets
     latest: Offsets
@@ -74,18 +78,19 @@ class Place:
 
 
 class Resolved(NamedTuple):
-    """What a position means: the offset in each partition. `moving` are the partitions in which the same position means a later offset as soon as
-    records come: those that begin at the end."""
+    """What a position means: the offset in each partition. `moving` are the partitions in which the same position
+    means a later offset as soon as records come: those that begin at the end."""
 
     offsets: Offsets
     moving: frozenset[TopicPartition]
 
 
-# --- partitions -----------------------------------------------------------------------------------------------------------------------------
+# --- partitions ------------------------------------------------------------------------------------------------------
 
 
 async def partitions_of(cluster: Cluster, subscription: Subscription, *, gone_is_error: bool = True) -> list[TopicPartition]:
-    """All partitions of the subscription at present, sorted. A named topic that does not exist is an error, or left out for a running stream."""
+    """All partitions of the subscription at present, sorted. A named topic that does not exist is an error, or left
+    out for a running stream."""
     if subscription.pattern is not None:
         pattern = topic_pattern(subscription.pattern)
         topics = await cluster.topics()
@@ -119,8 +124,9 @@ async def bounds_of(cluster: Cluster, partitions: Iterable[TopicPartition], *, r
 
 
 async def present(cluster: Cluster, subscription: Subscription, only: Collection[TopicPartition] | None = None, *, read_committed: bool = False) -> Bounds:
-    """The bounds of the partitions that are there now (of `only`, if given), for a running stream. A topic that goes between the two questions is asked
-    for again, and then is not there: it must not stop the stream by this accident of time."""
+    """The bounds of the partitions that are there now (of `only`, if given), for a running stream. A topic that goes
+    between the two questions is asked for again, and then is not there: it must not stop the stream by this accident
+    of time."""
     for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
         partitions = await partitions_of(cluster, subscription, gone_is_error=False)
         keys = partitions if only is None else [key for key in partitions if key in only]
@@ -132,11 +138,12 @@ async def present(cluster: Cluster, subscription: Subscription, only: Collection
     raise unknown
 
 
-# --- offsets --------------------------------------------------------------------------------------------------------------------------------
+# --- offsets ---------------------------------------------------------------------------------------------------------
 
 
 async def resolve(cluster: Cluster, position: Position, partitions: Sequence[TopicPartition], bounds: Bounds, options: SourceOptions) -> Resolved:
-    """The offset that a position means in each partition. A time that no record reaches is the end, or an error where reading begins."""
+    """The offset that a position means in each partition. A time that no record reaches is the end, or an error where
+    reading begins."""
     if position.everywhere is not None:
         wanted = dict.fromkeys(partitions, position.everywhere)
     else:
@@ -219,7 +226,7 @@ async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRan
     return ranges
 
 
-# --- tasks ----------------------------------------------------------------------------------------------------------------------------------
+# --- tasks -----------------------------------------------------------------------------------------------------------
 
 
 def cut(ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None) -> list[OffsetRange]:
@@ -243,8 +250,8 @@ def cut(ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_re
 
 
 def share(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Offsets:
-    """End offsets for at most `limit` records over all partitions, each partition in proportion to what waits in it (Spark's rule), at least
-    one record of each as long as the limit allows it."""
+    """End offsets for at most `limit` records over all partitions, each partition in proportion to what waits in it
+    (Spark's rule), at least one record of each as long as the limit allows it."""
     waiting = {key: max(0, latest[key] - start[key]) for key in latest}
     total = sum(waiting.values())
     if total <= limit:
@@ -261,7 +268,7 @@ def share(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[Topic
     return {key: min(latest[key], start[key] + portions[key]) if waiting[key] else latest[key] for key in latest}
 
 
-# --- offsets as Spark keeps them ------------------------------------------------------------------------------------------------------------
+# --- offsets as Spark keeps them -------------------------------------------------------------------------------------
 
 
 Tree = dict[str, dict[str, int | str]]

@@ -6,16 +6,20 @@
 
 Other columns are not looked at (as in Spark's own sink, which has no column timestamp).
 
-    Arrow batch -> by topic -> partition of each row (compiled) -> sorted by partition -> record batches -> acknowledged
+    Arrow batch -> by topic -> partition of each row (compiled) -> sorted by partition -> record batches ->
+    acknowledged
 
-Rows of one partition keep their order within a task. Rows without key and partition go to one partition after the other, a batch to each.
-At least once: a task that fails is run again by Spark, a micro-batch that failed is written again after a restart, and what had been acknowledged
-by then is there twice. Within one task nothing is: its producer is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise, or the topic
-keeps records in a format of before Kafka 0.11, which has no place for it (and none for headers). Producers belong to the process (kept.py).
+Rows of one partition keep their order within a task. Rows without key and partition go to one partition after the
+other, a batch to each. At least once: a task that fails is run again by Spark, a micro-batch that failed is written
+again after a restart, and what had been acknowledged by then is there twice. Within one task nothing is: its producer
+is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise, or the topic keeps records in a format of
+before Kafka 0.11, which has no place for it (and none for headers). Producers belong to the process (kept.py).
 
-Left out: output mode "update", which Spark does not offer to Python data sources; in foreachBatch a batch write does the same.
+Left out: output mode "update", which Spark does not offer to Python data sources; in foreachBatch a batch write does
+the same.
 
-A record batch takes at most what the topic's max.message.bytes allows. A record that is larger makes its task fail, with topic and partition named.
+A record batch takes at most what the topic's max.message.bytes allows. A record that is larger makes its task fail,
+with topic and partition named.
 """
 
 from __future__ import annotations
@@ -89,7 +93,7 @@ class JesenskaStreamWriter(DataSourceStreamArrowWriter):
         """Nothing can be taken back; Spark writes the micro-batch again."""
 
 
-# --- what may be written --------------------------------------------------------------------------------------------------------------------
+# --- what may be written ---------------------------------------------------------------------------------------------
 
 
 def _check_columns(schema: StructType, topic: str | None) -> None:
@@ -138,7 +142,7 @@ def _check_headers(headers: pa.Array, topic: _Topic) -> None:
         raise JesenskaError("A row has a header whose key is null: give every header a key, or leave it out of the array.")
 
 
-# --- one task -------------------------------------------------------------------------------------------------------------------------------
+# --- one task --------------------------------------------------------------------------------------------------------
 
 
 def _write(options: SinkOptions, iterator: Iterator[pa.RecordBatch]) -> Written:

@@ -1,6 +1,7 @@
 """The data source `jesenska`: what Spark reads of topics, in batch queries and in streams, and the way to the sink.
 
-    spark.read.format("jesenska").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "flights").load()
+    spark.read.format("jesenska").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe",
+    "flights").load()
 
 Options are Spark's own for Kafka (options.py), rows have its schema (columns.py). Where things run:
 
@@ -9,14 +10,15 @@ Options are Spark's own for Kafka (options.py), rows have its schema (columns.py
     tasks              `read` of one range, or of several small ones (packing.py); nothing is kept in the reader, the connection belongs to the process
                        (cluster_thread.py)
 
-A stream's offsets are {"topic": {"partition": offset, "topicId": id}}, each the offset of the next record. Spark writes the end of a micro-batch to its
-checkpoint before it runs and reads the same range again after a crash, so the rows of a micro-batch are the same each time (as long as retention leaves
-them). The start of the first micro-batch is written nowhere. So where a query begins at the end of a log, its first micro-batch ends there, too: it is
-empty, and its end is the start. Partitions and topics that appear while a stream runs are read from their earliest record. A partition that is missing
-keeps its place, for the case that it is seen again with the same topic id.
+A stream's offsets are {"topic": {"partition": offset, "topicId": id}}, each the offset of the next record. Spark
+writes the end of a micro-batch to its checkpoint before it runs and reads the same range again after a crash, so the
+rows of a micro-batch are the same each time (as long as retention leaves them). The start of the first micro-batch is
+written nowhere. So where a query begins at the end of a log, its first micro-batch ends there, too: it is empty, and
+its end is the start. Partitions and topics that appear while a stream runs are read from their earliest record. A
+partition that is missing keeps its place, for the case that it is seen again with the same topic id.
 
-Left out: the filters that Spark could push down (offset, timestamp, partition); continuous processing, and the pushing down of columns (Spark has neither
-for Python data sources: the option `columns` chooses them).
+Left out: the filters that Spark could push down (offset, timestamp, partition); continuous processing, and the pushing
+down of columns (Spark has neither for Python data sources: the option `columns` chooses them).
 """
 
 from __future__ import annotations
@@ -104,8 +106,8 @@ def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 class _Refused(DataSourceStreamReader):
-    """Stands for a stream that cannot be meant, and says so when it is asked for anything. Spark's helper would put an error of its own in front of one that
-    is raised where the reader is made."""
+    """Stands for a stream that cannot be meant, and says so when it is asked for anything. Spark's helper would put an
+    error of its own in front of one that is raised where the reader is made."""
 
     def __init__(self, error: JesenskaError) -> None:
         self._error = error
@@ -147,7 +149,8 @@ def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
 
 
 async def _tasks(connection: ClusterThread, options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
-    """The ranges as tasks: cut where options say so, else packed where there are more than cores. A topic's record size is kept, as it changes little."""
+    """The ranges as tasks: cut where options say so, else packed where there are more than cores. A topic's record
+    size is kept, as it changes little."""
     if options.min_partitions is not None or options.max_records_per_partition is not None:
         tasks = apart(planning.cut(ranges, options.min_partitions, options.max_records_per_partition))
     else:
@@ -164,7 +167,8 @@ async def _tasks(connection: ClusterThread, options: SourceOptions, ranges: Sequ
 
 
 def _look_up(connection: ClusterThread, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
-    """Partitions and offsets, asked again after errors that pass: as often as fetchOffset.numRetries says, else for some time."""
+    """Partitions and offsets, asked again after errors that pass: as often as fetchOffset.numRetries says, else for
+    some time."""
     with plainly("subscribe"):
         return connection.persist(work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms)
 
@@ -189,8 +193,8 @@ class JesenskaReader(DataSourceReader):
 class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream's source: says what is new, within the limits, and reads it.
 
-    `_target` holds the offsets at which a query with the trigger availableNow ends. `_start` is where a new query begins, resolved once. `_begun` is true as
-    soon as a micro-batch has been planned."""
+    `_target` holds the offsets at which a query with the trigger availableNow ends. `_start` is where a new query
+    begins, resolved once. `_begun` is true as soon as a micro-batch has been planned."""
 
     def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         self.options = options
@@ -206,7 +210,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit_failed = False
         self._told: Offsets = {}
 
-    # --- offsets ------------------------------------------------------------------------------------------------------------------------
+    # --- offsets -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Tree:
         """Spark asks more than once and must hear the same each time."""
@@ -242,8 +246,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A partition that was not there when the query began is left for the next one.
             end = {key: max(begin[key], min(latest, self._target.get(key, 0))) for key, latest in end.items() if key in self._target or key in known.offsets}
         if self._start is not None and not self._begun and start == self._start_tree:
-            # Spark keeps the end of the first micro-batch, and not its start. Where the start would be a later one if it were resolved again, the first
-            # micro-batch reads nothing: so its end is the start that is kept.
+            # Spark keeps the end of the first micro-batch, and not its start. Where the start would be a later one if
+            # it were resolved again, the first micro-batch reads nothing: so its end is the start that is kept.
             end = {key: begin[key] if key in self._start.moving else offset for key, offset in end.items()}
         begin = {key: begin[key] for key in end}
         if self._must_wait(begin, end, limit):
@@ -256,8 +260,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planning.to_tree({**gone, **end}, {**known.ids, **bounds.ids})
 
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
-        """True where fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. As in Spark's own source, a query's first
-        trigger takes what is there. An availableNow query never waits."""
+        """True where fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. As
+        in Spark's own source, a query's first trigger takes what is there. An availableNow query never waits."""
         minimum = limit.min_rows if isinstance(limit, ReadMinRows) else self.options.min_offsets_per_trigger if isinstance(limit, ReadMaxRows) else None
         if minimum is None or self._target is not None:
             return False
@@ -266,8 +270,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last_trigger_ms is not None and self._clock.now_ms() - self._last_trigger_ms < self.options.max_trigger_delay_ms
 
     async def _news(self, connection: ClusterThread, known: Place) -> tuple[Offsets, Bounds]:
-        """Where each partition is read from, and the bounds of its log. Partitions that are gone, topics that were created anew, and logs that end before
-        where the stream stands are data loss."""
+        """Where each partition is read from, and the bounds of its log. Partitions that are gone, topics that were
+        created anew, and logs that end before where the stream stands are data loss."""
         fail = self.options.fail_on_data_loss
         bounds = await self._present(connection, known)
         missing = known.offsets.keys() - bounds.latest.keys()
@@ -290,8 +294,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin, bounds
 
     async def _present(self, connection: ClusterThread, known: Place) -> Bounds:
-        """The partitions that are there. With failOnDataLoss one that is missing is asked for again: a broker that has just
-        started may not have heard of it."""
+        """The partitions that are there. With failOnDataLoss one that is missing is asked for again: a broker that has
+        just started may not have heard of it."""
         options = self.options
         for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
             bounds = await planning.present(connection.cluster, options.subscription, read_committed=options.read_committed)
@@ -309,7 +313,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         self._target = self._ask(latest)
 
-    # --- records ------------------------------------------------------------------------------------------------------------------------
+    # --- records -----------------------------------------------------------------------------------------------------
 
     def partitions(self, start: Mapping[str, Mapping[str, int | str]], end: Mapping[str, Mapping[str, int | str]]) -> Sequence[InputPartition]:
         begin = planning.from_tree(start)
@@ -319,7 +323,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))  # type: ignore[no-any-return]
 
     def _start_of_first(self, start: Place, end: Place) -> Place:
-        """Where the first micro-batch of an earlier run begins, which ended before it was done: `start` has been resolved again since then."""
+        """Where the first micro-batch of an earlier run begins, which ended before it was done: `start` has been
+        resolved again since then."""
         assert self._start is not None
         offsets = dict(start.offsets)
         for key, offset in end.offsets.items():
@@ -362,8 +367,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell_group(planning.from_tree(end).offsets)
 
     def _tell_group(self, read: Offsets) -> None:
-        """Commits what has been read to the group of kafka.group.id, if there is one, for tools that show lag. The checkpoint holds the offsets that count,
-        so a commit that fails is said and does not stop the query."""
+        """Commits what has been read to the group of kafka.group.id, if there is one, for tools that show lag. The
+        checkpoint holds the offsets that count, so a commit that fails is said and does not stop the query."""
         group_id = self.options.group_id
         if group_id is None or read == self._told:
             return

@@ -1,12 +1,13 @@
 """A Spark session in which `format("jesenska")` works, on a machine with no more than Python: `session()`.
 
-It finds Java (java.py), makes Spark's workers run this Python, keeps times in UTC and says only what is an error. With a local master (local[2],
-local-cluster[...]) it stays on this machine's loopback. On a cluster the driver is reached by its own name, and the executors run the Python that
-PYSPARK_PYTHON or spark.pyspark.python names. Spark starts the tasks of a source that it finds by itself with the driver's Python, and without what
---py-files sent; so there the source is registered.
+It finds Java (java.py), makes Spark's workers run this Python, keeps times in UTC and says only what is an error. With
+a local master (local[2], local-cluster[...]) it stays on this machine's loopback. On a cluster the driver is reached
+by its own name, and the executors run the Python that PYSPARK_PYTHON or spark.pyspark.python names. Spark starts the
+tasks of a source that it finds by itself with the driver's Python, and without what --py-files sent; so there the
+source is registered.
 
-A session that was made otherwise has the source as well, if the Python that Spark starts (PYSPARK_PYTHON, else python3) can import jesenska; `session()`
-takes a running session and sees to that.
+A session that was made otherwise has the source as well, if the Python that Spark starts (PYSPARK_PYTHON, else
+python3) can import jesenska; `session()` takes a running session and sees to that.
 """
 
 from __future__ import annotations
@@ -50,13 +51,15 @@ _SETTINGS = {
     "spark.sql.streaming.metricsEnabled": "false",
 }
 
-#: For `config`, of programs that end within minutes: Java then compiles less thoroughly and collects garbage in one thread, which takes half of the CPU time of
-#: a short run (the demo: 35 instead of 40 s; 2,000 of its flights, beside other work: 34 instead of 56 s).
+#: For `config`, of programs that end within minutes: Java then compiles less thoroughly and collects garbage in one
+#: thread, which takes half of the CPU time of a short run (the demo: 35 instead of 40 s; 2,000 of its flights, beside
+#: other work: 34 instead of 56 s).
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def session(app_name: str = "jesenska", master: str = "local[2]", config: Mapping[str, str] | None = None, *, log: Path | None = None) -> SparkSession:
-    """The running session, or a new one. `config` holds Spark settings, which beat those set here; `log` is a file for what Spark's JVM says.
+    """The running session, or a new one. `config` holds Spark settings, which beat those set here; `log` is a file for
+    what Spark's JVM says.
 
     JesenskaError with one sentence if PySpark or Java is missing."""
     try:
@@ -96,8 +99,9 @@ def _is_local(master: str) -> bool:
 
 
 def _make_known(spark: SparkSession) -> None:
-    """Registers the source, so that its tasks run with the session's Python and what --py-files sent, and not with what Spark finds by itself. Left to Spark
-    where the executors' Python is not on this machine: the planning of a query, which runs here, would have none."""
+    """Registers the source, so that its tasks run with the session's Python and what --py-files sent, and not with
+    what Spark finds by itself. Left to Spark where the executors' Python is not on this machine: the planning of a
+    query, which runs here, would have none."""
     from jesenska.pipeline.source import JesenskaDataSource
 
     context = spark.sparkContext

@@ -1,4 +1,5 @@
-"""Records to and from Arrow's memory layout in plain Python: the twin of the second half of `_crecords.pyx`. No pyarrow here, only its buffers.
+"""Records to and from Arrow's memory layout in plain Python: the twin of the second half of `_crecords.pyx`. No
+pyarrow here, only its buffers.
 
     binary column   rows + 1 offsets of 32 bits into the data, the data, and a bitmap of the rows that are not null (lowest bit first)
     headers         rows + 1 offsets of 32 bits into two binary columns, the keys and the values of all headers in a row
@@ -43,8 +44,8 @@ class BinaryColumn:
 
 
 class ColumnReader:
-    """Gathers the records of batches as columns in Arrow's layout. `key` and `value`, with headers also `header_key`, `header_value`, are
-    binary columns; `header_offsets` says which headers belong to which row, null for none."""
+    """Gathers the records of batches as columns in Arrow's layout. `key` and `value`, with headers also `header_key`,
+    `header_value`, are binary columns; `header_offsets` says which headers belong to which row, null for none."""
 
     def __init__(self, with_headers: bool) -> None:
         self.with_headers = with_headers
@@ -72,8 +73,9 @@ class ColumnReader:
         start: int,
         stop: int,
     ) -> int:
-        """Adds the records whose offsets are from `start` to before `stop`; gives their number. All of the batch's records are read:
-        InvalidRecordError where they are not `count` whole ones, then nothing is added. OverflowError where a column would pass 2 GiB."""
+        """Adds the records whose offsets are from `start` to before `stop`; gives their number. All of the batch's
+        records are read: InvalidRecordError where they are not `count` whole ones, then nothing is added.
+        OverflowError where a column would pass 2 GiB."""
         reader = RecordReader(bytes(body))
         taken = []
         for _ in range(count):
@@ -108,7 +110,8 @@ class ColumnReader:
 
 
 class Source:
-    """A view into the buffers of one Arrow array: bytes (with offsets of 32 or 64 bits) or, without offsets, whole numbers of 64 bits."""
+    """A view into the buffers of one Arrow array: bytes (with offsets of 32 or 64 bits) or, without offsets, whole
+    numbers of 64 bits."""
 
     def __init__(self, validity: Buffer | None, offsets: Buffer | None, data: Buffer | None, first: int, rows: int, wide: bool) -> None:
         """Buffers of the array or None, the array's own offset into them and its length."""
@@ -157,8 +160,8 @@ class Source:
 
 
 class ColumnWriter:
-    """Encodes rows of Arrow arrays as records: key and value (or None), the headers' lists, structs, keys and values (all or none),
-    timestamps (ms, or None)."""
+    """Encodes rows of Arrow arrays as records: key and value (or None), the headers' lists, structs, keys and values
+    (all or none), timestamps (ms, or None)."""
 
     def __init__(
         self,
@@ -192,8 +195,8 @@ class ColumnWriter:
         self.timestamps = timestamps
 
     def encode(self, buffer: bytearray, row: int, default_timestamp: int, max_bytes: int) -> tuple[int, int, int]:
-        """Puts records from `row` on at the end of `buffer`, as many as keep it within `max_bytes` and one at least. Gives their count, the
-        first's timestamp and the largest one."""
+        """Puts records from `row` on at the end of `buffer`, as many as keep it within `max_bytes` and one at least.
+        Gives their count, the first's timestamp and the largest one."""
         if row < 0 or row >= self.rows:
             raise IndexError("no such row")
         base = self._timestamp(row, default_timestamp)
@@ -231,7 +234,8 @@ class ColumnWriter:
 
 
 def partitions_of_keys(keys: Source, partition_count: int, unkeyed: int) -> bytearray:
-    """The partition of each row by murmur2 of its key, as 32-bit numbers; `unkeyed` for rows without one. ValueError for broken arrays."""
+    """The partition of each row by murmur2 of its key, as 32-bit numbers; `unkeyed` for rows without one. ValueError
+    for broken arrays."""
     if keys.offsets is None:
         raise ValueError("this array needs offsets")
     if partition_count < 1:

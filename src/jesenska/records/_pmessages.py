@@ -1,5 +1,5 @@
-"""Message sets (formats v0 and v1) turned into records of batches and back, in plain Python: the twin of what `_crecords.pyx` does. message_set.py draws a
-message; here everything is decompressed already."""
+"""Message sets (formats v0 and v1) turned into records of batches and back, in plain Python: the twin of what
+`_crecords.pyx` does. message_set.py draws a message; here everything is decompressed already."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class OldMessage(NamedTuple):
 
 
 def messages_of(data: Buffer) -> Iterator[OldMessage]:
-    """Each message in `data`, its CRC verified; a part of a message at the end is left alone. CorruptMessageError for an impossible length, magic or CRC,
-    InvalidRecordError for fields that are not what the length says."""
+    """Each message in `data`, its CRC verified; a part of a message at the end is left alone. CorruptMessageError for
+    an impossible length, magic or CRC, InvalidRecordError for fields that are not what the length says."""
     view = memoryview(data)
     end = len(view)
     position = index = 0
@@ -94,11 +94,13 @@ def messages_to_records(
     latest: int,
     append_timestamp: int | None = None,
 ) -> tuple[int, int, int]:
-    """Puts the messages of `data`, all of this format and none compressed, at the end of `out` as records of one batch; gives their count, the base timestamp
-    (that of the first) and the largest. Structural faults and rejected records are refused as those of a batch are.
+    """Puts the messages of `data`, all of this format and none compressed, at the end of `out` as records of one
+    batch; gives their count, the base timestamp (that of the first) and the largest. Structural faults and rejected
+    records are refused as those of a batch are.
 
-    `max_message_bytes` is for a set that a producer sent: no message may be larger, and a part of one at the end is left alone. -1 for what was inside a
-    compressed message, which must end with its last one. `append_timestamp` is the time of all of them in place of their own."""
+    `max_message_bytes` is for a set that a producer sent: no message may be larger, and a part of one at the end is
+    left alone. -1 for what was inside a compressed message, which must end with its last one. `append_timestamp` is
+    the time of all of them in place of their own."""
     count = base = rejected = 0
     largest = _NO_TIMESTAMP
     rejections: list[tuple[int, int]] = []
@@ -134,7 +136,8 @@ def messages_to_records(
 
 
 def append_message(out: bytearray, offset: int, magic: int, attributes: int, timestamp: int, key: Buffer | None, value: Buffer | None, at: int = -1) -> int:
-    """Puts one message at the end of `out`, or at that place, over what is there; gives where it ends. What is behind it means nothing then."""
+    """Puts one message at the end of `out`, or at that place, over what is there; gives where it ends. What is behind
+    it means nothing then."""
     if at > len(out):
         raise ValueError("a message is to be put behind the end")
     if at >= 0:
@@ -159,9 +162,10 @@ def append_message(out: bytearray, offset: int, magic: int, attributes: int, tim
 def records_to_messages(
     out: bytearray, body: Buffer, count: int, base_offset: int, base_timestamp: int, append_timestamp: int, magic: int, relative_to: int, first_offset: int
 ) -> tuple[int, int, int]:
-    """Puts the records of a decompressed batch, from `first_offset` on, at the end of `out` as messages; headers are dropped. Under log append time
-    (`append_timestamp` is not -1) that is the time of each. Offsets are written less `relative_to`. Gives the count of messages, the offset of the
-    last one and the largest timestamp. InvalidRecordError where the bytes are not `count` whole records and nothing else."""
+    """Puts the records of a decompressed batch, from `first_offset` on, at the end of `out` as messages; headers are
+    dropped. Under log append time (`append_timestamp` is not -1) that is the time of each. Offsets are written less
+    `relative_to`. Gives the count of messages, the offset of the last one and the largest timestamp.
+    InvalidRecordError where the bytes are not `count` whole records and nothing else."""
     reader = RecordReader(bytes(body))
     messages = bytearray()
     written = 0
@@ -184,9 +188,10 @@ def records_to_messages(
 
 
 def plain_batches_to_messages(out: bytearray, data: Buffer, position: int, magic: int, first_offset: int, at: int) -> tuple[int, int]:
-    """Puts the records of batches, from `first_offset` on, into `out` from `at` on as messages, over what is there, up to the first batch that is compressed,
-    a control batch, empty, cut short or at fault; gives its position, and where the messages end. What is behind them means nothing then. Here that batch is
-    the first one: the compiled twin spares its caller what stands between the batches."""
+    """Puts the records of batches, from `first_offset` on, into `out` from `at` on as messages, over what is there, up
+    to the first batch that is compressed, a control batch, empty, cut short or at fault; gives its position, and where
+    the messages end. What is behind them means nothing then. Here that batch is the first one: the compiled twin
+    spares its caller what stands between the batches."""
     if not 0 <= at <= len(out):
         raise ValueError("messages are to be put behind the end")
     return position, at

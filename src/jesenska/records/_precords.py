@@ -1,8 +1,9 @@
-"""The record codec in plain Python: the twin of `_crecords.pyx`, function by function, for machines without a C compiler and as the second
-opinion in tests. `codec.py` chooses between the two. What a record looks like is drawn in record.py.
+"""The record codec in plain Python: the twin of `_crecords.pyx`, function by function, for machines without a C
+compiler and as the second opinion in tests. `codec.py` chooses between the two. What a record looks like is drawn in
+record.py.
 
-Numbers inside records are zigzag varints: 32-bit ones take at most five bytes, 64-bit ones at most ten; bits beyond the type are dropped and
-sums of timestamps wrap, as in the JVM.
+Numbers inside records are zigzag varints: 32-bit ones take at most five bytes, 64-bit ones at most ten; bits beyond
+the type are dropped and sums of timestamps wrap, as in the JVM.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ def wrap64(number: int) -> int:
 class Walker:
     """Goes through the records of one batch, fed in pieces cut anywhere, and keeps nothing of them.
 
-    Offset deltas must be 0, 1, 2 … With `from_delta` they may be any (compaction leaves gaps), and records below it are not refused.
+    Offset deltas must be 0, 1, 2 … With `from_delta` they may be any (compaction leaves gaps), and records below it
+    are not refused.
 
-    `feed` raises for structural faults, `finish` for records that are missing and for rejected records; it gives the largest timestamp (-1
-    where none is larger)."""
+    `feed` raises for structural faults, `finish` for records that are missing and for rejected records; it gives the
+    largest timestamp (-1 where none is larger)."""
 
     __slots__ = (
         "_append_time_bit",
@@ -295,8 +297,8 @@ def _header_fault(header: BatchHeader) -> Fault:
 
 
 def set_max_timestamp(buffer: Buffer, position: int, header: BatchHeader, max_timestamp: int, append_time: bool) -> BatchHeader:
-    """Writes largest timestamp and timestamp type with the CRC that follows from them, if they are not there already; gives the header as it
-    then is. Whatever else was stamped into the buffer since `header` was read stays."""
+    """Writes largest timestamp and timestamp type with the CRC that follows from them, if they are not there already;
+    gives the header as it then is. Whatever else was stamped into the buffer since `header` was read stays."""
     attributes = header.attributes | 8 if append_time else header.attributes & ~8
     if attributes == header.attributes and max_timestamp == header.max_timestamp:
         return header
@@ -430,8 +432,8 @@ class RecordReader:
 
 
 def decode_records(body: Buffer, count: int, base_offset: int, base_timestamp: int, append_timestamp: int, timestamp_type: TimestampType) -> list[Record]:
-    """The records of a decompressed batch. Under log append time every timestamp is `append_timestamp`. InvalidRecordError where the bytes are
-    not `count` whole records and nothing else."""
+    """The records of a decompressed batch. Under log append time every timestamp is `append_timestamp`.
+    InvalidRecordError where the bytes are not `count` whole records and nothing else."""
     reader = RecordReader(bytes(body))
     records = []
     for _ in range(count):

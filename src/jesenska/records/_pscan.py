@@ -1,5 +1,5 @@
-"""Going over the batches of a file, in Python: the twin of the last part of `_crecords.pyx`. What decides whether a batch is whole is drawn in
-header.py; who goes over files is the log room's recovery."""
+"""Going over the batches of a file, in Python: the twin of the last part of `_crecords.pyx`. What decides whether a
+batch is whole is drawn in header.py; who goes over files is the log room's recovery."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _KEPT_MAX = 4096
 
 
 class BatchScan:
-    """Checks batches that follow one another, and gathers what a segment's indexes and the leader epochs want to know of them: an index entry
-    for each batch that comes after more than `index_interval_bytes` since the last entry, an epoch where it is newer than all before."""
+    """Checks batches that follow one another, and gathers what a segment's indexes and the leader epochs want to know
+    of them: an index entry for each batch that comes after more than `index_interval_bytes` since the last entry, an
+    epoch where it is newer than all before."""
 
     __slots__ = (
         "_base_offset",
@@ -48,9 +49,9 @@ class BatchScan:
         self.bytes_since_entry = 0
 
     def feed(self, buffer: Buffer, start: int, end: int, position: int) -> int:
-        """Goes over the batches in buffer[start:end], of which the first stands at `position` in the file. Gives how many bytes of good batches
-        there were: it stops at the first that is not whole there, that is damaged or does not follow, and when entries or epochs should be
-        taken away first."""
+        """Goes over the batches in buffer[start:end], of which the first stands at `position` in the file. Gives how
+        many bytes of good batches there were: it stops at the first that is not whole there, that is damaged or does
+        not follow, and when entries or epochs should be taken away first."""
         if start < 0 or end > len(buffer):
             raise ValueError("the batches are not in the buffer")
         at = start
@@ -84,7 +85,8 @@ class BatchScan:
         self.last_offset = last_offset
 
     def take_entries(self) -> list[tuple[int, int, int, int]]:
-        """The index entries since the last call: last offset and position of a batch, largest timestamp so far and its offset."""
+        """The index entries since the last call: last offset and position of a batch, largest timestamp so far and its
+        offset."""
         entries, self._entries = self._entries, []
         return entries
 
@@ -95,8 +97,9 @@ class BatchScan:
 
 
 class ProducerScan:
-    """Goes over the batches of a file and keeps where those stand that a producers' state must be told of: of each producer the newest
-    `remembered`, the first of each transaction, markers, and what stood before a marker, since it is judged by that."""
+    """Goes over the batches of a file and keeps where those stand that a producers' state must be told of: of each
+    producer the newest `remembered`, the first of each transaction, markers, and what stood before a marker, since it
+    is judged by that."""
 
     __slots__ = ("_kept", "_newest", "_open", "_remembered", "ended")
 
@@ -112,9 +115,9 @@ class ProducerScan:
         self.ended = False
 
     def feed(self, buffer: Buffer, start: int, end: int, position: int, end_offset: int) -> int:
-        """Goes over the headers in buffer[start:end], of which the first stands at `position` in the file. Gives how far the next header is from
-        `start` (which may be far beyond `end`) that is not whole there, has no sense or comes with the end offset; it stops as well when
-        positions should be taken away first."""
+        """Goes over the headers in buffer[start:end], of which the first stands at `position` in the file. Gives how
+        far the next header is from `start` (which may be far beyond `end`) that is not whole there, has no sense or
+        comes with the end offset; it stops as well when positions should be taken away first."""
         if start < 0 or end > len(buffer):
             raise ValueError("the batches are not in the buffer")
         at = start

@@ -1,4 +1,5 @@
-"""What the leader checks before it appends a client's batch, in Kafka's order and with Kafka's error codes (asked of Apache Kafka 4.3.1):
+"""What the leader checks before it appends a client's batch, in Kafka's order and with Kafka's error codes (asked of
+Apache Kafka 4.3.1):
 
     frame      nothing whole, a second batch, a message set, base offset not 0      INVALID_RECORD
                impossible length or magic                                           CORRUPT_MESSAGE
@@ -10,15 +11,17 @@
                no key on a compacted topic                                          INVALID_RECORD, names the records
                time out of the topic's limits, or log append time set by a client   INVALID_TIMESTAMP, names the records
 
-Bytes after the batch that are too few for another one are no error and are not to be appended: take `size_bytes` of the header.
+Bytes after the batch that are too few for another one are no error and are not to be appended: take `size_bytes` of
+the header.
 
-Where Kafka is careless this is strict, and answers INVALID_RECORD: offset deltas that are not 0, 1, 2 … (Kafka takes them uncompressed and
-fails with UNKNOWN_SERVER_ERROR compressed), negative lengths other than -1 (Kafka takes them for null), a record in a compressed batch whose
-length field is wrong, an unknown codec and an unreadable compressed stream (UNKNOWN_SERVER_ERROR in Kafka).
+Where Kafka is careless this is strict, and answers INVALID_RECORD: offset deltas that are not 0, 1, 2 … (Kafka takes
+them uncompressed and fails with UNKNOWN_SERVER_ERROR compressed), negative lengths other than -1 (Kafka takes them for
+null), a record in a compressed batch whose length field is wrong, an unknown codec and an unreadable compressed stream
+(UNKNOWN_SERVER_ERROR in Kafka).
 
-A create-time batch whose header lies about its largest timestamp, or claims log append time, is put right in place, with a new CRC; the header
-that is returned is the one that then stands there. Left out: sequence numbers, transactions and authorisation, which need state, and message
-sets.
+A create-time batch whose header lies about its largest timestamp, or claims log append time, is put right in place,
+with a new CRC; the header that is returned is the one that then stands there. Left out: sequence numbers, transactions
+and authorisation, which need state, and message sets.
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class CheckRules(NamedTuple):
-    """What a topic allows. Times are absolute (`MovingRules` takes them from the clock). A record without a timestamp (-1) is always in time; under log
-    append time no record's time is looked at."""
+    """What a topic allows. Times are absolute (`MovingRules` takes them from the clock). A record without a timestamp
+    (-1) is always in time; under log append time no record's time is looked at."""
 
     max_message_bytes: int = 1048588
     key_required: bool = False
@@ -48,8 +51,8 @@ class CheckRules(NamedTuple):
 
 
 class MovingRules:
-    """What a topic allows, with limits of time that move with the clock: message.timestamp.before.max.ms and after.max.ms, in ms; the largest int64 is
-    no limit."""
+    """What a topic allows, with limits of time that move with the clock: message.timestamp.before.max.ms and
+    after.max.ms, in ms; the largest int64 is no limit."""
 
     __slots__ = ("_after_max_ms", "_before_max_ms", "_made_at_ms", "_moves", "_rules")
 
@@ -72,16 +75,16 @@ class MovingRules:
 
 
 def check_batches(buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION) -> list[BatchHeader]:
-    """The headers of the batches to append, which is always one: Kafka allows one per partition and request. Errors as above. The buffer
-    must be writable for a batch that has to be put right."""
+    """The headers of the batches to append, which is always one: Kafka allows one per partition and request. Errors as
+    above. The buffer must be writable for a batch that has to be put right."""
     checked, _ = check_within(buffer, rules, produce_version, _INT64_MAX)
     assert checked is not None
     return checked
 
 
 def check_within(buffer: bytearray | memoryview, rules: CheckRules, produce_version: int, budget_bytes: int) -> tuple[list[BatchHeader] | None, int]:
-    """As `check_batches`, for a caller that has no time: gives up (None), with nothing changed, once a compressed batch makes more than
-    `budget_bytes`. The second value is how many it made."""
+    """As `check_batches`, for a caller that has no time: gives up (None), with nothing changed, once a compressed
+    batch makes more than `budget_bytes`. The second value is how many it made."""
     header = codec.check_batch(
         buffer,
         produce_version,

@@ -2,19 +2,21 @@
 
     gzip    one member; several in a row are read, what follows the last one is passed over
     snappy  written in xerial's framing, read in it and raw:
-                82 53 4e 41 50 50 59 00 | version int32 = 1 | compatible int32 = 1 | { length int32 | raw snappy block }*
+                82 53 4e 41 50 50 59 00 | version int32 = 1 | compatible int32 = 1 | { length int32 | raw snappy block
+                }*
     lz4     one frame: blocks of 64 KB, independent, no content checksum, no content size. A frame of linked blocks is refused: Kafka's own
             clients cannot read one. What follows the frame is passed over
     zstd    one or more frames
 
-A stream comes from anyone, so nothing is allocated because a stream claims it. Output goes in pieces of DECOMPRESSION_PIECE_BYTES and is not
-kept. The exception is a raw snappy block, which has no smaller unit: its claimed length is believed only up to what so many bytes can hold at
-best (snappy's densest element makes 64 bytes of 3). zstd's window is limited to what Kafka's own writers use at most (128 MiB) and is touched
-by the library only as far as output comes; every lz4 block is at most 4 MiB by format.
+A stream comes from anyone, so nothing is allocated because a stream claims it. Output goes in pieces of
+DECOMPRESSION_PIECE_BYTES and is not kept. The exception is a raw snappy block, which has no smaller unit: its claimed
+length is believed only up to what so many bytes can hold at best (snappy's densest element makes 64 bytes of 3).
+zstd's window is limited to what Kafka's own writers use at most (128 MiB) and is touched by the library only as far as
+output comes; every lz4 block is at most 4 MiB by format.
 
-A stream that is cut short or is nonsense raises InvalidRecordError. Apache Kafka 4.3.1 answers UNKNOWN_SERVER_ERROR there (measured), the
-sign of an error it did not foresee; it is not retriable either, so a client acts alike on both. One difference: lz4's content checksum,
-where a frame has one, is verified here and not in Kafka.
+A stream that is cut short or is nonsense raises InvalidRecordError. Apache Kafka 4.3.1 answers UNKNOWN_SERVER_ERROR
+there (measured), the sign of an error it did not foresee; it is not retriable either, so a client acts alike on both.
+One difference: lz4's content checksum, where a frame has one, is verified here and not in Kafka.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ _GZIP_MEMBER_START = b"\x1f\x8b"
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """The bytes of `data` compressed; `level` as the codec's own scale has it, None for the default of Kafka's clients. The interpreter
-    lock is free meanwhile."""
+    """The bytes of `data` compressed; `level` as the codec's own scale has it, None for the default of Kafka's
+    clients. The interpreter lock is free meanwhile."""
     if codec == Codec.GZIP:
         packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
         return packer.compress(data) + packer.flush()
@@ -81,12 +83,14 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def with_true_lz4_checksum(packed: Buffer) -> bytearray:
-    """An lz4 frame whose header has the checksum that the format asks for, whatever stands there: message sets of format v0 have it wrong."""
+    """An lz4 frame whose header has the checksum that the format asks for, whatever stands there: message sets of
+    format v0 have it wrong."""
     return _with_lz4_checksum(packed, len(_LZ4_MAGIC))
 
 
 def with_old_lz4_checksum(packed: Buffer) -> bytearray:
-    """An lz4 frame as message sets of format v0 have it: the checksum in its header is taken over the frame's magic, too."""
+    """An lz4 frame as message sets of format v0 have it: the checksum in its header is taken over the frame's magic,
+    too."""
     return _with_lz4_checksum(packed, 0)
 
 
@@ -117,7 +121,8 @@ def _xxh32_short(data: bytes) -> int:
 
 
 def decompress_pieces(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> Iterator[Buffer]:
-    """The decompressed bytes of `buffer` in pieces of at most DECOMPRESSION_PIECE_BYTES. Each is valid until the next one is asked for.
+    """The decompressed bytes of `buffer` in pieces of at most DECOMPRESSION_PIECE_BYTES. Each is valid until the next
+    one is asked for.
 
     InvalidRecordError past `limit` bytes in all, and for a stream that is cut short or nonsense."""
     total = 0
@@ -278,7 +283,8 @@ def _unzstd(data: memoryview, limit: int) -> Iterator[Buffer]:
 
 
 def _check_zstd_frames(data: memoryview) -> None:
-    """Goes from block to block without decompressing: the streaming reader does not say whether its last frame was whole."""
+    """Goes from block to block without decompressing: the streaming reader does not say whether its last frame was
+    whole."""
     position = 0
     end = len(data)
 

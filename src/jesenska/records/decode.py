@@ -5,7 +5,8 @@ A control record marks the end of a transaction; its key and value say which:
     key    version int16 = 0 | type int16: 0 abort, 1 commit
     value  version int16 = 0 | coordinator_epoch int32
 
-Consumers never see one, yet each takes an offset. Left out: which transactions were aborted (the fetch answer says so, the client filters).
+Consumers never see one, yet each takes an offset. Left out: which transactions were aborted (the fetch answer says so,
+the client filters).
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def records_of(buffer: Buffer, position: int, header: BatchHeader, limit: int = 
 
 
 def decode_batch(buffer: Buffer, position: int = 0, verify: bool = True, header: BatchHeader | None = None) -> list[Record]:
-    """All records of the batch at `position`, control records too. CorruptMessageError for a wrong CRC (unless `verify` is off) or an
-    impossible header, InvalidRecordError for records that cannot be read."""
+    """All records of the batch at `position`, control records too. CorruptMessageError for a wrong CRC (unless
+    `verify` is off) or an impossible header, InvalidRecordError for records that cannot be read."""
     if header is None:
         header = read_header(buffer, position)
     if verify:
@@ -71,8 +72,8 @@ def decode_batch(buffer: Buffer, position: int = 0, verify: bool = True, header:
 
 
 def decode_batches(buffer: Buffer, verify: bool = True, start_offset: int = 0) -> Iterator[Record]:
-    """The records from `start_offset` on that a consumer sees in an answer to Fetch: no control records, and a part of a batch at the end is
-    left alone. Errors as in `decode_batch`."""
+    """The records from `start_offset` on that a consumer sees in an answer to Fetch: no control records, and a part of
+    a batch at the end is left alone. Errors as in `decode_batch`."""
     for position, header in iter_headers(buffer):
         if header.is_control or header.last_offset < start_offset:
             continue
@@ -83,7 +84,8 @@ def decode_batches(buffer: Buffer, verify: bool = True, start_offset: int = 0) -
 
 
 def control_marker(record: Record) -> ControlMarker:
-    """What a record of a control batch says. A key of a later version is read as far as it is known; InvalidRecordError if it is too short."""
+    """What a record of a control batch says. A key of a later version is read as far as it is known;
+    InvalidRecordError if it is too short."""
     key = record.key
     if key is None or len(key) < _MARKER_KEY.size:
         raise InvalidRecordError(f"the control record at offset {record.offset} has no key that says what it marks")

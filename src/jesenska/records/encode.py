@@ -1,7 +1,8 @@
-"""Batches made from records: whole (`encode_batch`) or record by record up to a size (`BatchWriter`). Layouts in header.py and record.py.
+"""Batches made from records: whole (`encode_batch`) or record by record up to a size (`BatchWriter`). Layouts in
+header.py and record.py.
 
-The base timestamp is the first record's. Records without a timestamp carry -1. Left out: how many records make a batch and how long they wait,
-which is the producer's decision.
+The base timestamp is the first record's. Records without a timestamp carry -1. Left out: how many records make a batch
+and how long they wait, which is the producer's decision.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def seal_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """Compresses the records that follow the 61 bytes left free in `batch` and writes the header with its CRC; gives the finished batch,
-    `batch` itself where nothing was compressed."""
+    """Compresses the records that follow the 61 bytes left free in `batch` and writes the header with its CRC; gives
+    the finished batch, `batch` itself where nothing was compressed."""
     codec = Codec(attributes & Attributes.CODEC_MASK)
     if codec:
         with memoryview(batch) as view:
@@ -105,8 +106,9 @@ def encode_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """One batch of these records (timestamp in ms, key, value, headers; or `Record`, whose offset is not looked at), offsets in a row from
-    `base_offset`. ValueError for no records: a batch without any exists only where compaction emptied one."""
+    """One batch of these records (timestamp in ms, key, value, headers; or `Record`, whose offset is not looked at),
+    offsets in a row from `base_offset`. ValueError for no records: a batch without any exists only where compaction
+    emptied one."""
     items = [item[1:2] + item[3:] if isinstance(item, Record) else item for item in records]
     if not items:
         raise ValueError("a batch needs at least one record")
@@ -142,8 +144,9 @@ def reencode_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """One batch of records that keep their offsets, gaps and all, as compaction and repair need it; `attributes` as in the header. Without
-    records the batch is empty, with header only: so the log keeps a producer's last sequence number."""
+    """One batch of records that keep their offsets, gaps and all, as compaction and repair need it; `attributes` as in
+    the header. Without records the batch is empty, with header only: so the log keeps a producer's last sequence
+    number."""
     batch = bytearray(_EMPTY_HEADER)
     largest = NO_TIMESTAMP
     count = 0
@@ -173,8 +176,8 @@ def reencode_batch(
 class BatchWriter:
     """A producer's batch in the making: `append` until it says that the batch is full, then `finish`.
 
-    `max_bytes` bounds the finished batch as long as compression gains nothing; a single record larger than that still makes a batch of its
-    own, which the broker then judges."""
+    `max_bytes` bounds the finished batch as long as compression gains nothing; a single record larger than that still
+    makes a batch of its own, which the broker then judges."""
 
     __slots__ = ("_batch", "base_timestamp", "codec", "level", "max_bytes", "max_timestamp", "record_count")
 

@@ -1,8 +1,10 @@
-"""What can be wrong with a batch, and the exception for each: one table for the compiled module and its pure twin, so that both answer alike.
+"""What can be wrong with a batch, and the exception for each: one table for the compiled module and its pure twin, so
+that both answer alike.
 
-Two kinds, as in Kafka's own broker. A *structural* fault means that the bytes are not what the header says; the rest cannot be trusted, the
-check ends there. A *rejected record* is well formed and breaks a rule of the topic; the check goes on, so that the answer to Produce v8 and
-later can name each of them (KIP-467), and the batch is refused as a whole.
+Two kinds, as in Kafka's own broker. A *structural* fault means that the bytes are not what the header says; the rest
+cannot be trusted, the check ends there. A *rejected record* is well formed and breaks a rule of the topic; the check
+goes on, so that the answer to Produce v8 and later can name each of them (KIP-467), and the batch is refused as a
+whole.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ REJECTED_RECORDS_NAMED_MAX = 100
 
 
 class Fault(IntEnum):
-    """Structural faults: first those of single records, then those of the batch. The numbers are shared with the compiled module."""
+    """Structural faults: first those of single records, then those of the batch. The numbers are shared with the
+    compiled module."""
 
     NONE = 0
     NUMBER_TOO_LONG = 1
@@ -114,7 +117,8 @@ class RecordError(NamedTuple):
 
 
 class RecordErrors(KafkaError):
-    """What the exceptions about single records have in common: `record_errors`, for the answer to Produce v8 and later."""
+    """What the exceptions about single records have in common: `record_errors`, for the answer to Produce v8 and
+    later."""
 
     record_errors: tuple[RecordError, ...] = ()
 
@@ -147,8 +151,8 @@ def raise_fault(fault: int, index: int = 0) -> NoReturn:
 
 
 def raise_rejections(rejections: Sequence[tuple[int, int]], total: int) -> NoReturn:
-    """Raises for rejected records: pairs of index and `Rejection`, the first ones of `total`. INVALID_TIMESTAMP if any of them is about
-    times, as in Kafka."""
+    """Raises for rejected records: pairs of index and `Rejection`, the first ones of `total`. INVALID_TIMESTAMP if any
+    of them is about times, as in Kafka."""
     errors = tuple(RecordError(index, _REJECTIONS[Rejection(kind)]) for index, kind in rejections)
     shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
     message = f"{total} records of the batch were rejected, the first ones: {shown}"

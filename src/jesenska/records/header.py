@@ -22,11 +22,12 @@
                  bit  5    control batch: holds transaction markers and is not shown to consumers
                  bit  6    base_timestamp is the delete horizon of compaction (KIP-534)
 
-All numbers big-endian. The byte `magic` stands at offset 16 in every format, so it says which one follows: message sets (v0 and v1) share the
-first 12 bytes, then have crc (4) and magic. They come later; until then whoever meets them here gets UNSUPPORTED_FOR_MESSAGE_FORMAT.
+All numbers big-endian. The byte `magic` stands at offset 16 in every format, so it says which one follows: message
+sets (v0 and v1) share the first 12 bytes, then have crc (4) and magic. They come later; until then whoever meets them
+here gets UNSUPPORTED_FOR_MESSAGE_FORMAT.
 
-After a crash a log may end in a part of a batch or in nonsense: batch.py goes from header to header and verifies CRCs. Left out: what is inside
-(check.py, record.py).
+After a crash a log may end in a part of a batch or in nonsense: batch.py goes from header to header and verifies CRCs.
+Left out: what is inside (check.py, record.py).
 """
 
 from __future__ import annotations
@@ -165,8 +166,8 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked but for its magic. CorruptMessageError where fewer than 61 bytes are left or no format has this
-    magic; UnsupportedForMessageFormatError for a message set."""
+    """The header at `position`, unchecked but for its magic. CorruptMessageError where fewer than 61 bytes are left or
+    no format has this magic; UnsupportedForMessageFormatError for a message set."""
     if len(buffer) - position < HEADER_SIZE:
         if len(buffer) - position >= FRAME_SIZE:
             refuse_other_magic(buffer[position + MAGIC_OFFSET])

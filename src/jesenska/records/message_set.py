@@ -9,15 +9,16 @@
     key          int32 length (-1: null) and bytes
     value        the same
 
-A message set is messages in a row, with nothing around them. Compressed it is one message without a key whose value is a whole set, compressed. The outer
-message has the offset of the last one inside; those inside carry offsets of their own in v0, and in v1 what they are after the first (so a broker need not
-write them anew). The outer timestamp is the largest inside, or the log append time of all.
+A message set is messages in a row, with nothing around them. Compressed it is one message without a key whose value is
+a whole set, compressed. The outer message has the offset of the last one inside; those inside carry offsets of their
+own in v0, and in v1 what they are after the first (so a broker need not write them anew). The outer timestamp is the
+largest inside, or the log append time of all.
 
-lz4 in v0 is broken on purpose: the checksum in the frame's header is taken over the frame's magic, too. Old clients expect that, so it is written so and read
-either way. zstd came with Kafka 2.1 and was never allowed here.
+lz4 in v0 is broken on purpose: the checksum in the frame's header is taken over the frame's magic, too. Old clients
+expect that, so it is written so and read either way. zstd came with Kafka 2.1 and was never allowed here.
 
-Nothing of v0 and v1 knows producers, transactions, leader epochs or headers: those are dropped on the way down, and control batches are left out. On the way up
-a set becomes one batch. Left out: the log, which keeps batches only.
+Nothing of v0 and v1 knows producers, transactions, leader epochs or headers: those are dropped on the way down, and
+control batches are left out. On the way up a set becomes one batch. Left out: the log, which keeps batches only.
 """
 
 from __future__ import annotations
@@ -69,11 +70,12 @@ class TakesLongerError(Exception):
 
 
 def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = None) -> Converted | None:
-    """One batch of all messages in a set that a producer sent, checked by the topic's rules as a batch would be; None for a set without a whole message.
-    The batch has the codec of the set.
+    """One batch of all messages in a set that a producer sent, checked by the topic's rules as a batch would be; None
+    for a set without a whole message. The batch has the codec of the set.
 
-    CorruptMessageError (length, magic, CRC), MessageTooLargeError, InvalidRecordError, InvalidTimestampError as `check_batches`. For a caller that has no time
-    TakesLongerError, where a compressed message makes more than `budget_bytes` or has a codec that is slow (gzip, a hundred times lz4)."""
+    CorruptMessageError (length, magic, CRC), MessageTooLargeError, InvalidRecordError, InvalidTimestampError as
+    `check_batches`. For a caller that has no time TakesLongerError, where a compressed message makes more than
+    `budget_bytes` or has a codec that is slow (gzip, a hundred times lz4)."""
     shallow = messages_of(messages)
     outer = next(shallow, None)
     if outer is None:
@@ -141,12 +143,14 @@ def unpack(value: Buffer | None, codec: Codec, magic: int, limit: int = DECOMPRE
 
 
 def from_batches(batches: Buffer, magic: int, first_offset: int = 0, out: bytearray | None = None) -> bytearray:
-    """Batches in a row as a message set of this format, each in its codec; a part of a batch at the end is left alone. Control batches are left out, and, as
-    Kafka does, records before `first_offset` of a batch that is not compressed. Ends before a batch that cannot be converted, unless that is the first.
+    """Batches in a row as a message set of this format, each in its codec; a part of a batch at the end is left alone.
+    Control batches are left out, and, as Kafka does, records before `first_offset` of a batch that is not compressed.
+    Ends before a batch that cannot be converted, unless that is the first.
 
     `out` is memory for it, whose content is lost; it is given back.
 
-    UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be read."""
+    UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be
+    read."""
     messages = bytearray() if out is None else out
     position = end = 0
     try:
@@ -205,8 +209,9 @@ def is_message_set(data: Buffer) -> bool:
 
 
 def whole_messages(data: Buffer, position: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Where each message begins and ends, and its offset (of a compressed one: the last inside), from `position` on to the first batch, or to a part of a
-    message at the end. CorruptMessageError for an impossible length; nothing else is looked at."""
+    """Where each message begins and ends, and its offset (of a compressed one: the last inside), from `position` on to
+    the first batch, or to a part of a message at the end. CorruptMessageError for an impossible length; nothing else
+    is looked at."""
     end = len(data)
     while end - position >= FRAME_SIZE and data[position + MAGIC_OFFSET] in (MAGIC_V0, MAGIC_V1):
         offset, size = _FRAME.unpack_from(data, position)

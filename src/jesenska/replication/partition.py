@@ -2,8 +2,9 @@
 
     log start offset <= high watermark <= log end offset
 
-Committed is what every in-sync replica has; consumers see nothing beyond it. `replication.replicas` holds the rules; this carries them out on the log:
-it appends as the leader, moves the log's high watermark, tells whoever waits for something new, and whoever waits for a commit. Nobody else does.
+Committed is what every in-sync replica has; consumers see nothing beyond it. `replication.replicas` holds the rules;
+this carries them out on the log: it appends as the leader, moves the log's high watermark, tells whoever waits for
+something new, and whoever waits for a commit. Nobody else does.
 
 A mover: it holds the log. How long a write with acks=all may take is for whoever writes to say.
 """
@@ -29,7 +30,8 @@ Done = Callable[[AppendResult | KafkaError], None]
 
 
 class Watcher(Protocol):
-    """Who wants to be told once when something happens to a partition: it has more records, its offsets moved, it is led by another or gone."""
+    """Who wants to be told once when something happens to a partition: it has more records, its offsets moved, it is
+    led by another or gone."""
 
     def changed(self) -> None: ...
 
@@ -42,10 +44,11 @@ class _Uncommitted(NamedTuple):
 
 
 class Partition:
-    """A partition with its replicas. This broker has a log of it, or none: it has no replica, its directory failed, or the topic is being deleted.
+    """A partition with its replicas. This broker has a log of it, or none: it has no replica, its directory failed, or
+    the topic is being deleted.
 
-    `notify` is called with the partition's name whenever there is something new: records, moved offsets, another leader. `elapsed_ms` is a clock that
-    nobody sets."""
+    `notify` is called with the partition's name whenever there is something new: records, moved offsets, another
+    leader. `elapsed_ms` is a clock that nobody sets."""
 
     __slots__ = ("_elapsed_ms", "_log", "_notify", "_replicas", "_uncommitted", "_watchers", "topic_id", "topic_partition")
 
@@ -67,7 +70,7 @@ class Partition:
         #: None where nothing waits.
         self._uncommitted: list[_Uncommitted] | None = None
 
-    # --- what is known of it ------------------------------------------------------------------------------------------------------------
+    # --- what is known of it -----------------------------------------------------------------------------------------
 
     @property
     def leader(self) -> int:
@@ -118,7 +121,7 @@ class Partition:
         """Up to where read_committed consumers read; all that is committed until transactions come."""
         return self.high_watermark
 
-    # --- changes of what it is ----------------------------------------------------------------------------------------------------------
+    # --- changes of what it is ---------------------------------------------------------------------------------------
 
     def found_log(self, log: PartitionLog) -> None:
         """This broker has the partition's log."""
@@ -142,8 +145,8 @@ class Partition:
             self._look_again()
 
     def _begin_to_lead(self, log: PartitionLog) -> None:
-        """The leader's epoch begins where its log ends, with what is queued in the epoch before. Clients are told the epoch from now on, and ask where it
-        ends."""
+        """The leader's epoch begins where its log ends, with what is queued in the epoch before. Clients are told the
+        epoch from now on, and ask where it ends."""
         log.assign_leader_epoch(self._replicas.leader_epoch, log.next_offset)
         self._advance(log)
 
@@ -160,16 +163,18 @@ class Partition:
         self._look_again()
 
     def vanish(self) -> None:
-        """The topic is being deleted: requests that wait for it are told to look for its leader elsewhere, and find that there is none."""
+        """The topic is being deleted: requests that wait for it are told to look for its leader elsewhere, and find
+        that there is none."""
         self._log = None
         self._replicas.forget_leader()
         self._fail_uncommitted()
         self.changed()
 
-    # --- reading and writing ------------------------------------------------------------------------------------------------------------
+    # --- reading and writing -----------------------------------------------------------------------------------------
 
     def leader_log(self, current_leader_epoch: int = -1) -> PartitionLog:
-        """The log, if this broker leads the partition and the client's epoch is the current one. -1 is none; numbers below it are refused as old epochs."""
+        """The log, if this broker leads the partition and the client's epoch is the current one. -1 is none; numbers
+        below it are refused as old epochs."""
         log, replicas = self._log, self._replicas
         if log is None:
             if not replicas.leads:
@@ -180,9 +185,10 @@ class Partition:
         return log
 
     def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done, current_leader_epoch: int = -1) -> AppendResult | None:
-        """Appends checked batches as the leader. The result, if that is done as `acks` asks (all: every in-sync replica has it); None if it is
-        still to wait, and then `done` is called with what became of it. NotEnoughReplicasError before anything is written if acks=all cannot be kept;
-        an error too for whoever takes another leader epoch for the current one (-1: any)."""
+        """Appends checked batches as the leader. The result, if that is done as `acks` asks (all: every in-sync
+        replica has it); None if it is still to wait, and then `done` is called with what became of it.
+        NotEnoughReplicasError before anything is written if acks=all cannot be kept; an error too for whoever takes
+        another leader epoch for the current one (-1: any)."""
         log, leader_epoch = self.leader_log(current_leader_epoch), self._replicas.leader_epoch
         if acks == ACKS_ALL:
             self._replicas.require_in_sync()
@@ -212,12 +218,12 @@ class Partition:
         return False
 
     def read(self, offset: int, max_bytes: int, current_leader_epoch: int, minimum_one_batch: bool, wait: bool = True) -> ReadResult:
-        """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log, ColdError where that could wait for the disk and
-        is not to. Any epoch below 0 is none, as Kafka takes it in a fetch."""
+        """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log, ColdError
+        where that could wait for the disk and is not to. Any epoch below 0 is none, as Kafka takes it in a fetch."""
         log = self.leader_log(current_leader_epoch if current_leader_epoch >= 0 else -1)
         return log.read(offset, max_bytes, log.high_watermark, minimum_one_batch, wait)
 
-    # --- what is committed --------------------------------------------------------------------------------------------------------------
+    # --- what is committed -------------------------------------------------------------------------------------------
 
     def _advance(self, log: PartitionLog) -> None:
         """The log has grown, or a follower has: what everybody in sync has is committed."""
@@ -229,7 +235,8 @@ class Partition:
         self.changed()
 
     def _look_again(self) -> None:
-        """Advances where the high watermark is another one: a fetch of a follower at the end of the log is no news for anybody."""
+        """Advances where the high watermark is another one: a fetch of a follower at the end of the log is no news for
+        anybody."""
         log, replicas = self._log, self._replicas
         if log is None or not replicas.leads:
             return
@@ -253,7 +260,7 @@ class Partition:
         for write in failed:
             write.done(self._replicas.not_leader())
 
-    # --- followers ----------------------------------------------------------------------------------------------------------------------
+    # --- followers ---------------------------------------------------------------------------------------------------
 
     @property
     def proposed_isr(self) -> tuple[int, ...] | None:
@@ -261,8 +268,8 @@ class Partition:
         return self._replicas.proposed_isr
 
     def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, current_leader_epoch: int = -1) -> bool:
-        """A follower has everything below `offset`, which may commit something; `leader_end_offset` is where the log ended when its fetch was read. True
-        if the controller is to be asked for another ISR now."""
+        """A follower has everything below `offset`, which may commit something; `leader_end_offset` is where the log
+        ended when its fetch was read. True if the controller is to be asked for another ISR now."""
         log = self.leader_log(current_leader_epoch)
         proposes = self._replicas.follower_fetched(broker_id, offset, leader_end_offset, log.high_watermark, self._elapsed_ms())
         self._look_again()
@@ -282,7 +289,7 @@ class Partition:
         if self._replicas.proposal_refused(leader_epoch, partition_epoch):
             self._look_again()
 
-    # --- who is told --------------------------------------------------------------------------------------------------------------------
+    # --- who is told -------------------------------------------------------------------------------------------------
 
     def watch(self, watcher: Watcher) -> None:
         """Tells `watcher` of the next change, once; a second call before that changes nothing."""

@@ -1,19 +1,22 @@
-"""The rules of one partition's replicas: who leads, who is in sync, up to where all of them have the log, and what a write with acks=all asks for.
+"""The rules of one partition's replicas: who leads, who is in sync, up to where all of them have the log, and what a
+write with acks=all asks for.
 
     in sync           a follower that has had the whole log within replica.lag.time.max.ms: it fetched at the log end offset, or it fetched at the offset
                       where the log ended at its fetch before, and then it had all of that at the earlier time (KIP-16)
     comes back        a follower that has reached the high watermark, and the start of the leader's epoch
     high watermark    the lowest log end offset of all in sync, and of assigned followers that are about to be. It never goes back while one broker leads,
-                      and does not move while fewer are in sync than min.insync.replicas asks for. A follower that has not fetched since this broker
-                      began to lead holds it where it is. With the leader alone it is the log end offset.
+                      and does not move while fewer are in sync than min.insync.replicas asks for. A follower that has
+                      not fetched since this broker began to lead holds it where it is. With the leader alone it is the
+                      log end offset.
     proposed ISR      stands until the controller has taken or refused it. Until then the high watermark waits for everybody who is in the old or in the
                       new one, while min.insync.replicas counts those who are in the old one (KIP-497).
     min.insync        min.insync.replicas, but no more than the partition has replicas
     epochs            a client that sends a leader epoch is refused if it knows an older or a newer leader (KIP-320). What the controller writes has
-                      a number of its own in each leader epoch, the partition epoch: what is not newer than what is known changes nothing.
+                      a number of its own in each leader epoch, the partition epoch: what is not newer than what is
+                      known changes nothing.
 
-A decider: it knows no log and no clock. Times are milliseconds that the caller takes from a monotonic clock. Sources: the chapter "Replication" of the
-documents, KIP-16, KIP-320, KIP-497, KIP-966.
+A decider: it knows no log and no clock. Times are milliseconds that the caller takes from a monotonic clock. Sources:
+the chapter "Replication" of the documents, KIP-16, KIP-320, KIP-497, KIP-966.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ _NOBODY: dict[int, Follower] = {}
 
 
 class Replicas:
-    """The replicas of one partition as one broker sees them. Nothing outside changes its fields but `min_in_sync` and `max_lag_ms`, which are settings."""
+    """The replicas of one partition as one broker sees them. Nothing outside changes its fields but `min_in_sync` and
+    `max_lag_ms`, which are settings."""
 
     __slots__ = (
         "_epoch_start_offset",
@@ -94,11 +98,12 @@ class Replicas:
         #: True if this broker leads and has no followers to wait for.
         self.is_alone = False
 
-    # --- the controller's word ----------------------------------------------------------------------------------------------------------
+    # --- the controller's word ---------------------------------------------------------------------------------------
 
     def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int, log_end_offset: int | None, now_ms: int) -> bool:
-        """The partition's state as the controller wrote it, and where this broker's log ends (None without one). True if this broker begins to lead,
-        in this epoch. A state that is not newer than the one that is known changes nothing."""
+        """The partition's state as the controller wrote it, and where this broker's log ends (None without one). True
+        if this broker begins to lead, in this epoch. A state that is not newer than the one that is known changes
+        nothing."""
         if (leader_epoch, partition_epoch) <= (self.leader_epoch, self.partition_epoch):
             return False
         begins = leader == self.broker_id and leader_epoch != self.leader_epoch
@@ -121,7 +126,8 @@ class Replicas:
         self._know_followers(now_ms)
 
     def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> bool:
-        """The controller has taken what was proposed, or written another ISR. False, and nothing is changed, if a newer state is known."""
+        """The controller has taken what was proposed, or written another ISR. False, and nothing is changed, if a
+        newer state is known."""
         if leader_epoch != self.leader_epoch or partition_epoch <= self.partition_epoch:
             return False
         self.isr, self.partition_epoch = tuple(isr), partition_epoch
@@ -130,8 +136,9 @@ class Replicas:
         return True
 
     def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> bool:
-        """The controller has certainly not taken what was proposed on top of that state (INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED): it may be proposed
-        again. Not to be called where that is in doubt. False, and nothing is changed, if a newer state is known."""
+        """The controller has certainly not taken what was proposed on top of that state (INELIGIBLE_REPLICA,
+        OPERATION_NOT_ATTEMPTED): it may be proposed again. Not to be called where that is in doubt. False, and nothing
+        is changed, if a newer state is known."""
         if (leader_epoch, partition_epoch) != (self.leader_epoch, self.partition_epoch):
             return False
         self.proposed_isr = None
@@ -156,10 +163,11 @@ class Replicas:
     def _count(self) -> None:
         self.is_alone = self.leads and not self._followers and self.isr == (self.broker_id,) and self.proposed_isr is None
 
-    # --- who leads ----------------------------------------------------------------------------------------------------------------------
+    # --- who leads ---------------------------------------------------------------------------------------------------
 
     def require_leader(self, current_leader_epoch: int) -> None:
-        """NOT_LEADER_OR_FOLLOWER if another broker leads, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client knows another epoch (-1: it sent none)."""
+        """NOT_LEADER_OR_FOLLOWER if another broker leads, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client
+        knows another epoch (-1: it sent none)."""
         if current_leader_epoch not in (-1, self.leader_epoch):
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
@@ -172,7 +180,7 @@ class Replicas:
         who = f"{self.topic_partition} has no leader" if self.leader == NO_LEADER else f"broker {self.leader} leads {self.topic_partition}"
         return NotLeaderOrFollowerError(who)
 
-    # --- what is committed --------------------------------------------------------------------------------------------------------------
+    # --- what is committed -------------------------------------------------------------------------------------------
 
     @property
     def _needed_in_sync(self) -> int:
@@ -201,14 +209,16 @@ class Replicas:
         return max(current, lowest)
 
     def _is_about_to_join(self, number: int, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
-        """An assigned follower that keeps up: if the high watermark did not wait for it, it would be ahead of its fetches for ever."""
+        """An assigned follower that keeps up: if the high watermark did not wait for it, it would be ahead of its
+        fetches for ever."""
         return number in self.assigned and not self._lags(follower, log_end_offset, now_ms)
 
-    # --- who is in sync -----------------------------------------------------------------------------------------------------------------
+    # --- who is in sync ----------------------------------------------------------------------------------------------
 
     def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, high_watermark: int, now_ms: int) -> bool:
-        """A follower has everything below `offset`; `leader_end_offset` is where this log ended when its fetch was read. True if the follower is now
-        proposed for the ISR. NotLeaderOrFollowerError for a broker that has no replica here."""
+        """A follower has everything below `offset`; `leader_end_offset` is where this log ended when its fetch was
+        read. True if the follower is now proposed for the ISR. NotLeaderOrFollowerError for a broker that has no
+        replica here."""
         follower = self._followers.get(broker_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
@@ -223,7 +233,8 @@ class Replicas:
         return True
 
     def drop_lagging(self, log_end_offset: int, now_ms: int) -> bool:
-        """Followers that have not had the whole log for `max_lag_ms` are to leave the ISR. True if that is now proposed."""
+        """Followers that have not had the whole log for `max_lag_ms` are to leave the ISR. True if that is now
+        proposed."""
         if not self.leads or self.proposed_isr is not None:
             return False
         stays = tuple(number for number in self.isr if number == self.broker_id or not self._lags(self._followers[number], log_end_offset, now_ms))

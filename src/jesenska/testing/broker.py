@@ -19,9 +19,11 @@ from jesenska.testing.warm import WarmProcess, template
 
 
 class BrokerProcess(ServerProcess):
-    """One broker. `settings` are those of server.properties; `environment` is added to the process's own; `module` is what `python -m` runs.
+    """One broker. `settings` are those of server.properties; `environment` is added to the process's own; `module` is
+    what `python -m` runs.
 
-    A broker that is `warm` is forked from a process that has read all modules already: the first takes as long as any, the others are ready at once."""
+    A broker that is `warm` is forked from a process that has read all modules already: the first takes as long as any,
+    the others are ready at once."""
 
     _READY = re.compile(rb"jesenska is up at \S+:(?P<port>\d+) ")
 

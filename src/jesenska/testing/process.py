@@ -1,7 +1,9 @@
-"""A server as a process for tests: started until it says that it is ready, killed or stopped, started again on the same port.
+"""A server as a process for tests: started until it says that it is ready, killed or stopped, started again on the
+same port.
 
-No server outlives the process that started it: one that is still running when the interpreter ends is stopped then, and where that does not happen (the
-process is killed) the server finds the pipe closed that it was given, and stops by itself."""
+No server outlives the process that started it: one that is still running when the interpreter ends is stopped then,
+and where that does not happen (the process is killed) the server finds the pipe closed that it was given, and stops by
+itself."""
 
 from __future__ import annotations
 
@@ -71,13 +73,15 @@ class ServerProcess(ABC):
         return b"".join(self._said).decode(errors="replace")
 
     def wait_until_said(self, text: str, seconds: float = 20.0) -> None:
-        """Waits until it has said this: what a process has written takes a moment to arrive here. TimeoutError if it does not come."""
+        """Waits until it has said this: what a process has written takes a moment to arrive here. TimeoutError if it
+        does not come."""
         with self._heard:
             if not self._heard.wait_for(lambda: text in self.log, seconds):
                 raise TimeoutError(f"the server has not said {text!r}: {self.log[-2000:]}")
 
     def start(self) -> Self:
-        """Starts it and returns when clients can connect; ServerFailedError if it ends before. A second start keeps the port."""
+        """Starts it and returns when clients can connect; ServerFailedError if it ends before. A second start keeps
+        the port."""
         assert self._process is None, "the server runs already"
         theirs, self._lifeline = os.pipe()
         try:

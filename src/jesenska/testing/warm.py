@@ -1,4 +1,5 @@
-"""Brokers that are forked from a template (jesenska.cli.broker_template), and look like a `subprocess.Popen` to whoever started them."""
+"""Brokers that are forked from a template (jesenska.cli.broker_template), and look like a `subprocess.Popen` to
+whoever started them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from typing import IO
 
 
 class WarmProcess:
-    """A process that a template has forked: `poll`, `wait`, `send_signal`, `kill` and `returncode` as those of `subprocess.Popen`."""
+    """A process that a template has forked: `poll`, `wait`, `send_signal`, `kill` and `returncode` as those of
+    `subprocess.Popen`."""
 
     def __init__(self, pid: int, stdout: IO[bytes]) -> None:
         self.pid = pid

@@ -1,4 +1,5 @@
-"""Kafka's names of its APIs by key, also of those that jesenska does not speak: as in Apache Kafka 4.3.1, or 3.9.1 for keys that it has dropped."""
+"""Kafka's names of its APIs by key, also of those that jesenska does not speak: as in Apache Kafka 4.3.1, or 3.9.1 for
+keys that it has dropped."""
 
 from __future__ import annotations
 

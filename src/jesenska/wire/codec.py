@@ -1,12 +1,12 @@
-"""Messages to bytes and back: for each message and version one decode and one encode function, written as straight-line Python source from the
-declaration and compiled at first use.
+"""Messages to bytes and back: for each message and version one decode and one encode function, written as
+straight-line Python source from the declaration and compiled at first use.
 
-Decoding reads from a memoryview and checks every length and count against the bytes that are left before anything is allocated; RECORDS and
-BYTES fields become views into the request's buffer (BYTES of small fields are copied only by whoever keeps them). Whatever is malformed raises
-`MalformedMessageError`.
+Decoding reads from a memoryview and checks every length and count against the bytes that are left before anything is
+allocated; RECORDS and BYTES fields become views into the request's buffer (BYTES of small fields are copied only by
+whoever keeps them). Whatever is malformed raises `MalformedMessageError`.
 
-Encoding gives a list of buffers: runs of encoded fields, and between them each RECORDS value as it came (a view, bytes or a FileRegion), never
-copied.
+Encoding gives a list of buffers: runs of encoded fields, and between them each RECORDS value as it came (a view, bytes
+or a FileRegion), never copied.
 
 `source_of(message, version)` shows the generated text.
 """
@@ -39,7 +39,7 @@ class MalformedMessageError(InvalidRequestError):
     """The bytes are not a message of the named kind and version."""
 
 
-# --- primitives that the generated code calls -------------------------------------------------------------------------------------------
+# --- primitives that the generated code calls ------------------------------------------------------------------------
 
 
 def read_uvarint(view: memoryview, position: int, limit: int) -> tuple[int, int]:
@@ -124,7 +124,7 @@ def uuid_of(raw: bytes) -> uuid.UUID:
     return NO_UUID if not any(raw) else uuid.UUID(bytes=raw)
 
 
-# --- the compiler -----------------------------------------------------------------------------------------------------------------------
+# --- the compiler ----------------------------------------------------------------------------------------------------
 
 
 class _Scope:
@@ -482,8 +482,9 @@ def _check_version(message: type[Message], version: int) -> None:
 
 @cache
 def decoder(message: type[Message], version: int) -> Decoder:
-    """`decode(view, position, limit, room) -> (message, position)`; UnsupportedVersionError where the message lacks the version. `room` is how many elements
-    all arrays of the message may have together, and tagged fields that the version does not know."""
+    """`decode(view, position, limit, room) -> (message, position)`; UnsupportedVersionError where the message lacks
+    the version. `room` is how many elements all arrays of the message may have together, and tagged fields that the
+    version does not know."""
     _check_version(message, version)
     source, names = _decoder_source(message, version)
     exec(compile(source, f"<decode {message.__name__} v{version}>", "exec"), names)  # noqa: S102 - made from our own declarations
@@ -493,7 +494,8 @@ def decoder(message: type[Message], version: int) -> Decoder:
 
 @cache
 def encoder(message: type[Message], version: int) -> Encoder:
-    """`encode(message, out, parts) -> out`: appends to `out`; what must stay a buffer of its own goes to `parts`, and the rest is returned."""
+    """`encode(message, out, parts) -> out`: appends to `out`; what must stay a buffer of its own goes to `parts`, and
+    the rest is returned."""
     _check_version(message, version)
     source, names = _encoder_source(message, version)
     exec(compile(source, f"<encode {message.__name__} v{version}>", "exec"), names)  # noqa: S102 - made from our own declarations

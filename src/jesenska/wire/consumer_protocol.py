@@ -1,7 +1,8 @@
-"""What consumers say to each other inside JoinGroup and SyncGroup: subscriptions and assignments. The broker hands them on unread.
+"""What consumers say to each other inside JoinGroup and SyncGroup: subscriptions and assignments. The broker hands
+them on unread.
 
-In front of either stands its version, INT16. A reader takes what it knows and leaves the rest: newer versions only add at the end, so bytes that are
-left over are no error."""
+In front of either stands its version, INT16. A reader takes what it knows and leaves the rest: newer versions only add
+at the end, so bytes that are left over are no error."""
 
 from __future__ import annotations
 
@@ -58,8 +59,9 @@ def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def decode_subscribed_topics(data: bytes) -> list[str]:
-    """The topics of a subscription, read as the first version, which every later one begins with: what stands behind, or is missing there, does not
-    matter, nor does the version that it says it has. MalformedMessageError where topics and user data are not there whole."""
+    """The topics of a subscription, read as the first version, which every later one begins with: what stands behind,
+    or is missing there, does not matter, nor does the version that it says it has. MalformedMessageError where topics
+    and user data are not there whole."""
     found = _decode(ConsumerProtocolSubscription, bytes(2) + data[2:] if len(data) >= 2 else data)
     assert isinstance(found, ConsumerProtocolSubscription)
     return found.topics
@@ -73,7 +75,8 @@ def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions; none for no bytes at all, which is what a member without a share gets. MalformedMessageError for others."""
+    """The partitions; none for no bytes at all, which is what a member without a share gets. MalformedMessageError for
+    others."""
     if not data:
         return []
     return [TopicPartition(item.topic, number) for item in decode_assignment_message(data).assigned_partitions for number in item.partitions]

@@ -5,8 +5,9 @@
     response v0:  correlation_id INT32
     response v1:  correlation_id INT32, then tagged fields
 
-In front of either stands the frame's length, INT32, which counts neither itself nor anything before it. Which version a message has follows from
-its own (`registry.Api`). ControlledShutdown 0 alone has request header v0, without client_id.
+In front of either stands the frame's length, INT32, which counts neither itself nor anything before it. Which version
+a message has follows from its own (`registry.Api`). ControlledShutdown 0 alone has request header v0, without
+client_id.
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@
         acks: int = field(INT16)
         …
 
-`since` and `until` are the first and last version that carry the field (`until=None`: every later one), `nullable` the first version in which
-null is legal, `tag` makes it a tagged field (its `since` says from when). A field that is not `ignorable` and holds something else than its
-default cannot be encoded in a version that lacks it. From the version `flexible` on, strings, bytes and arrays are written in the compact form
-and every struct ends in tagged fields (KIP-482).
+`since` and `until` are the first and last version that carry the field (`until=None`: every later one), `nullable` the
+first version in which null is legal, `tag` makes it a tagged field (its `since` says from when). A field that is not
+`ignorable` and holds something else than its default cannot be encoded in a version that lacks it. From the version
+`flexible` on, strings, bytes and arrays are written in the compact form and every struct ends in tagged fields
+(KIP-482).
 
 A declaration does nothing by itself: `wire.codec` compiles it, per version at first use, into straight-line functions.
 What it leaves out: validation beyond the form (a handler's work), and JSON.
@@ -31,7 +32,8 @@ Records = memoryview | bytes | bytearray | FileRegion | None
 
 
 class Type:
-    """A primitive type of the protocol: its name in the protocol guide, its `struct` code where its size is fixed, its default."""
+    """A primitive type of the protocol: its name in the protocol guide, its `struct` code where its size is fixed, its
+    default."""
 
     __slots__ = ("code", "default", "name", "size_bytes")
 
@@ -183,7 +185,8 @@ def _equality(kind: type[Struct]) -> Callable[[object, object], bool]:
 class Struct(metaclass=_StructType):
     """A value with declared fields; two are equal if all their fields are.
 
-    Constructor and equality of a kind are written when they are first needed: a program uses few of the kinds that it loads."""
+    Constructor and equality of a kind are written when they are first needed: a program uses few of the kinds that it
+    loads."""
 
     __slots__ = ()
     fields: ClassVar[tuple[Field, ...]] = ()

@@ -9,26 +9,30 @@
     10     hints of a new leader
     13     topic ids instead of names
 
-Each partition's records are checked (header, CRC, the records inside) and appended where the request's bytes lie. Batches up to 64 KB are checked at
-once, compressed ones too as long as a request's make no more than INLINE_DECOMPRESSED_MAX_BYTES: 16 KB of lz4 take 8 us here, and going to a
-thread and back took ten times that. The others go to the pool, all of one request in one go, before any of the request is appended. The connection
-takes no further request meanwhile, which keeps the order of its batches.
+Each partition's records are checked (header, CRC, the records inside) and appended where the request's bytes lie.
+Batches up to 64 KB are checked at once, compressed ones too as long as a request's make no more than
+INLINE_DECOMPRESSED_MAX_BYTES: 16 KB of lz4 take 8 us here, and going to a thread and back took ten times that. The
+others go to the pool, all of one request in one go, before any of the request is appended. The connection takes no
+further request meanwhile, which keeps the order of its batches.
 
-acks 0 has no answer; an error closes the connection, as Kafka does, so that the producer learns of it. acks all asks for min.insync.replicas first, and waits
-until every in-sync replica has the records: REQUEST_TIMED_OUT after the request's `timeout_ms`, though they may be committed later. On a lone broker
-there is nobody to wait for. A write that must wait behind a flush of its directory delays the answer, not the loop.
+acks 0 has no answer; an error closes the connection, as Kafka does, so that the producer learns of it. acks all asks
+for min.insync.replicas first, and waits until every in-sync replica has the records: REQUEST_TIMED_OUT after the
+request's `timeout_ms`, though they may be committed later. On a lone broker there is nobody to wait for. A write that
+must wait behind a flush of its directory delays the answer, not the loop.
 
-Message sets are converted by the same rule: at once where they are small and none, snappy or lz4, else in the pool. One that holds no whole message is no
-error: nothing is appended, and the base offset in the answer is -1.
+Message sets are converted by the same rule: at once where they are small and none, snappy or lz4, else in the pool.
+One that holds no whole message is no error: nothing is appended, and the base offset in the answer is -1.
 
-Transactions are not served: a transactional batch of a producer with an id would hold back read_committed consumers for ever, since nobody could end its
-transaction. It is refused with INVALID_TXN_STATE, as Apache Kafka answers for a partition that was not added to the transaction. A request with a
-transactional batch and no transactional id is refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a transactional id without such
-batches nor such a batch without a producer id means anything; both are taken, as in Apache Kafka.
+Transactions are not served: a transactional batch of a producer with an id would hold back read_committed consumers
+for ever, since nobody could end its transaction. It is refused with INVALID_TXN_STATE, as Apache Kafka answers for a
+partition that was not added to the transaction. A request with a transactional batch and no transactional id is
+refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a transactional id without such batches nor such a
+batch without a producer id means anything; both are taken, as in Apache Kafka.
 
-As in Apache Kafka: a partition that stands twice is written once, from where it stands last, and a topic without partitions is not answered. Where one of
-the partition's records are ill-formed that is its answer, and, unlike in Kafka, nothing is written. A batch of an unknown magic refuses the whole request
-(CORRUPT_MESSAGE), for nothing can be read in it. Where acks is none of 0, 1 and -1, a partition that is not there and a batch that is none are told first.
+As in Apache Kafka: a partition that stands twice is written once, from where it stands last, and a topic without
+partitions is not answered. Where one of the partition's records are ill-formed that is its answer, and, unlike in
+Kafka, nothing is written. A batch of an unknown magic refuses the whole request (CORRUPT_MESSAGE), for nothing can be
+read in it. Where acks is none of 0, 1 and -1, a partition that is not there and a batch that is none are told first.
 The log start offset is told with an error that was found in the log or in the records, not before.
 
 Left out: transactions, quotas.
@@ -91,7 +95,8 @@ _FIRST_WITH_LEADERS = 10
 _FIRST_WITH_IDS = 13
 _ADMIN_CLIENT = "__admin_client"
 _TRANSACTIONAL = 0x10
-#: What stands in a request's first batches: nothing of note, a transaction's records, what no version of the format is.
+#: What stands in a request's first batches: nothing of note, a transaction's records, what no version of the format
+#: is.
 _PLAIN, _OF_TRANSACTION, _UNREADABLE = 0, 1, 2
 #: Errors that Kafka leaves to their codes.
 _WITHOUT_WORDS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.REQUEST_TIMED_OUT)
@@ -146,7 +151,8 @@ class _Produce:
         self._stop_waiting: Callable[[], None] | None = None
 
     def append(self, now_ms: int) -> Outcome:
-        """Appends every partition whose records are good; the answer, or LATER if a write waits behind a flush, or for replicas."""
+        """Appends every partition whose records are good; the answer, or LATER if a write waits behind a flush, or for
+        replicas."""
         for item in self._items:
             if item.error is None:
                 partition = item.partition
@@ -173,7 +179,8 @@ class _Produce:
                         self._pending += 1
                         continue
                     self._appended(item, result)
-                # Nothing waits: without the way back the request's memory goes with its answer, and not when cycles are looked for.
+                # Nothing waits: without the way back the request's memory goes with its answer, and not when cycles
+                # are looked for.
                 item.produce = None
                 if item.error is None:
                     continue
@@ -338,7 +345,8 @@ def _refuse_all(request: ProduceRequest) -> KafkaError | None:
 
 
 def _prepare(item: _Item, topic: Topic | None, data: ProduceRequestPartition, version: int, client_id: str | None, budget_bytes: int, now_ms: int) -> int:
-    """Finds the partition and checks the records, unless they are for the pool; how much of the budget of decompressed bytes that took."""
+    """Finds the partition and checks the records, unless they are for the pool; how much of the budget of decompressed
+    bytes that took."""
     if topic is None:
         if version >= _FIRST_WITH_IDS:
             raise UnknownTopicIdError("this broker knows no topic of that id")
@@ -366,7 +374,8 @@ def _prepare(item: _Item, topic: Topic | None, data: ProduceRequestPartition, ve
 
 
 def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceRequestTopic]:
-    """The topics that have partitions, each partition once: of those that stand twice the last that is ill-formed, or else the last."""
+    """The topics that have partitions, each partition once: of those that stand twice the last that is ill-formed, or
+    else the last."""
     for topic in topics:
         partitions = topic.partition_data
         if not partitions or (len(partitions) > 1 and len({data.index for data in partitions}) < len(partitions)):
@@ -403,7 +412,8 @@ def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequest
 
 
 def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | None:
-    """What is wrong with a partition's records before anything is looked up for them. Old versions have no such rule, and what is not there no form."""
+    """What is wrong with a partition's records before anything is looked up for them. Old versions have no such rule,
+    and what is not there no form."""
     records = data.records
     if version < _FIRST_WITH_BATCHES or not isinstance(records, memoryview):
         return None

@@ -10,10 +10,11 @@
     9      -5: last tiered offset: none
     11     -6: earliest offset that waits for tiering: none
 
--1 is the end of what the isolation level may read, -2 the log start. A time answers the first record at or after it, found through the time
-index and then in the batch, which may have to be decompressed: in the pool. A topic in format v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1
-on a partition that is named twice is INVALID_REQUEST, answered once; a topic is answered once, one without partitions not at all; and a special time that
-the version lacks is UNSUPPORTED_VERSION, whatever the partition.
+-1 is the end of what the isolation level may read, -2 the log start. A time answers the first record at or after it,
+found through the time index and then in the batch, which may have to be decompressed: in the pool. A topic in format
+v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1 on a partition that is named twice is INVALID_REQUEST,
+answered once; a topic is answered once, one without partitions not at all; and a special time that the version lacks
+is UNSUPPORTED_VERSION, whatever the partition.
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@
     12     look-up by id, with a null name; one id in a request makes it a request by id, and names count for nothing
     13     an error code for the whole answer
 
-A topic that is asked for by name and does not exist is created if both the client and auto.create.topics.enable allow it. The answer says
-LEADER_NOT_AVAILABLE for it and names no partitions, as Kafka 3.9 does in every version, so that a client can tell a topic that it has just deleted
-from one that is there; clients ask again. The answer is not sent before the topic can be written to: the second one has it. Where it cannot be
-created, the answer says why, but UNKNOWN_TOPIC_OR_PARTITION for a name that may not be created at all.
+A topic that is asked for by name and does not exist is created if both the client and auto.create.topics.enable allow
+it. The answer says LEADER_NOT_AVAILABLE for it and names no partitions, as Kafka 3.9 does in every version, so that a
+client can tell a topic that it has just deleted from one that is there; clients ask again. The answer is not sent
+before the topic can be written to: the second one has it. Where it cannot be created, the answer says why, but
+UNKNOWN_TOPIC_OR_PARTITION for a name that may not be created at all.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def handle(broker: Services, request: MetadataRequest, context: Context) -> Outc
 
 
 def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
-    """What Kafka answers to a request of version 10 or 11 that asks by id: INVALID_REQUEST for each topic, and nothing else."""
+    """What Kafka answers to a request of version 10 or 11 that asks by id: INVALID_REQUEST for each topic, and nothing
+    else."""
     return MetadataResponse(
         topics=[MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id) for item in asked]
     )
@@ -86,7 +88,8 @@ async def _create_and_answer(broker: Services, request: MetadataRequest, context
 
 
 def _topics(broker: Services, request: MetadataRequest, codes: dict[str, int]) -> list[MetadataResponseTopic]:
-    """What is known of the topics that are asked for, each once; `codes` for those that are answered with an error instead."""
+    """What is known of the topics that are asked for, each once; `codes` for those that are answered with an error
+    instead."""
     answers = []
     asked = request.topics or ()
     if any(item.topic_id != NO_UUID for item in asked):

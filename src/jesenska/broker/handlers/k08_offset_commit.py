@@ -9,9 +9,10 @@
     9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND where a member commits for a group that is not there
     10     topic ids
 
-The answer leaves when the offsets are committed in the group's log. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION for its partitions,
-the others go through. Of a partition that stands twice each offset is judged by its own metadata, and the last good one stays; in version 1 the last counts
-alone and is answered once, if the partition is there. A topic that is there and named without partitions is not answered; one that is named twice is
+The answer leaves when the offsets are committed in the group's log. A topic that does not exist is
+UNKNOWN_TOPIC_OR_PARTITION for its partitions, the others go through. Of a partition that stands twice each offset is
+judged by its own metadata, and the last good one stays; in version 1 the last counts alone and is answered once, if
+the partition is there. A topic that is there and named without partitions is not answered; one that is named twice is
 answered once where anything of the request is unknown.
 """
 

@@ -5,11 +5,12 @@
     4      several keys at once
     6      key type 2, share groups
 
-On a lone broker every group is coordinated here; librdkafka compresses with lz4 and closes quickly only where it finds a coordinator. The first
-look-up makes the topic that keeps the groups.
+On a lone broker every group is coordinated here; librdkafka compresses with lz4 and closes quickly only where it finds
+a coordinator. The first look-up makes the topic that keeps the groups.
 
 Left out: transactional ids and share groups, until their coordinators are built. A transactional id is answered with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that every client takes for the end and not for a reason to try again; share groups with INVALID_REQUEST.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that every client takes for the end and not for a reason to try
+again; share groups with INVALID_REQUEST.
 """
 
 from __future__ import annotations

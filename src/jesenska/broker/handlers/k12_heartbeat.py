@@ -1,4 +1,5 @@
-"""Heartbeat (key 12), versions 0-4: keeps a member's session alive and tells it of a rebalance. 3 static members, 4 compact."""
+"""Heartbeat (key 12), versions 0-4: keeps a member's session alive and tells it of a rebalance. 3 static members, 4
+compact."""
 
 from __future__ import annotations
 

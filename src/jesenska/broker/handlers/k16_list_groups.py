@@ -1,4 +1,5 @@
-"""ListGroups (key 16), versions 0-5: the groups coordinated here. 3 compact, 4 filter by state, 5 filter by type (all are classic)."""
+"""ListGroups (key 16), versions 0-5: the groups coordinated here. 3 compact, 4 filter by state, 5 filter by type (all
+are classic)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""SaslHandshake (key 17), versions 0-1: ILLEGAL_SASL_STATE, since no listener here asks for SASL. The connection stays open, as Kafka's does on a
-listener without SASL. No mechanisms are named."""
+"""SaslHandshake (key 17), versions 0-1: ILLEGAL_SASL_STATE, since no listener here asks for SASL. The connection stays
+open, as Kafka's does on a listener without SASL. No mechanisms are named."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@
     6      throttling is the client's matter
     7      answers topic ids
 
-A topic that is answered as created can be written to and read from everywhere. A name that stands twice in a request is INVALID_REQUEST.
-A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is done; up to version 1 it is done and answered so. Of several
-mistakes versions 0 and 1 are told the one that Kafka in ZooKeeper mode finds first.
+A topic that is answered as created can be written to and read from everywhere. A name that stands twice in a request
+is INVALID_REQUEST. A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is
+done; up to version 1 it is done and answered so. Of several mistakes versions 0 and 1 are told the one that Kafka in
+ZooKeeper mode finds first.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from jesenska.wire.messages.k19_create_topics import (
 if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
-#: Older requests come from clients of ZooKeeper's time: what they ask for is done, and the time-out is how long they wait for it.
+#: Older requests come from clients of ZooKeeper's time: what they ask for is done, and the time-out is how long they
+#: wait for it.
 _FIRST_WITH_DEADLINE = 2
 _FIRST_WITH_DETAILS = 5
 

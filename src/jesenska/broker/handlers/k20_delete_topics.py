@@ -3,9 +3,11 @@
     5      error messages
     6      by name or by id; an id that is not known answers UNKNOWN_TOPIC_ID
 
-A topic that is named twice (by its name, by its id, by either) is INVALID_REQUEST, answered once and not deleted, as in Kafka 4.
+A topic that is named twice (by its name, by its id, by either) is INVALID_REQUEST, answered once and not deleted, as
+in Kafka 4.
 
-A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is deleted; in version 0 it is deleted and answered so.
+A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is deleted; in version 0
+it is deleted and answered so.
 
 The topic is gone for every request before the answer leaves; its files are removed after file.delete.delay.ms.
 """

@@ -3,9 +3,9 @@
     0      raises the log start offset; -1 stands for the high watermark
     2      compact
 
-Records before the offset are gone for readers at once; segments that lie wholly before it are deleted with the next retention check. A topic
-whose cleanup.policy has no `delete` answers POLICY_VIOLATION, as in Kafka. A partition that is named twice is answered once: the last offset counts. A topic
-without partitions is not answered.
+Records before the offset are gone for readers at once; segments that lie wholly before it are deleted with the next
+retention check. A topic whose cleanup.policy has no `delete` answers POLICY_VIOLATION, as in Kafka. A partition that
+is named twice is answered once: the last offset counts. A topic without partitions is not answered.
 """
 
 from __future__ import annotations

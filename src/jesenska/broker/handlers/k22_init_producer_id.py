@@ -3,8 +3,9 @@
     3      a producer may name the id and epoch that it had (KIP-360); without transactions it gets a new id all the same, as in Kafka
     4, 5   new error codes for transactions
 
-Ids come in blocks of 1000 that are claimed in the tree, so none is ever handed out twice, whatever crashes. While the tree is out of reach and the last block
-used up, producers are told to try again (COORDINATOR_LOAD_IN_PROGRESS, as Kafka's brokers do whose controller does not answer).
+Ids come in blocks of 1000 that are claimed in the tree, so none is ever handed out twice, whatever crashes. While the
+tree is out of reach and the last block used up, producers are told to try again (COORDINATOR_LOAD_IN_PROGRESS, as
+Kafka's brokers do whose controller does not answer).
 
 Left out: transactional ids (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, at which every client gives up at once).
 """

@@ -1,7 +1,7 @@
 """DescribeAcls (key 29), versions 0-3: SECURITY_DISABLED, as a broker without an authorizer answers.
 
-A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka. Version 0 has no pattern
-types. Left out: access rules, until there is an authorizer.
+A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka.
+Version 0 has no pattern types. Left out: access rules, until there is an authorizer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateAcls (key 30), versions 0-3: SECURITY_DISABLED for each rule, as a broker without an authorizer answers.
 
-A rule whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka. Version 0 has no pattern
-types. Left out: access rules, until there is an authorizer.
+A rule whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka.
+Version 0 has no pattern types. Left out: access rules, until there is an authorizer.
 """
 
 from __future__ import annotations

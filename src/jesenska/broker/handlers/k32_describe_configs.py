@@ -5,12 +5,12 @@
     3      types, documentation on request
     4      compact
 
-Resources: topics (2), brokers (4; the empty name stands for what is set for every broker), the loggers of this broker (8) and subscriptions to
-clients' metrics (16, always the defaults). Sensitive values are never answered. A request with a resource of an unknown type
-is refused as a whole (INVALID_REQUEST), as in Apache Kafka.
+Resources: topics (2), brokers (4; the empty name stands for what is set for every broker), the loggers of this broker
+(8) and subscriptions to clients' metrics (16, always the defaults). Sensitive values are never answered. A request
+with a resource of an unknown type is refused as a whole (INVALID_REQUEST), as in Apache Kafka.
 
-Many resources are worked through in slices. A resource that is named again and again is answered again and again, as in Apache Kafka, up to a limit that
-no request for different ones reaches.
+Many resources are worked through in slices. A resource that is named again and again is answered again and again, as
+in Apache Kafka, up to a limit that no request for different ones reaches.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     4      size of the volume and room that is left on it, bytes (KIP-827); -1 where the system does not say
     5      whether the directory is cordoned: none is
 
-`topics` null asks for all, else for these partitions; what is not here is left out. A directory whose volume cannot be looked at answers
-KAFKA_STORAGE_ERROR. Left out: moves between directories (future replicas, cordoned directories).
+`topics` null asks for all, else for these partitions; what is not here is left out. A directory whose volume cannot be
+looked at answers KAFKA_STORAGE_ERROR. Left out: moves between directories (future replicas, cordoned directories).
 """
 
 from __future__ import annotations

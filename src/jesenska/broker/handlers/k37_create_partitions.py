@@ -1,5 +1,5 @@
-"""CreatePartitions (key 37), versions 0-3: raises topics to more partitions. Version 3 may be throttled, which is the client's matter. A
-time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT, and nothing is done."""
+"""CreatePartitions (key 37), versions 0-3: raises topics to more partitions. Version 3 may be throttled, which is the
+client's matter. A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT, and nothing is done."""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@
     1      also the unclean election (type 1); an error for the whole
     2      compact
 
-Each partition that is led answers ELECTION_NOT_NEEDED. One that is not: PREFERRED_LEADER_NOT_AVAILABLE; the unclean election lets a replica that is up
-lead with what it has, ELIGIBLE_LEADERS_NOT_AVAILABLE where none is. `topic_partitions` null asks for all: every topic is named then, with its failures.
-A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT.
+Each partition that is led answers ELECTION_NOT_NEEDED. One that is not: PREFERRED_LEADER_NOT_AVAILABLE; the unclean
+election lets a replica that is up lead with what it has, ELIGIBLE_LEADERS_NOT_AVAILABLE where none is.
+`topic_partitions` null asks for all: every topic is named then, with its failures. A time-out of 0 or less has passed
+on arrival: REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations

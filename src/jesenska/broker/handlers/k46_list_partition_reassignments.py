@@ -1,7 +1,7 @@
 """ListPartitionReassignments (key 46), version 0: partitions that are on the move to other replicas (KIP-455).
 
-A lone broker begins no moves. A move that stood in the tree when this broker took it over is told, though nobody carries it on. Partitions that are
-not on the move, or not known, are left out.
+A lone broker begins no moves. A move that stood in the tree when this broker took it over is told, though nobody
+carries it on. Partitions that are not on the move, or not known, are left out.
 """
 
 from __future__ import annotations

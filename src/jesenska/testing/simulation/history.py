@@ -48,7 +48,8 @@ class History:
         self.acknowledged[RecordPlace(partition, offset)] = value
 
     def received(self, reader: str, partition: TopicPartition, offset: int, value: bytes, expected: int, *, of_group: bool = False) -> None:
-        """A reader that has had everything below `expected` got a record; `of_group`: it, or another of its group, which may have told so itself."""
+        """A reader that has had everything below `expected` got a record; `of_group`: it, or another of its group,
+        which may have told so itself."""
         if offset < expected:
             raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
         skipped = [RecordPlace(partition, at) for at in range(expected, offset)]
@@ -111,8 +112,8 @@ class History:
         self._high_watermarks[incarnation, partition] = offset
 
     def power_was_lost(self) -> None:
-        """The broker's machine went down. Commits are answered before they are synced, and records are read before: what was not acknowledged may be gone,
-        and a reader that was ahead begins anew."""
+        """The broker's machine went down. Commits are answered before they are synced, and records are read before:
+        what was not acknowledged may be gone, and a reader that was ahead begins anew."""
         self.power_losses += 1
         self._committed.clear()
         self._owners.clear()

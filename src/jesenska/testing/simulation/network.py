@@ -1,6 +1,8 @@
-"""A network without sockets of the system: bytes arrive after a while, in order, as many as the other side has room for; connections can be cut.
+"""A network without sockets of the system: bytes arrive after a while, in order, as many as the other side has room
+for; connections can be cut.
 
-A `SimulatedSocket` is what `net` uses of `socket.socket`. Its number stands for a file descriptor with the simulated event loop, and with nobody else."""
+A `SimulatedSocket` is what `net` uses of `socket.socket`. Its number stands for a file descriptor with the simulated
+event loop, and with nobody else."""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class SimulatedSocket:
         self._network = network
         process.sockets[self.number] = self
 
-    # --- what an event loop asks --------------------------------------------------------------------------------------------------------
+    # --- what an event loop asks -------------------------------------------------------------------------------------
 
     @property
     def is_readable(self) -> bool:
@@ -69,7 +71,7 @@ class SimulatedSocket:
         peer = self.peer
         return 0 if peer is None else _ROOM_BYTES - peer.arrived_bytes - peer.travelling_bytes
 
-    # --- what is used of a socket -------------------------------------------------------------------------------------------------------
+    # --- what is used of a socket ------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return -1 if self.closed else self.number

@@ -1,4 +1,5 @@
-"""One program of a simulation: an event loop of its own on the world's clock, its threads, its sockets. It can be killed between any two of its steps."""
+"""One program of a simulation: an event loop of its own on the world's clock, its threads, its sockets. It can be
+killed between any two of its steps."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ class Process:
 
 
 class SimulatedThreads(Executor):
-    """Threads that take simulated time. What each was given is done in one go, in order, between two steps of the loop."""
+    """Threads that take simulated time. What each was given is done in one go, in order, between two steps of the
+    loop."""
 
     def __init__(self, process: Process, name: str) -> None:
         self._process = process
@@ -182,7 +184,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._writers: dict[int, Callable[[], Any]] = {}
         #: Whether the next step asks which sockets are ready.
         self.looks_at_sockets = True
-        #: Sockets that were ready at the last step, or are watched since: those that may be ready at the next without anything coming.
+        #: Sockets that were ready at the last step, or are watched since: those that may be ready at the next without
+        #: anything coming.
         self._candidates: list[tuple[dict[int, Callable[[], Any]], int]] = []
         self._default = process.new_threads(1, "default")
         self._clock_resolution = 1e-9
@@ -194,7 +197,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not self._process.is_dead:
             self.failures.append(context)
 
-    # --- steps --------------------------------------------------------------------------------------------------------------------------
+    # --- steps -------------------------------------------------------------------------------------------------------
 
     def time(self) -> float:
         return self._process.world.now
@@ -231,7 +234,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if callback is not None:
             callback()
 
-    # --- what asyncio leaves to each kind of loop ---------------------------------------------------------------------------------------
+    # --- what asyncio leaves to each kind of loop --------------------------------------------------------------------
 
     def _process_events(self, event_list: list[Any]) -> None:
         """The selector has called everybody."""

@@ -1,4 +1,5 @@
-"""One simulation: a broker, producers and a group for so many seconds, faults at times that the seed chooses, and the judgement at the end.
+"""One simulation: a broker, producers and a group for so many seconds, faults at times that the seed chooses, and the
+judgement at the end.
 
 killed              the broker's process is gone between two steps, with what it wrote left on the disk
 power loss          and the disk keeps only what was synced, and any part of the rest; where the topic asks for a sync before each answer
@@ -80,7 +81,7 @@ class Simulation:
         assert self._running is not None
         return self._running
 
-    # --- running ------------------------------------------------------------------------------------------------------------------------
+    # --- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         world = self.world
@@ -169,7 +170,7 @@ class Simulation:
         self._judge_tasks()
         self.world.after(0.05, self._watch)
 
-    # --- programs -----------------------------------------------------------------------------------------------------------------------
+    # --- programs ----------------------------------------------------------------------------------------------------
 
     def _name(self, kind: str) -> str:
         self._names += 1
@@ -205,7 +206,7 @@ class Simulation:
             self._incarnation += 1
             self._later(0.0, self._again)
 
-    # --- faults -------------------------------------------------------------------------------------------------------------------------
+    # --- faults ------------------------------------------------------------------------------------------------------
 
     def _fault(self) -> None:
         kinds: list[Callable[[], None]] = [

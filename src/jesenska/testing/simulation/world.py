@@ -1,7 +1,8 @@
-"""Time, order and chance of a simulation: one clock for everybody, one heap of what is to happen, one source of chance.
+"""Time, order and chance of a simulation: one clock for everybody, one heap of what is to happen, one source of
+chance.
 
-Nothing waits. While a process has something to do it is stepped; when none has, the clock moves to what comes next. The same seed gives the same
-order of everything."""
+Nothing waits. While a process has something to do it is stepped; when none has, the clock moves to what comes next.
+The same seed gives the same order of everything."""
 
 from __future__ import annotations
 
@@ -49,12 +50,12 @@ class World:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 
-    # --- chance -------------------------------------------------------------------------------------------------------------------------
+    # --- chance ------------------------------------------------------------------------------------------------------
 
     def new_uuid(self) -> uuid.UUID:
         return random_uuid(lambda: uuid.UUID(int=self.random.getrandbits(128), version=4))
 
-    # --- time ---------------------------------------------------------------------------------------------------------------------------
+    # --- time --------------------------------------------------------------------------------------------------------
 
     def wall_ms(self) -> int:
         return _BEGIN_MS + int(self.now * 1000)

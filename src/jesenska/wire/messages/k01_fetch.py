@@ -1,8 +1,8 @@
 """Fetch (key 1): records of partitions from an offset on.
 
-Versions: 0-3 formats v0 and v1 (3 a limit for the whole answer), 4 isolation levels and batches v2, 7 sessions (KIP-227), 9 leader epochs,
-11 the consumer's rack (KIP-392), 12 compact, 13 topic ids, 15 the follower's state in a tag, 16 hints of a new leader, 17 directory ids, 18 the
-follower's high watermark."""
+Versions: 0-3 formats v0 and v1 (3 a limit for the whole answer), 4 isolation levels and batches v2, 7 sessions
+(KIP-227), 9 leader epochs, 11 the consumer's rack (KIP-392), 12 compact, 13 topic ids, 15 the follower's state in a
+tag, 16 hints of a new leader, 17 directory ids, 18 the follower's high watermark."""
 
 from __future__ import annotations
 

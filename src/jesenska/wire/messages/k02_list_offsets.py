@@ -1,7 +1,8 @@
 """ListOffsets (key 2): offsets by time.
 
-Versions: 0 answers a list of segment starts, 1 one offset and its timestamp, 2 isolation levels, 4 leader epochs, 6 compact; special times -1 latest,
--2 earliest, from 7 -3 the greatest timestamp, from 8 -4 earliest local, from 9 -5 last tiered, from 11 -6 earliest pending upload; 10 a time-out."""
+Versions: 0 answers a list of segment starts, 1 one offset and its timestamp, 2 isolation levels, 4 leader epochs, 6
+compact; special times -1 latest, -2 earliest, from 7 -3 the greatest timestamp, from 8 -4 earliest local, from 9 -5
+last tiered, from 11 -6 earliest pending upload; 10 a time-out."""
 
 from __future__ import annotations
 

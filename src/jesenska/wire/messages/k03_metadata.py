@@ -1,7 +1,7 @@
 """Metadata (key 3): brokers, topics, partitions and their leaders.
 
-Versions: 0 an empty list asks for all topics, from 1 null does; 4 may forbid automatic creation, 5 offline replicas, 7 leader epochs, 8 authorised
-operations, 9 compact, 10 topic ids, 12 look-up by id, 13 an error for the whole answer."""
+Versions: 0 an empty list asks for all topics, from 1 null does; 4 may forbid automatic creation, 5 offline replicas, 7
+leader epochs, 8 authorised operations, 9 compact, 10 topic ids, 12 look-up by id, 13 an error for the whole answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """OffsetFetch (key 9): what was committed for a group.
 
-Versions: 0 reads the tree, 1 the group's log, 2 null asks for every partition, 5 leader epochs, 6 compact, 7 only stable offsets on request, 8 several
-groups at once, 9 member id and epoch, 10 topic ids."""
+Versions: 0 reads the tree, 1 the group's log, 2 null asks for every partition, 5 leader epochs, 6 compact, 7 only
+stable offsets on request, 8 several groups at once, 9 member id and epoch, 10 topic ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ApiVersions (key 18): what this broker serves. The header of the answer is always version 0, so that every client can read it.
+"""ApiVersions (key 18): what this broker serves. The header of the answer is always version 0, so that every client
+can read it.
 
 Versions: 3 compact, with the client's name and with features in tagged fields; 4 features may start at 0 (KIP-584)."""
 

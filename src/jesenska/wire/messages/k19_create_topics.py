@@ -1,6 +1,7 @@
 """CreateTopics (key 19).
 
-Versions: 1 error messages and validate_only, 4 defaults by -1 (KIP-464), 5 compact, answers the settings, 6 may be throttled, 7 answers topic ids."""
+Versions: 1 error messages and validate_only, 4 defaults by -1 (KIP-464), 5 compact, answers the settings, 6 may be
+throttled, 7 answers topic ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""IncrementalAlterConfigs (key 44): sets (0), deletes (1), appends to (2) or subtracts from (3) single settings (KIP-339).
+"""IncrementalAlterConfigs (key 44): sets (0), deletes (1), appends to (2) or subtracts from (3) single settings
+(KIP-339).
 
 Versions: 1 compact."""
 
