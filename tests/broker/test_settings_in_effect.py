@@ -124,17 +124,20 @@ def test_groups_take_their_limits_and_times_from_the_broker() -> None:
     assert (found.offsets_retention_ms, found.offsets_retention_check_interval_ms, found.offsets_commit_timeout_ms) == (360_000, 7, 8)
 
 
-def test_a_broker_without_a_number_takes_one_above_the_reserved_ones_and_listens_with_its_backlog(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("setting", "backlog"), [({"socket.listen.backlog.size": "7"}, 7), ({}, 1024)])
+def test_a_broker_without_a_number_takes_one_above_the_reserved_ones_and_listens_with_its_backlog(
+    tmp_path: Path, setting: dict[str, str], backlog: int
+) -> None:
     async def main() -> None:
-        given = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", "reserved.broker.max.id": "5000", "socket.listen.backlog.size": "7"}
-        broker = Broker(BrokerConfig(given))
+        given = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", "reserved.broker.max.id": "5000"}
+        broker = Broker(BrokerConfig(given | setting))
         try:
             await broker.start()
             assert broker.broker_id == 5001
             # Of a socket that listens the system tells the backlog in the sixth number (tcpi_sacked).
             (listener,) = broker._listeners
             told = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-            assert struct.unpack_from("=6I", told, 8)[5] == 7
+            assert struct.unpack_from("=6I", told, 8)[5] == min(backlog, int(Path("/proc/sys/net/core/somaxconn").read_text()))
         finally:
             await broker.stop()
 

@@ -40,6 +40,8 @@ KEPT_REQUEST_BUFFERS = 2
 UNFINISHED_REQUESTS_BYTES = 32 * 1024 * 1024
 #: Frames of one read that are handled before other connections have their turn.
 FRAMES_PER_TURN = 200
+#: Connections that may wait to be accepted, where socket.listen.backlog.size does not say how many.
+LISTEN_BACKLOG = 1024
 #: Bytes of answers to the requests of one read that leave in one write.
 HELD_ANSWER_BYTES = 64 * 1024
 #: Bytes of answers that wait for a slow reader before the connection's requests are no longer read.

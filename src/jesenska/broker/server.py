@@ -23,6 +23,7 @@ from pathlib import Path
 
 from jesenska.base.errors import InvalidConfigError, JesenskaError
 from jesenska.base.identifiers import uuid_to_text
+from jesenska.base.limits import LISTEN_BACKLOG
 from jesenska.broker import handlers
 from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.broker.controller_runtime import ControllerRuntime
@@ -156,15 +157,16 @@ class Broker(Services):
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
 
     def _bind(self) -> None:
-        backlog = self.config.integer("socket.listen.backlog.size")
+        name = "socket.listen.backlog.size"
+        # The loop accepts between other work, where Kafka has a thread that does nothing else.
+        backlog = self.config.integer(name) if self.config.is_set(name) else LISTEN_BACKLOG
         for item in self._listeners_config.opened:
-            name = item.name
 
-            def accepted(sock: socket.socket, host: str, name: str = name) -> None:
-                self.dispatcher.accept(sock, host, name)
+            def accepted(sock: socket.socket, host: str, listener_name: str = item.name) -> None:
+                self.dispatcher.accept(sock, host, listener_name)
 
             listening = self.machine.network.listening_socket(item.host, item.port, backlog)
-            self._listeners.append(Listener(self._loop, name, listening, accepted))
+            self._listeners.append(Listener(self._loop, item.name, listening, accepted))
 
     def _log_dirs(self) -> list[str]:
         several = self.config.string("log.dirs")

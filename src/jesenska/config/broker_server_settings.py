@@ -97,7 +97,7 @@ SERVER_SETTINGS: tuple[Setting, ...] = (
     row("socket.receive.buffer.bytes", INT, 102400, HIGH,
         doc="The system's receive buffer per connection; -1 leaves it to the system, and so does not setting it."),
     row("socket.listen.backlog.size", INT, 50, MEDIUM, Between(1), release="3.9",
-        doc="Connections that may wait to be accepted."),
+        doc="Connections that may wait to be accepted. Not set: 1024."),
     row("socket.connection.setup.timeout.ms", LONG, 10000, MEDIUM, effect=PEERS, release="3.9",
         doc="First limit for opening a connection to another broker."),
     row("socket.connection.setup.timeout.max.ms", LONG, 30000, MEDIUM, effect=PEERS, release="3.9",
