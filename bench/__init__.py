@@ -1,4 +1,5 @@
-"""What is measured: jesenska beside its rivals, in one run on one machine. Each module says how it is run; what came out stands in RESULTS.md."""
+"""What is measured: jesenska beside its rivals, in one run on one machine. Each module says how it is run; what came
+out stands in RESULTS.md."""
 
 import os
 

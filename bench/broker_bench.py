@@ -7,11 +7,13 @@
     python -m bench.broker_bench --sides jesenska --rows '32 conn' --profile cprofile
     python -m bench.broker_bench --sides jesenska,before --before ../before     against another checkout of the project, set up
 
-In each round, each stage of rows (`Row.stage`) runs on one broker and then on the other, each freshly started; the one that begins changes from round
-to round. What the figures mean stands in `bench/figures.py`; the rows are in `bench/throughput.py` (Kafka's perf tools and kcat),
-`bench/small_requests.py` (bare sockets, and Kafka's end-to-end latency tool) and `bench/many_partitions.py`.
+In each round, each stage of rows (`Row.stage`) runs on one broker and then on the other, each freshly started; the one
+that begins changes from round to round. What the figures mean stands in `bench/figures.py`; the rows are in
+`bench/throughput.py` (Kafka's perf tools and kcat), `bench/small_requests.py` (bare sockets, and Kafka's end-to-end
+latency tool) and `bench/many_partitions.py`.
 
-Broker CPU seconds are those of the broker's process during the row, user and system, all threads: the steadiest figure on a noisy machine.
+Broker CPU seconds are those of the broker's process during the row, user and system, all threads: the steadiest figure
+on a noisy machine.
 
 Needs Java, Maven and kcat.
 """
@@ -47,7 +49,8 @@ ROWS = [
 
 
 def chosen(words: str) -> list[Row]:
-    """Rows that are named by one of the words, separated by commas, or else have it in their name or match it as a pattern; all for nothing."""
+    """Rows that are named by one of the words, separated by commas, or else have it in their name or match it as a
+    pattern; all for nothing."""
     names = {row.name for row in ROWS}
     separator = ";" if ";" in words or words in names else ","
     wanted = [word.strip() for word in words.split(separator) if word.strip()]

@@ -1,7 +1,7 @@
 """The two brokers that are compared, each behind the same few words: start, stop, start again on the same data.
 
-jesenska can be profiled while a row runs, by cProfile inside the process (`bench/profiled.py`, Python functions) or by perf from outside (C functions and
-the kernel); a profiled run's figures are not comparable with anything.
+jesenska can be profiled while a row runs, by cProfile inside the process (`bench/profiled.py`, Python functions) or by
+perf from outside (C functions and the kernel); a profiled run's figures are not comparable with anything.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Broker(Protocol):
         """Around a row."""
 
     def loop_lag_p99_ms(self) -> tuple[float, float] | None:
-        """How late the broker's event loop was, since the last call and since the start; None for a broker that has none."""
+        """How late the broker's event loop was, since the last call and since the start; None for a broker that has
+        none."""
 
 
 class _ProcessOfTree(BrokerProcess):
@@ -55,8 +56,9 @@ class _ProcessOfTree(BrokerProcess):
 
 
 class Jesenska:
-    """`profile` is "", "cprofile" or "perf"; profiles are written as text into the directory `profiles`, one for each row. `tree` is another checkout of
-    the project with its .venv: then its broker is measured, with this tree's clients."""
+    """`profile` is "", "cprofile" or "perf"; profiles are written as text into the directory `profiles`, one for each
+    row. `tree` is another checkout of the project with its .venv: then its broker is measured, with this tree's
+    clients."""
 
     name = "jesenska"
 

@@ -1,7 +1,8 @@
 """Figures of rows: gathered round by round, printed as a table of medians or as JSON.
 
-A row's figure is the median of its rounds, its ratio the median of the rounds' ratios: two brokers are measured minutes apart on a machine whose
-speed drifts. A ratio is jesenska over Apache Kafka, so above 1 is better where the unit is a rate and worse everywhere else.
+A row's figure is the median of its rounds, its ratio the median of the rounds' ratios: two brokers are measured
+minutes apart on a machine whose speed drifts. A ratio is jesenska over Apache Kafka, so above 1 is better where the
+unit is a rate and worse everywhere else.
 """
 
 from __future__ import annotations

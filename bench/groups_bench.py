@@ -3,9 +3,10 @@
     python -m bench.groups_bench                    1 M commits
     python -m bench.groups_bench --commits 50000
 
-One group commits offsets of a thousand partitions again and again, which is what `__consumer_offsets` holds between two compactions. The broker is then
-killed and started again. Loading ends when OffsetFetch no longer answers COORDINATOR_LOAD_IN_PROGRESS; meanwhile a connection asks for metadata
-without a pause, and its slowest answer says how long the loop was held up.
+One group commits offsets of a thousand partitions again and again, which is what `__consumer_offsets` holds between
+two compactions. The broker is then killed and started again. Loading ends when OffsetFetch no longer answers
+COORDINATOR_LOAD_IN_PROGRESS; meanwhile a connection asks for metadata without a pause, and its slowest answer says how
+long the loop was held up.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def commit(broker: BrokerProcess, commits: int) -> float:
 
 
 def load(broker: BrokerProcess, expected: int) -> tuple[float, float]:
-    """Seconds until the group is loaded after the broker was ready, and the slowest answer of another connection meanwhile, in milliseconds."""
+    """Seconds until the group is loaded after the broker was ready, and the slowest answer of another connection
+    meanwhile, in milliseconds."""
     ended = threading.Event()
     slowest = [0.0]
 

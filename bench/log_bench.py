@@ -2,8 +2,8 @@
 
     python bench/log_bench.py [--directory D] [--gigabytes 1]
 
-The append figures include the write system call into the page cache and everything that the log does in Python; making the batch and checking its CRC
-are measured elsewhere. Nothing waits for the disk.
+The append figures include the write system call into the page cache and everything that the log does in Python; making
+the batch and checking its CRC are measured elsewhere. Nothing waits for the disk.
 """
 
 from __future__ import annotations

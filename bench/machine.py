@@ -1,9 +1,10 @@
 """What the machine's state would otherwise put into a figure.
 
-A virtual machine gives free memory back to its host, and gets each page again, cleared, when it is first written to: that costs two seconds and more a
-gigabyte, and the kernel books it to whoever wrote. A broker whose records go into the page cache paid between nothing and half of its CPU seconds for
-it, by what had run before. So before a row writes, as much memory as it may fill is written to and let go, and what waits for the disk is synced: both
-brokers find the same.
+A virtual machine gives free memory back to its host, and gets each page again, cleared, when it is first written to:
+that costs two seconds and more a gigabyte, and the kernel books it to whoever wrote. A broker whose records go into
+the page cache paid between nothing and half of its CPU seconds for it, by what had run before. So before a row writes,
+as much memory as it may fill is written to and let go, and what waits for the disk is synced: both brokers find the
+same.
 """
 
 from __future__ import annotations

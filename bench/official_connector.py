@@ -1,7 +1,8 @@
 """Spark's own Kafka connector, as its users run it: a PySpark in an environment of its own, with the connector's jars.
 
-`official_python()` and `official_jars()` make what is missing (pip and Maven, once; some 500 MB) below the cache directory, and give its paths. 4.0.0 is
-the newest release of the connector whose jars all resolve through Maven; our own source needs PySpark 4.2 or later, hence the second environment.
+`official_python()` and `official_jars()` make what is missing (pip and Maven, once; some 500 MB) below the cache
+directory, and give its paths. 4.0.0 is the newest release of the connector whose jars all resolve through Maven; our
+own source needs PySpark 4.2 or later, hence the second environment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 SPARK = "4.0.0"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
 CACHE = Path(os.environ.get("JESENSKA_BENCH_CACHE", Path.home() / ".cache" / "jesenska-bench"))
-#: What the connector's environment brings by itself: Spark's own classes, and those that every Spark distribution holds.
+#: What the connector's environment brings by itself: Spark's own classes, and those that every Spark distribution
+#: holds.
 _IN_SPARK = ("hadoop-client-", "scala-library-", "slf4j-api-", "spark-tags_", "lz4-java-", "snappy-java-", "jsr305-", "scala-parallel-collections_")
 
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>

@@ -1,7 +1,9 @@
-"""Clients of before 0.11 that cost next to nothing: requests encoded beforehand, over bare sockets, answers looked at no further than they must be.
+"""Clients of before 0.11 that cost next to nothing: requests encoded beforehand, over bare sockets, answers looked at
+no further than they must be.
 
-Values are random letters of one size, as Kafka's perf tools send them, without keys. So every message of a set is as long as the others and a drain finds
-the last one without walking over all; compressed, it walks over the outer messages only.
+Values are random letters of one size, as Kafka's perf tools send them, without keys. So every message of a set is as
+long as the others and a drain finds the last one without walking over all; compressed, it walks over the outer
+messages only.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition
 
 #: What a Java producer puts into a batch and an old consumer asks for in one fetch of a partition, both by default.
 BATCH_BYTES, FETCH_BYTES = 16_384, 1 << 20
-#: Fetch 1 to 3 begin their answers with the throttle time; there is nothing else between the correlation id and the topics.
+#: Fetch 1 to 3 begin their answers with the throttle time; there is nothing else between the correlation id and the
+#: topics.
 _THROTTLE_BYTES = (0, 4, 4, 4)
 _MESSAGE_BYTES = (26, 34)
 _LETTERS = string.ascii_uppercase.encode()

@@ -1,14 +1,16 @@
-"""Old clients, and groups, on jesenska and on Apache Kafka 3.9.1 (the last release that serves clients of before 0.11), in turn on the same machine.
+"""Old clients, and groups, on jesenska and on Apache Kafka 3.9.1 (the last release that serves clients of before
+0.11), in turn on the same machine.
 
     python -m bench.old_formats_bench                               every row, 3 rounds; about half an hour
     python -m bench.old_formats_bench --list
     python -m bench.old_formats_bench --rows 'Fetch 0' --rounds 1 --scale 0.1
     python -m bench.old_formats_bench --sides jesenska --rows 'lz4' --profile perf
 
-Topics of four partitions are filled with the same batches on both (16 KB, random letters, plain or lz4). Then they are read through a group (3.9.1's own
-perf test), by 0.10.2.2's consumer (Fetch 3, format v1), and by bare sockets that ask with Fetch 0 (v0) and 2 (v1), a connection a partition: the broker
-converts down. At last bare sockets write message sets with Produce 1 (v0) and 2 (v1), four connections with one request in flight on each: the broker
-converts up. Each row runs with a tenth of its records first, for a broker that is compiled while it runs.
+Topics of four partitions are filled with the same batches on both (16 KB, random letters, plain or lz4). Then they are
+read through a group (3.9.1's own perf test), by 0.10.2.2's consumer (Fetch 3, format v1), and by bare sockets that ask
+with Fetch 0 (v0) and 2 (v1), a connection a partition: the broker converts down. At last bare sockets write message
+sets with Produce 1 (v0) and 2 (v1), four connections with one request in flight on each: the broker converts up. Each
+row runs with a tenth of its records first, for a broker that is compiled while it runs.
 
 Needs Java and Maven.
 """
@@ -57,7 +59,8 @@ def _filled(run: Run, size: int, codec: Codec) -> tuple[str, int]:
 
 def _group(run: Run, row: str, *, release: str, size: int, codec: Codec) -> None:
     topic, records = _filled(run, size, codec)
-    # The old tool ends after a second without records; both ask for a little less than there is, for nobody counts the same at the end.
+    # The old tool ends after a second without records; both ask for a little less than there is, for nobody counts the
+    # same at the end.
     options = ("--broker-list", run.broker.bootstrap, "--new-consumer") if release == OLD_RELEASE else ("--bootstrap-server", run.broker.bootstrap)
     for part in (_WARM_UP, 1.0):
         wanted = int(records * part * 0.99)

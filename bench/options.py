@@ -32,7 +32,8 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
 
 
 def only_lists(options: argparse.Namespace, names: Sequence[str]) -> bool:
-    """True where names were asked for, which are printed; ends the program where no row's name was meant. Makes the directory of profiles."""
+    """True where names were asked for, which are printed; ends the program where no row's name was meant. Makes the
+    directory of profiles."""
     if options.list:
         print("\n".join(names))
         return True

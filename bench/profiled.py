@@ -1,4 +1,5 @@
-"""`jesenska` with cProfile at hand: SIGUSR2 starts a profile of the event loop's thread, the next one ends it and writes it as text to $JESENSKA_PROFILE."""
+"""`jesenska` with cProfile at hand: SIGUSR2 starts a profile of the event loop's thread, the next one ends it and
+writes it as text to $JESENSKA_PROFILE."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Clients that cost next to nothing: requests encoded beforehand, sent over bare sockets, answers looked at no further than their error code.
+"""Clients that cost next to nothing: requests encoded beforehand, sent over bare sockets, answers looked at no further
+than their error code.
 
-Both brokers get the same bytes: Produce and Fetch by topic name, in versions that each has (9 and 12). A loop here costs about 6 us a request.
+Both brokers get the same bytes: Produce and Fetch by topic name, in versions that each has (9 and 12). A loop here
+costs about 6 us a request.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ def fetch_frame(topic: str, partition: int, offset: int) -> bytes:
 
 
 def error_position(topic: str) -> int:
-    """Where the error code stands in the answer to `produce_frame`: behind length, correlation id, tags, one topic, its name, one partition, its index."""
+    """Where the error code stands in the answer to `produce_frame`: behind length, correlation id, tags, one topic,
+    its name, one partition, its index."""
     return 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4
 
 
@@ -94,7 +97,8 @@ def check(answer: bytes, topic: str) -> int:
 
 
 def one_in_flight(bootstrap: str, topic: str, frames: Sequence[bytes], connections: int, requests: int) -> float:
-    """Sends `requests` frames, in turn, over `connections` with one request in flight on each; seconds that it took."""
+    """Sends `requests` frames, in turn, over `connections` with one request in flight on each; seconds that it
+    took."""
     at = error_position(topic)
     sockets = [connect(bootstrap) for _ in range(connections)]
     by_number = {connection.fileno(): connection for connection in sockets}
@@ -148,7 +152,8 @@ def _exchange(connection: socket.socket, sending: bytes) -> bytes:
 
 
 def end_to_end_latencies(bootstrap: str, topic: str, acks: int, count: int) -> list[float]:
-    """One record after the other, each waited for by a fetch on a second connection: milliseconds from sending it to the fetch's answer."""
+    """One record after the other, each waited for by a fetch on a second connection: milliseconds from sending it to
+    the fetch's answer."""
     sending = produce_frame(topic, 0, acks)
     found = []
     with connect(bootstrap) as producer, connect(bootstrap) as consumer:
@@ -169,7 +174,8 @@ def end_to_end_latencies(bootstrap: str, topic: str, acks: int, count: int) -> l
 
 
 class Probe:
-    """Asks for ApiVersions every few milliseconds from a thread of its own while something else goes on: how long the broker leaves a small request."""
+    """Asks for ApiVersions every few milliseconds from a thread of its own while something else goes on: how long the
+    broker leaves a small request."""
 
     def __init__(self, bootstrap: str, every_ms: float = 5.0) -> None:
         self.latencies_ms: list[float] = []
@@ -213,7 +219,8 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> float:
 
 
 def wait_for_leaders(bootstrap: str, topic: str, partitions: int, seconds: float = 600.0) -> None:
-    """Returns when each partition has a leader that takes requests: the metadata say so and the last one answers a fetch."""
+    """Returns when each partition has a leader that takes requests: the metadata say so and the last one answers a
+    fetch."""
     ends = time.monotonic() + seconds
     probe = FetchRequestTopic(topic=topic, partitions=[FetchRequestPartition(partition=index, partition_max_bytes=1) for index in range(partitions)])
     with connect(bootstrap, seconds) as connection:

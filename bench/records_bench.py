@@ -1,4 +1,5 @@
-"""Prints how fast the record codec is: check, encode, decode, Arrow columns; the compiled module and its pure twin side by side.
+"""Prints how fast the record codec is: check, encode, decode, Arrow columns; the compiled module and its pure twin
+side by side.
 
 python bench/records_bench.py
 """

@@ -2,11 +2,12 @@
 
     python bench/restart_bench.py [--directory D] [--gigabytes 2] [--rounds 3]
 
-A log is written beside the broker as a load would have left it, none of it below the recovery point; the broker is killed and started on it, and what is
-measured is the time until clients can connect, less that of a start without data. The log's pages are in memory, as they are after a kill; a machine that
-went down reads them from its disk first.
+A log is written beside the broker as a load would have left it, none of it below the recovery point; the broker is
+killed and started on it, and what is measured is the time until clients can connect, less that of a start without
+data. The log's pages are in memory, as they are after a kill; a machine that went down reads them from its disk first.
 
-Rows: batches of 16 KB and of one record of 100 bytes, of producers with and without idempotence, in one partition and in four.
+Rows: batches of 16 KB and of one record of 100 bytes, of producers with and without idempotence, in one partition and
+in four.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a row is: a name, a stage (the broker that it runs on, freshly started for each stage and round), and what it does.
+"""What a row is: a name, a stage (the broker that it runs on, freshly started for each stage and round), and what it
+does.
 
-Rows of one stage run in order on one broker; `Run` keeps which topics are there, so that a row that reads finds its records whether or not the
-rows that write were chosen.
+Rows of one stage run in order on one broker; `Run` keeps which topics are there, so that a row that reads finds its
+records whether or not the rows that write were chosen.
 """
 
 from __future__ import annotations

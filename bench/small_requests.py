@@ -1,4 +1,5 @@
-"""Rows of small requests: one record each from many connections, latencies of single records, connections that do nothing."""
+"""Rows of small requests: one record each from many connections, latencies of single records, connections that do
+nothing."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def _idle(run: Run, row: str, *, connections: int) -> None:
 
 
 def _slow(run: Run, row: str, *, connections: int) -> None:
-    """A third says nothing, a third sends a byte a second of a frame that never ends, a third asks for records and reads no answer."""
+    """A third says nothing, a third sends a byte a second of a frame that never ends, a third asks for records and
+    reads no answer."""
     topic = run.topic("latency", 1)
     produce_latencies(run.broker.bootstrap, topic, 1, run.scaled(5_000))
     one_in_flight(run.broker.bootstrap, topic, [produce_frame(topic, 0, 1, 10_000)], 4, 1_000)

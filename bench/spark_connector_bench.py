@@ -1,5 +1,5 @@
-"""Rows a second between Spark and topics, beside Spark's official Kafka connector: read, read and write, a stream that counts by
-key, and the time that a small micro-batch takes.
+"""Rows a second between Spark and topics, beside Spark's official Kafka connector: read, read and write, a stream that
+counts by key, and the time that a small micro-batch takes.
 
 python bench/spark_connector_bench.py                  5,000,000 rows of 100 bytes with keys, 4 partitions, local[2], three rounds
 python bench/spark_connector_bench.py --rounds 1 --rows 200000
@@ -8,9 +8,10 @@ python bench/spark_connector_bench.py --rounds 1 --rows 200000
     ours on Kafka         our source and sink on Apache Kafka
     official on Kafka     spark-sql-kafka-0-10 in an environment of its own (official_connector.py) on the same Apache Kafka
 
-Every side is one Spark session that lives for the whole run, with the same Java, cores, heap and settings, and does every row once before it counts (Java
-compiles what it runs often). Rounds are interleaved: each row is done by the three sides one after the other, so that what else the machine does falls on
-all. What is read was written on both brokers by our sink. A row's figure is the median of the rounds. The last row is the time of micro-batches that have
+Every side is one Spark session that lives for the whole run, with the same Java, cores, heap and settings, and does
+every row once before it counts (Java compiles what it runs often). Rounds are interleaved: each row is done by the
+three sides one after the other, so that what else the machine does falls on all. What is read was written on both
+brokers by our sink. A row's figure is the median of the rounds. The last row is the time of micro-batches that have
 one record of one partition each, p50 and p99 over all rounds.
 """
 
@@ -167,7 +168,8 @@ def _measure(sides: Mapping[str, Side], addresses: Mapping[str, str], options: a
 
 
 def _latencies(sides: Mapping[str, Side], rounds: int) -> str:
-    """The row of small micro-batches. Spark forgets the progress of all but the last hundred, which is why each round is a query."""
+    """The row of small micro-batches. Spark forgets the progress of all but the last hundred, which is why each round
+    is a query."""
     found: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side in sides:

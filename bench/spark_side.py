@@ -1,11 +1,13 @@
-"""One side of `bench/spark_connector_bench.py`: a Spark session that does the rows it is told, in a process of its own, whichever PySpark it has.
+"""One side of `bench/spark_connector_bench.py`: a Spark session that does the rows it is told, in a process of its
+own, whichever PySpark it has.
 
     argv    format, bootstrap servers, scratch directory, Spark's settings (JSON)
     stdin   one JSON list a line, [name, argument, ...]        stdout   one JSON object a line, {"seconds": ..., "found": ...}
 
 `found` is a number of rows, or a list of seconds.
 
-Needs nothing but PySpark: it runs in the connector's environment, too. The queries are the same on every side, to the letter.
+Needs nothing but PySpark: it runs in the connector's environment, too. The queries are the same on every side, to the
+letter.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ class Side:
         return found[-1]
 
     def latency(self, topic: str, batches: int) -> list[float]:
-        """What each of so many micro-batches took, in seconds, from the trigger to its commit: a record of one partition each, written nowhere."""
+        """What each of so many micro-batches took, in seconds, from the trigger to its commit: a record of one
+        partition each, written nowhere."""
         self.numbers += 1
         rows = self._options(self.spark.readStream).option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 1).load()
         query = (

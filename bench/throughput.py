@@ -16,7 +16,8 @@ from bench.rows import Row, Run
 _SIXTY_FOUR_KB = ("batch.size=65536", "linger.ms=10")
 _LZ4 = ("compression.type=lz4",)
 _RECORDS = {100: 5_000_000, 1000: 1_000_000}
-#: A queue that a reader never fills: kcat by itself now and then waits for a second when its queue is full, which says nothing of the broker.
+#: A queue that a reader never fills: kcat by itself now and then waits for a second when its queue is full, which says
+#: nothing of the broker.
 _ROOMY = ("queued.min.messages=10000000", "queued.max.messages.kbytes=1000000")
 
 
@@ -34,7 +35,8 @@ def _perf(run: Run, topic: str, records: int, size: int, settings: tuple[str, ..
 
 
 def _filled(run: Run, size: int, partitions: int) -> str:
-    """The name of a topic with at least twice the row's number of records, so that each partition has its even share."""
+    """The name of a topic with at least twice the row's number of records, so that each partition has its even
+    share."""
     topic, records = _topic(run, size, partitions), run.scaled(_RECORDS[size])
     while run.topics[topic] < 2 * records:
         _perf(run, topic, records, size, ("acks=1", *_SIXTY_FOUR_KB))

@@ -1,6 +1,8 @@
-"""Clients of a ZooKeeper server that cost nearly nothing: frames made beforehand, answers counted by their bytes, all connections in one epoll loop.
+"""Clients of a ZooKeeper server that cost nearly nothing: frames made beforehand, answers counted by their bytes, all
+connections in one epoll loop.
 
-Every answer of a row has the same length, so that nothing is parsed while it runs; afterwards each answer's error must be 0.
+Every answer of a row has the same length, so that nothing is parsed while it runs; afterwards each answer's error must
+be 0.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _RECEIVE_BYTES = 1 << 18
 
 
 class Work(NamedTuple):
-    """What a row sends: `frames(connection, first, count)` are requests as bytes, `answer_bytes` is the length of each answer."""
+    """What a row sends: `frames(connection, first, count)` are requests as bytes, `answer_bytes` is the length of each
+    answer."""
 
     frames: Callable[[int, int, int], bytes]
     answer_bytes: int
@@ -121,7 +124,8 @@ class Told(NamedTuple):
 
 
 def run(clients: list[Client], work: Work, window: int, seconds: float) -> Told:
-    """Keeps `window` requests of each client in flight for so long; then waits for the answers that are due, which do not count."""
+    """Keeps `window` requests of each client in flight for so long; then waits for the answers that are due, which do
+    not count."""
     size = work.answer_bytes
     poll = select.epoll()
     numbers = {client.sock.fileno(): number for number, client in enumerate(clients)}

@@ -1,4 +1,5 @@
-"""How long a test waits for a broker: started as a process of its own, and forked from a warm template (the first, and those after it).
+"""How long a test waits for a broker: started as a process of its own, and forked from a warm template (the first, and
+those after it).
 
 python -m bench.warm_brokers_bench [--rounds 20]"""
 

@@ -1,4 +1,5 @@
-"""Records that a broker must refuse, with the code of each: the broker's tests send them to us, the conformance tests to Apache Kafka."""
+"""Records that a broker must refuse, with the code of each: the broker's tests send them to us, the conformance tests
+to Apache Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class BadBatch:
     configs: Mapping[str, str] = field(default_factory=dict)
     partition: int = 0
     acks: int = -1
-    #: What Kafka answers where that is something else: an exception that it did not foresee, or it takes what it should not.
+    #: What Kafka answers where that is something else: an exception that it did not foresee, or it takes what it
+    #: should not.
     kafka: ErrorCode | None = None
 
 

@@ -17,7 +17,8 @@ def can_trace() -> bool:
 
 
 class Fsyncs:
-    """Traces all threads of a process inside `with`; `count` is how many fsyncs and fdatasyncs have begun until then."""
+    """Traces all threads of a process inside `with`; `count` is how many fsyncs and fdatasyncs have begun until
+    then."""
 
     def __init__(self, pid: int, trace: Path) -> None:
         self._pid = pid

@@ -22,7 +22,8 @@ _WITHIN_SECONDS = 30
 
 
 def create(connection: RawConnection, name: str, **configs: str) -> str:
-    """A topic of one partition, unless it is there; returns when records can be written to it. Underscores in names of settings stand for dots."""
+    """A topic of one partition, unless it is there; returns when records can be written to it. Underscores in names of
+    settings stand for dots."""
     wanted = CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1)
     wanted.configs = [CreateTopicsRequestConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     deadline = time.monotonic() + _WITHIN_SECONDS

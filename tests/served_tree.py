@@ -1,4 +1,5 @@
-"""The tree served over ZooKeeper's protocol, for tests: on the test's own loop, or in a thread for clients that block."""
+"""The tree served over ZooKeeper's protocol, for tests: on the test's own loop, or in a thread for clients that
+block."""
 
 from __future__ import annotations
 

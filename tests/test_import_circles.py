@@ -1,4 +1,5 @@
-"""No two modules need each other, directly or round a circle, for types or at run time. Import contracts cannot say that."""
+"""No two modules need each other, directly or round a circle, for types or at run time. Import contracts cannot say
+that."""
 
 from __future__ import annotations
 

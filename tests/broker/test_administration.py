@@ -1,5 +1,5 @@
-"""What administrators' programs ask a broker that is alone and has no authorizer. What is expected here was asked of Apache Kafka 4.3.1 and, where it agrees or
-4.3.1 has dropped the version, 3.9.1 in ZooKeeper mode."""
+"""What administrators' programs ask a broker that is alone and has no authorizer. What is expected here was asked of
+Apache Kafka 4.3.1 and, where it agrees or 4.3.1 has dropped the version, 3.9.1 in ZooKeeper mode."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def connection(own: BrokerProcess) -> Iterator[RawConnection]:
         yield opened
 
 
-# --- listeners and versions -----------------------------------------------------------------------------------------------------------------
+# --- listeners and versions ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -124,7 +124,7 @@ def test_what_is_not_served_is_told_once_for_each_client(own: BrokerProcess) -> 
     assert all(sentence in line for sentence, line in zip(expected, told, strict=True))
 
 
-# --- access rules ---------------------------------------------------------------------------------------------------------------------------
+# --- access rules ----------------------------------------------------------------------------------------------------
 
 
 def _filter(kind: Callable[..., _Filter], **fields: int) -> _Filter:
@@ -165,7 +165,7 @@ def test_an_unknown_element_of_an_access_rule_closes_the_connection(own: BrokerP
             connection.ask(request, 3, response)
 
 
-# --- log directories ------------------------------------------------------------------------------------------------------------------------
+# --- log directories -------------------------------------------------------------------------------------------------
 
 
 def _sizes(answer: DescribeLogDirsResponse) -> dict[tuple[str, int], int]:
@@ -196,7 +196,7 @@ def test_log_directories_are_described_with_what_their_partitions_take(own: Brok
     assert answer.error_code == ErrorCode.NONE
 
 
-# --- elections and moves --------------------------------------------------------------------------------------------------------------------
+# --- elections and moves ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -263,7 +263,7 @@ def test_a_partition_may_be_moved_where_it_is_and_nowhere_else(connection: RawCo
     assert (listed.error_code, listed.topics) == (ErrorCode.NONE, [])
 
 
-# --- quotas, users, producers, transactions -------------------------------------------------------------------------------------------------
+# --- quotas, users, producers, transactions --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_no_transactions_are_listed_and_filters_are_judged(connection: RawConnec
         assert (answer.error_code, answer.unknown_state_filters) == (code, ["?"] if code == ErrorCode.NONE else [])
 
 
-# --- resources with settings ----------------------------------------------------------------------------------------------------------------
+# --- resources with settings -----------------------------------------------------------------------------------------
 
 
 def test_resources_with_settings_are_listed_by_type(connection: RawConnection) -> None:

@@ -1,4 +1,5 @@
-"""Topics that come to be because somebody asks for them: the first answer, and what Kafka's own topics are made with."""
+"""Topics that come to be because somebody asks for them: the first answer, and what Kafka's own topics are made
+with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The two ways to back up a broker that docs/operations.md names: its directories copied while it is stopped, and in one instant while it runs."""
+"""The two ways to back up a broker that docs/operations.md names: its directories copied while it is stopped, and in
+one instant while it runs."""
 
 from __future__ import annotations
 

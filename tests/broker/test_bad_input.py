@@ -1,4 +1,5 @@
-"""Bad input over raw sockets: the documented code or a closed connection; other connections go on, and nothing written is lost."""
+"""Bad input over raw sockets: the documented code or a closed connection; other connections go on, and nothing written
+is lost."""
 
 from __future__ import annotations
 
@@ -91,8 +92,8 @@ def kept(broker: BrokerProcess) -> Iterator[bytes]:
 
 @pytest.fixture(autouse=True)
 def bystander(broker: BrokerProcess, kept: bytes) -> Iterator[None]:
-    """Another client, connected all the time: it is served before and after, the records are there, and the broker has met nothing that it did not
-    foresee."""
+    """Another client, connected all the time: it is served before and after, the records are there, and the broker has
+    met nothing that it did not foresee."""
     said_before = len(broker.log)
     pid = broker.pid
     with RawConnection(broker.bootstrap) as connection:
@@ -109,12 +110,13 @@ def connection(broker: BrokerProcess) -> Iterator[RawConnection]:
         yield opened
 
 
-# --- frames -----------------------------------------------------------------------------------------------------------------------------------
+# --- frames ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 104_857_601, _INT32_MAX, 0, 1, 7])
 def test_a_frame_length_that_cannot_be_closes_the_connection(connection: RawConnection, length: int) -> None:
-    """Below zero, over socket.request.max.bytes, or too short for a header: the end comes with the length (and the few bytes), not later."""
+    """Below zero, over socket.request.max.bytes, or too short for a header: the end comes with the length (and the few
+    bytes), not later."""
     connection.send(struct.pack(">i", length) + bytes(max(0, min(length, 7))))
     assert connection.is_closed()
 
@@ -214,7 +216,8 @@ def test_announced_lengths_take_no_memory_before_their_bytes_arrive(broker: Brok
 
 
 def test_a_client_that_does_not_read_is_not_read_from(broker: BrokerProcess) -> None:
-    """Its answers wait up to a limit, then its requests stay in its own socket: the broker keeps no growing heap of either."""
+    """Its answers wait up to a limit, then its requests stay in its own socket: the broker keeps no growing heap of
+    either."""
     with RawConnection(broker.bootstrap, 2.0) as deaf:
         create(deaf, "deaf")
         assert produce(deaf, "deaf", bytes(encode_batch([(0, b"k", bytes(900_000), ())]))) == ErrorCode.NONE
@@ -228,7 +231,7 @@ def test_a_client_that_does_not_read_is_not_read_from(broker: BrokerProcess) -> 
         assert _high_mark(broker) - before < 40_000_000
 
 
-# --- records ----------------------------------------------------------------------------------------------------------------------------------
+# --- records ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", list(bad_batches()))
@@ -298,7 +301,7 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-# --- what cannot be served --------------------------------------------------------------------------------------------------------------------
+# --- what cannot be served -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("offset", [11, 2**62, -3])

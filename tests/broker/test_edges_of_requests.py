@@ -1,4 +1,5 @@
-"""Requests at their edges: what is odd in them is answered as Apache Kafka 4.3.1 (3.9.1 for what 4.x dropped) answers it."""
+"""Requests at their edges: what is odd in them is answered as Apache Kafka 4.3.1 (3.9.1 for what 4.x dropped) answers
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who leads partitions of a tree in which other brokers have led: nobody who lacks what was committed, unless that is allowed."""
+"""Who leads partitions of a tree in which other brokers have led: nobody who lacks what was committed, unless that is
+allowed."""
 
 from __future__ import annotations
 

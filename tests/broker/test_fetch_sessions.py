@@ -1,4 +1,5 @@
-"""Fetch sessions: the rules of ids and epochs, what a client learns of its partitions, who is replaced in a full cache."""
+"""Fetch sessions: the rules of ids and epochs, what a client learns of its partitions, who is replaced in a full
+cache."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def forgotten(*indexes: int) -> list[FetchRequestForgottenTopicsData]:
     return [FetchRequestForgottenTopicsData(topic=TOPIC, partitions=list(indexes))]
 
 
-# --- how long a request may wait ----------------------------------------------------------------------------------------------------------------
+# --- how long a request may wait -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("has_more", "waits_ms"), [(True, [1, 1, 40, 499, 500, 500]), (False, [500] * 6)])
@@ -69,7 +70,7 @@ def test_who_lets_go_of_what_it_has_not_read_is_answered_sooner_for_a_while(has_
     assert session.patience_ms(0, 1040) == 0
 
 
-# --- ids and epochs -----------------------------------------------------------------------------------------------------------------------------
+# --- ids and epochs --------------------------------------------------------------------------------------------------
 
 
 def test_a_session_goes_on_epoch_by_epoch() -> None:
@@ -120,7 +121,7 @@ def test_a_session_that_has_forgotten_everything_ends() -> None:
     assert len(sessions) == sessions.partitions == 0
 
 
-# --- the cache ----------------------------------------------------------------------------------------------------------------------------------
+# --- the cache -------------------------------------------------------------------------------------------------------
 
 
 def test_a_full_cache_gives_no_session_to_a_newcomer_of_the_same_time() -> None:
@@ -204,7 +205,7 @@ def test_a_name_that_no_topic_can_have_is_not_kept() -> None:
     assert sessions.proceed(session.session_id, 1, False, wanted(0, topic="x" * 250), [], 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-# --- what a client learns -----------------------------------------------------------------------------------------------------------------------
+# --- what a client learns --------------------------------------------------------------------------------------------
 
 
 class _There:

@@ -1,4 +1,5 @@
-"""Fetches in sessions, over sockets: who waits, who is woken, and what a second request of a session does to the first."""
+"""Fetches in sessions, over sockets: who waits, who is woken, and what a second request of a session does to the
+first."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def test_a_fetch_that_waits_for_more_bytes_counts_what_is_there_already(broker: 
 
 
 def test_a_consumer_that_holds_records_of_a_partition_is_not_kept_by_another_that_has_none(broker: BrokerProcess) -> None:
-    """What Java's consumer does with a partition that is read to its end beside one that is not (of which it holds what it has been given)."""
+    """What Java's consumer does with a partition that is read to its end beside one that is not (of which it holds
+    what it has been given)."""
     with RawConnection(broker.bootstrap) as reader, RawConnection(broker.bootstrap) as writer:
         create(writer, "held", 2)
         for _ in range(2):

@@ -1,7 +1,8 @@
-"""A disk without room: KAFKA_STORAGE_ERROR, nothing half-written is shown, reads go on, and writes resume when there is room, without a restart.
+"""A disk without room: KAFKA_STORAGE_ERROR, nothing half-written is shown, reads go on, and writes resume when there
+is room, without a restart.
 
-Two ways to have no room: a limit on the size of the running broker's files (Linux), and a file system of a few megabytes (where the machine lets tests
-mount one)."""
+Two ways to have no room: a limit on the size of the running broker's files (Linux), and a file system of a few
+megabytes (where the machine lets tests mount one)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Clients that ask and then do not read, or go away while they wait, in Fetch versions that are answered in different ways.
+"""Clients that ask and then do not read, or go away while they wait, in Fetch versions that are answered in different
+ways.
 
 JESENSKA_GONE says how many wait."""
 
@@ -105,7 +106,8 @@ def test_answers_that_nobody_reads_take_little_memory(filled: BrokerProcess, ver
 
 
 def test_fetches_of_clients_that_have_gone_are_given_up(filled: BrokerProcess) -> None:
-    """In every version; half of them with another request behind the one that waits, which keeps the end of the stream from being seen by reading."""
+    """In every version; half of them with another request behind the one that waits, which keeps the end of the stream
+    from being seen by reading."""
     before = descriptors(filled)
     with RawConnection(filled.bootstrap) as bystander:
         frames = [bystander.frame(fetch(filled, 1), version) for version in VERSIONS]

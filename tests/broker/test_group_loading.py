@@ -1,4 +1,5 @@
-"""What a broker makes of `__consumer_offsets` when it starts: damaged batches, a disk that fails, transactions, topics that were deleted meanwhile."""
+"""What a broker makes of `__consumer_offsets` when it starts: damaged batches, a disk that fails, transactions, topics
+that were deleted meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Leader epochs as a consumer asks for them: what ListOffsets hands out OffsetForLeaderEpoch knows, whatever happened to the broker in between."""
+"""Leader epochs as a consumer asks for them: what ListOffsets hands out OffsetForLeaderEpoch knows, whatever happened
+to the broker in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests of administrators that name something twice, nothing, or by two names: the answers of Apache Kafka 4.3.1."""
+"""Requests of administrators that name something twice, nothing, or by two names: the answers of Apache Kafka
+4.3.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""OffsetFetch of classic groups in the versions that name a member (9 and 10): Apache Kafka 3.9.1 and 4.3.1 look at neither member nor epoch there."""
+"""OffsetFetch of classic groups in the versions that name a member (9 and 10): Apache Kafka 3.9.1 and 4.3.1 look at
+neither member nor epoch there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Produce requests whose batches are checked in different places (on the loop, in the pool) are answered and appended as if there were one."""
+"""Produce requests whose batches are checked in different places (on the loop, in the pool) are answered and appended
+as if there were one."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ _IN_TRANSACTION: dict[str, Any] = {"producer_id": 4711, "producer_epoch": 0, "ba
 
 @pytest.mark.parametrize("version", range(3, 13))
 def test_transactional_batches_are_refused_and_hold_nobody_back(broker: BrokerProcess, version: int) -> None:
-    """What they are refused with is what Apache Kafka 3.9.1 and 4.3.1 answer; a batch without a producer id is no part of any transaction."""
+    """What they are refused with is what Apache Kafka 3.9.1 and 4.3.1 answer; a batch without a producer id is no part
+    of any transaction."""
     plain = _record()
     with RawConnection(broker.bootstrap) as connection:
         before = len(_values(connection, "mixed", 3))

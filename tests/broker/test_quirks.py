@@ -1,5 +1,5 @@
-"""What clients of twelve years rely on beyond the protocol's text: each test is one such habit, with whom it concerns. (How fetch sessions, leader epochs, old
-formats, groups and zstd behave is tested where they are built.)"""
+"""What clients of twelve years rely on beyond the protocol's text: each test is one such habit, with whom it concerns.
+(How fetch sessions, leader epochs, old formats, groups and zstd behave is tested where they are built.)"""
 
 from __future__ import annotations
 
@@ -65,12 +65,13 @@ def _ids(connection: RawConnection, version: int, *names: str) -> dict[str | Non
     return {topic.name: topic.topic_id for topic in connection.ask(MetadataRequest(topics=wanted), version, MetadataResponse).topics}
 
 
-# --- versions -------------------------------------------------------------------------------------------------------------------------------
+# --- versions --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_an_answer_to_api_versions_has_the_oldest_header(connection: RawConnection, version: int) -> None:
-    """Everybody: who asks does not know yet what the broker speaks. No tagged fields stand between the correlation id and the body."""
+    """Everybody: who asks does not know yet what the broker speaks. No tagged fields stand between the correlation id
+    and the body."""
     connection.send_frame(connection.frame(ApiVersionsRequest(**_SOFTWARE), version))
     frame = connection.receive_frame()
     assert decode(ApiVersionsResponse, version, memoryview(frame)[4:]).error_code == ErrorCode.NONE
@@ -105,18 +106,19 @@ def test_no_feature_is_announced_and_a_nameless_client_is_refused(connection: Ra
 
 
 def test_what_clients_begin_with_is_announced_from_0_on(connection: RawConnection) -> None:
-    """librdkafka up to 2.11 turns compression off without Produce 0, and lz4 and its groups without FindCoordinator 0; GSSAPI there needs JoinGroup 0; kafkajs
-    ignores minima."""
+    """librdkafka up to 2.11 turns compression off without Produce 0, and lz4 and its groups without FindCoordinator 0;
+    GSSAPI there needs JoinGroup 0; kafkajs ignores minima."""
     ranges = _ranges(connection)
     assert {key: ranges[key][0] for key in (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19)} == dict.fromkeys((0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19), 0)
 
 
 def test_nothing_is_announced_that_is_not_built(connection: RawConnection) -> None:
-    """Java's admin client and consumers use what is announced: telemetry at once, and the new group protocol; what is missing they do another way."""
+    """Java's admin client and consumers use what is announced: telemetry at once, and the new group protocol; what is
+    missing they do another way."""
     assert not _ranges(connection).keys() & set(_NEVER_ANNOUNCED_HALF_BUILT)
 
 
-# --- metadata -------------------------------------------------------------------------------------------------------------------------------
+# --- metadata --------------------------------------------------------------------------------------------------------
 
 
 def test_no_topics_means_all_in_version_0_and_none_from_version_1_on(connection: RawConnection) -> None:
@@ -129,7 +131,8 @@ def test_no_topics_means_all_in_version_0_and_none_from_version_1_on(connection:
 
 
 def test_every_topic_has_an_id_and_keeps_it(connection: RawConnection) -> None:
-    """franz-go and Java take answers with some ids and some zeros for a fault. From version 12 on a topic is found by its id alone."""
+    """franz-go and Java take answers with some ids and some zeros for a fault. From version 12 on a topic is found by
+    its id alone."""
     names = {create(connection, "first"), create(connection, "second")}
     ids = _ids(connection, 10, *names)
     assert len({value for value in ids.values() if value.int}) == 2
@@ -152,13 +155,14 @@ def test_a_topic_is_everywhere_once_its_creation_is_answered(broker: BrokerProce
 
 
 def test_the_cluster_is_described_without_a_request_of_its_own(connection: RawConnection) -> None:
-    """Java's admin client before 2.8 and every other client: brokers, controller and the cluster's id stand in Metadata."""
+    """Java's admin client before 2.8 and every other client: brokers, controller and the cluster's id stand in
+    Metadata."""
     answer = connection.ask(MetadataRequest(topics=[]), 2, MetadataResponse)
     assert answer.cluster_id
     assert [node.node_id for node in answer.brokers] == [answer.controller_id]
 
 
-# --- requests and answers -------------------------------------------------------------------------------------------------------------------
+# --- requests and answers --------------------------------------------------------------------------------------------
 
 
 def test_answers_come_in_the_order_of_the_requests(connection: RawConnection) -> None:
@@ -223,7 +227,7 @@ def test_our_lz4_has_independent_blocks() -> None:
     assert compress(Codec.LZ4, b"some text " * 20_000)[4] & 0x20
 
 
-# --- groups ---------------------------------------------------------------------------------------------------------------------------------
+# --- groups ----------------------------------------------------------------------------------------------------------
 
 _NOT_YET = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 

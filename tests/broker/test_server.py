@@ -129,7 +129,8 @@ def test_settings_change_while_running_and_take_effect(broker: BrokerProcess) ->
             assert isinstance(future.exception(), KafkaError)
             assert future.exception().code == ErrorCode.MESSAGE_TOO_LARGE  # type: ignore[union-attr]
             await admin.alter_configs(TOPIC, "tuned", [ConfigChange("max.message.bytes", None, DELETE), ConfigChange("min.insync.replicas", "2")])
-            # A topic with one replica asks for one in sync, whatever the setting says: as in Apache Kafka 3.9.1 and 4.3.1 (1.0.2 refuses it).
+            # A topic with one replica asks for one in sync, whatever the setting says: as in Apache Kafka 3.9.1 and
+            # 4.3.1 (1.0.2 refuses it).
             future = await producer.send("tuned", bytes(500), partition=0)
             await producer.flush()
             assert future.exception() is None

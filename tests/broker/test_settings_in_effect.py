@@ -1,4 +1,5 @@
-"""Settings of the broker arrive where they act: in the logs' values, in those of directories and groups, and at the broker itself."""
+"""Settings of the broker arrive where they act: in the logs' values, in those of directories and groups, and at the
+broker itself."""
 
 from __future__ import annotations
 

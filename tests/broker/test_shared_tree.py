@@ -1,4 +1,5 @@
-"""A broker whose tree is on a ZooKeeper server (ours, on the test's loop), or that serves its own: what others write, sessions that end, servers that go."""
+"""A broker whose tree is on a ZooKeeper server (ours, on the test's loop), or that serves its own: what others write,
+sessions that end, servers that go."""
 
 from __future__ import annotations
 

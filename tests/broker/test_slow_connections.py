@@ -1,5 +1,5 @@
-"""Thousands of connections that are silent, slow, or do not read what they asked for: another client is served all the time, and memory stays within bounds.
-JESENSKA_SLOW_CONNECTIONS says how many."""
+"""Thousands of connections that are silent, slow, or do not read what they asked for: another client is served all the
+time, and memory stays within bounds. JESENSKA_SLOW_CONNECTIONS says how many."""
 
 from __future__ import annotations
 

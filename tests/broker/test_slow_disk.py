@@ -1,6 +1,7 @@
 """A disk that does not answer for a while: whoever asked for what is on it waits, everybody else is served.
 
-The file layer holds every call that may wait for the disk until the test lets it go, and notes those that come from the loop's own thread."""
+The file layer holds every call that may wait for the disk until the test lets it go, and notes those that come from
+the loop's own thread."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ _RECORD = b"v" * 400
 
 
 class SlowFiles(FileLayer):
-    """While it is `held`, calls of other threads wait, and those of the loop's thread are noted: it must not make any."""
+    """While it is `held`, calls of other threads wait, and those of the loop's thread are noted: it must not make
+    any."""
 
     __slots__ = ("_answers", "asked_by_the_loop", "held", "loop_thread", "waiting")
 
@@ -142,7 +144,8 @@ def bootstrap_of(broker: Broker) -> str:
 
 
 def with_segments(tmp_path: Path, work: Callable[[Broker, SlowFiles, Client, Client], Awaitable[None]]) -> None:
-    """A broker that has just started, with a topic of several segments, two clients, and no disk call of the loop while the disk was held."""
+    """A broker that has just started, with a topic of several segments, two clients, and no disk call of the loop
+    while the disk was held."""
 
     async def main() -> None:
         async with running(tmp_path, FileLayer()) as broker:

@@ -1,4 +1,5 @@
-"""Too many open files for a moment: what cannot be done then is refused, and nothing stays broken when the moment has passed."""
+"""Too many open files for a moment: what cannot be done then is refused, and nothing stays broken when the moment has
+passed."""
 
 from __future__ import annotations
 

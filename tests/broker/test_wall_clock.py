@@ -1,4 +1,5 @@
-"""The machine's wall clock is set by an hour, back or ahead, while something waits in a broker: whatever waits ends when its time has passed."""
+"""The machine's wall clock is set by an hour, back or ahead, while something waits in a broker: whatever waits ends
+when its time has passed."""
 
 from __future__ import annotations
 

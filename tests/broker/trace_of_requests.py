@@ -1,4 +1,5 @@
-"""Prints the functions that a produce and a fetch of one record go through, a line each: request, file, function. To be run from source (JESENSKA_PURE=1)."""
+"""Prints the functions that a produce and a fetch of one record go through, a line each: request, file, function. To
+be run from source (JESENSKA_PURE=1)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ def fast_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProc
 
 
 def heed_signals() -> None:
-    """For `preexec_fn`: a test run in the background is started with SIGINT ignored, one under nohup with SIGHUP ignored, which a child would inherit."""
+    """For `preexec_fn`: a test run in the background is started with SIGINT ignored, one under nohup with SIGHUP
+    ignored, which a child would inherit."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

@@ -11,7 +11,8 @@ import pytest
 
 from jesenska.testing import BrokerProcess
 
-#: A tool of each kind: those that read, those that print as they go, those that print from a callback. @ stands for the broker.
+#: A tool of each kind: those that read, those that print as they go, those that print from a callback. @ stands for
+#: the broker.
 TOOLS = (
     "kafka_topics --bootstrap-server @ --list",
     "kafka_console_producer --bootstrap-server @ --topic closed-streams",

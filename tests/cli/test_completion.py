@@ -32,7 +32,8 @@ def bash_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _tab(bash_script: Path, line: str, directory: Path | None = None) -> list[str]:
-    """What bash would offer behind this line. What it says on stderr would stand in the middle of what is being typed: nothing."""
+    """What bash would offer behind this line. What it says on stderr would stand in the middle of what is being typed:
+    nothing."""
     program = 'set -u; source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _jesenska; printf "%s\\n" ${COMPREPLY[@]+"${COMPREPLY[@]}"}'
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(

@@ -1,4 +1,5 @@
-"""kafka-consumer-groups against a broker of ours. What Kafka 4.3.1's tool prints for the same was compared by hand; the columns stand here."""
+"""kafka-consumer-groups against a broker of ours. What Kafka 4.3.1's tool prints for the same was compared by hand;
+the columns stand here."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def active(broker: BrokerProcess, group: str, topic: str, partitions: int, *argu
         yield
 
 
-# --- list ------------------------------------------------------------------------------------------------------------------------------------
+# --- list ------------------------------------------------------------------------------------------------------------
 
 
 def test_groups_are_listed_with_state_and_type(fast_broker: BrokerProcess, groups: Groups) -> None:
@@ -59,7 +60,7 @@ def test_groups_are_listed_with_state_and_type(fast_broker: BrokerProcess, group
     assert {"group": "listed-a", "type": "Classic", "state": "Empty"} in empty
 
 
-# --- describe --------------------------------------------------------------------------------------------------------------------------------
+# --- describe --------------------------------------------------------------------------------------------------------
 
 
 def test_a_group_without_members_shows_its_offsets_and_how_far_they_lie_behind(fast_broker: BrokerProcess, groups: Groups) -> None:
@@ -133,7 +134,7 @@ def test_all_groups_are_described_and_one_that_is_not_there_fails_beside_the_oth
     assert [line.split()[0] for line in mixed.lines if line] == ["GROUP", "several-1"]
 
 
-# --- delete ----------------------------------------------------------------------------------------------------------------------------------
+# --- delete ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_group_is_deleted_unless_it_has_members(fast_broker: BrokerProcess, groups: Groups) -> None:
@@ -189,7 +190,7 @@ def test_offsets_that_cannot_be_deleted_say_why(fast_broker: BrokerProcess, grou
     assert committed(fast_broker, "forget-errors") == keys("forget-errors", 1)
 
 
-# --- reset -----------------------------------------------------------------------------------------------------------------------------------
+# --- reset -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +293,7 @@ def test_a_mistake_about_one_topic_changes_nothing_of_the_others(fast_broker: Br
     assert committed(fast_broker, dated) == keys(dated, 4, 2)
 
 
-# --- mistakes --------------------------------------------------------------------------------------------------------------------------------
+# --- mistakes --------------------------------------------------------------------------------------------------------
 
 _RESET = ["--reset-offsets", "--group", "g", "--dry-run"]
 

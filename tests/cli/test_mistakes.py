@@ -1,4 +1,5 @@
-"""Every tool says one sentence with the remedy, and ends with an exit code that is not 0: wrong flags, no broker, a topic that does not exist."""
+"""Every tool says one sentence with the remedy, and ends with an exit code that is not 0: wrong flags, no broker, a
+topic that does not exist."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def words(name: str, bootstrap: str, directory: Path) -> list[str]:
 
 
 def sentence(said: str) -> str:
-    """The last line, which must be one with a name in front (Kafka's own tool for groups says Error) and a full stop behind."""
+    """The last line, which must be one with a name in front (Kafka's own tool for groups says Error) and a full stop
+    behind."""
     assert "Traceback" not in said
     line = said.strip().splitlines()[-1]
     name, colon, text = line.partition(": ")

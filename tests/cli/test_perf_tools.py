@@ -1,4 +1,5 @@
-"""kafka-producer-perf-test and kafka-consumer-perf-test: what they send and read is counted right, and their lines are Kafka's."""
+"""kafka-producer-perf-test and kafka-consumer-perf-test: what they send and read is counted right, and their lines are
+Kafka's."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def values_of(tool: Tool, fast_broker: BrokerProcess) -> Callable[[str, int], li
     return run
 
 
-# --- the producer ----------------------------------------------------------------------------------------------------------------------------
+# --- the producer ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", [[], ["--each-record"], ["--producer-props", "acks=1", "compression.type=zstd", "batch.size=1000"]])
@@ -153,7 +154,7 @@ def test_values_are_cut_into_batches_without_loss(drawn: list[bytes], room: int)
     assert seen == drawn
 
 
-# --- the consumer ----------------------------------------------------------------------------------------------------------------------------
+# --- the consumer ----------------------------------------------------------------------------------------------------
 
 
 def test_everything_is_read_and_its_bytes_are_counted(fast_broker: BrokerProcess, produce: Run, consume: Run) -> None:
@@ -211,7 +212,7 @@ def test_a_mistake_of_the_consumers_is_one_sentence(consume: Run, arguments: lis
     assert says in result.err
 
 
-# --- figures ---------------------------------------------------------------------------------------------------------------------------------
+# --- figures ---------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.floats(0, 5000), st.integers(1, 50)), min_size=1, max_size=50), st.sampled_from([0.5, 0.95, 0.99, 0.999]))

@@ -1,4 +1,5 @@
-"""kafka-server-start and kafka-server-stop: a broker started, found by its directories, and stopped; nobody else's process is ended."""
+"""kafka-server-start and kafka-server-stop: a broker started, found by its directories, and stopped; nobody else's
+process is ended."""
 
 from __future__ import annotations
 

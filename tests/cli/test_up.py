@@ -15,7 +15,8 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.testing import BrokerProcess
 from tests.cli.conftest import Tool
 
-#: For each setting, where it can be said, the strongest first: the words of the command line and the variables of the environment, and what they ask for.
+#: For each setting, where it can be said, the strongest first: the words of the command line and the variables of the
+#: environment, and what they ask for.
 PLACES: dict[str, list[tuple[list[str], dict[str, str], str]]] = {
     "log.dirs": [
         (["--data", "flag"], {}, "flag"),

@@ -1,4 +1,5 @@
-"""kafka-verifiable-producer and -consumer against a broker of ours; conformance compares their lines with those of Apache Kafka's tools."""
+"""kafka-verifiable-producer and -consumer against a broker of ours; conformance compares their lines with those of
+Apache Kafka's tools."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Where settings are named: by code that reads them, and by tests of what they do. Both are found in the syntax tree, so a comment, a docstring or a table
-that lists a name does not count.
+"""Where settings are named: by code that reads them, and by tests of what they do. Both are found in the syntax tree,
+so a comment, a docstring or a table that lists a name does not count.
 
-A name is read where it is the argument of a call (`config.integer("num.partitions")`) or an index (`settings["acks"]`): as a literal, as a constant of its
-module, or as an f-string whose parts are such constants. A set of names, or the value in a table of flags, reads nothing.
+A name is read where it is the argument of a call (`config.integer("num.partitions")`) or an index
+(`settings["acks"]`): as a literal, as a constant of its module, or as an f-string whose parts are such constants. A
+set of names, or the value in a table of flags, reads nothing.
 
-A test names a setting in a literal (alone, or as `name=value`) or as a keyword in which underscores stand for the dots."""
+A test names a setting in a literal (alone, or as `name=value`) or as a keyword in which underscores stand for the
+dots."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the tables say of a setting is true: one that works is read by code and named by a test of what it does, and a broker's setting that a topic's takes
-its default from works as far as the topic's does."""
+"""What the tables say of a setting is true: one that works is read by code and named by a test of what it does, and a
+broker's setting that a topic's takes its default from works as far as the topic's does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _BROKER_CODE = [
 ]
 _CLIENT_CODE = [_SOURCE / room for room in ("client", "cli", "pipeline")]
 _ADMIN_CODE = [_SOURCE / "client", _SOURCE / "cli" / "tool.py"]
-#: Tests of what brokers do, and of what clients do. Tests of the tables, and settings of the brokers that tests compare with, prove nothing.
+#: Tests of what brokers do, and of what clients do. Tests of the tables, and settings of the brokers that tests
+#: compare with, prove nothing.
 _BROKER_TESTS = [
     *(_TESTS / room for room in ("broker", "cli", "controller", "crash", "groups", "log", "metadata", "net", "testing")),
     *sorted((_TESTS / "conformance").glob("*.py")),

@@ -1,4 +1,5 @@
-"""The peers: in CI (JESENSKA_PEERS=required) a missing one fails the run, elsewhere it is skipped and listed at the end."""
+"""The peers: in CI (JESENSKA_PEERS=required) a missing one fails the run, elsewhere it is skipped and listed at the
+end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every client in one table: what it can write and read, and how it is told to.
 
-A client writes and reads many topics in one run, since the start of its process (a JVM above all) takes longer than that. What it gives back are rows, or the
-text of the error that it met, topic by topic.
+A client writes and reads many topics in one run, since the start of its process (a JVM above all) takes longer than
+that. What it gives back are rows, or the text of the error that it met, topic by topic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tests.peers.tools import Outcome, Tools
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 OLD_CODECS = CODECS[:-1]
 _SECONDS = 120.0
-#: For the next record; a console consumer of 0.10 waits so long where the broker answers an error that it does not know.
+#: For the next record; a console consumer of 0.10 waits so long where the broker answers an error that it does not
+#: know.
 _CONSOLE_WAIT_MS = 2000
 
 #: What stands between the parts of a record where a tool writes and reads lines; no record of ours has it inside.
@@ -120,7 +121,8 @@ def _cut(data: bytes, size: int) -> tuple[bytes | None, bytes]:
 
 
 class Console:
-    """The console tools of a release of Apache Kafka, all runs in one JVM. Those of 0.8 read through ZooKeeper, where `tree` says it is."""
+    """The console tools of a release of Apache Kafka, all runs in one JVM. Those of 0.8 read through ZooKeeper, where
+    `tree` says it is."""
 
     tree = ""
 
@@ -206,7 +208,8 @@ _LINES = frozenset({NULL_KEYS})
 
 @dataclass(frozen=True)
 class Client:
-    """A client of the matrix. `form` is that of the messages that it writes and reads: 0 before Kafka 0.10, 1 before 0.11, then 2."""
+    """A client of the matrix. `form` is that of the messages that it writes and reads: 0 before Kafka 0.10, 1 before
+    0.11, then 2."""
 
     name: str
     start: Callable[[], Talker | Kcat | Console]

@@ -1,5 +1,5 @@
-"""What administrators' programs ask, with the programs: Apache Kafka's tools of 3.9.1 and 4.3.1, kafka-python and confluent-kafka. Each sentence that is
-expected is what the same program prints of Apache Kafka of its own release."""
+"""What administrators' programs ask, with the programs: Apache Kafka's tools of 3.9.1 and 4.3.1, kafka-python and
+confluent-kafka. Each sentence that is expected is what the same program prints of Apache Kafka of its own release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every client writes to a topic that nobody has created: the first Metadata answer says LEADER_NOT_AVAILABLE, and each asks again and loses nothing."""
+"""Every client writes to a topic that nobody has created: the first Metadata answer says LEADER_NOT_AVAILABLE, and
+each asks again and loses nothing."""
 
 from __future__ import annotations
 

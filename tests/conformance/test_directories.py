@@ -1,4 +1,5 @@
-"""Log directories and Apache Kafka: its lock and ours exclude each other, and what Kafka 3.9.1 has written is read by our log room."""
+"""Log directories and Apache Kafka: its lock and ours exclude each other, and what Kafka 3.9.1 has written is read by
+our log room."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def test_kafkas_lock_keeps_us_out_and_ours_keeps_kafka_out(judge_4: Judge, tmp_p
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory, tools_3: Tools) -> Iterator[ApacheKafka]:
-    """Kafka 3.9.1 in ZooKeeper mode with a topic in every codec, rolled often, stopped in order. Its ZooKeeper is stopped too."""
+    """Kafka 3.9.1 in ZooKeeper mode with a topic in every codec, rolled often, stopped in order. Its ZooKeeper is
+    stopped too."""
     need("java", "mvn")
     settings = {"log.segment.bytes": "20000", "log.index.interval.bytes": "500", "log.retention.ms": "-1"}
     peer = ApacheKafka("3.9.1", tmp_path_factory.mktemp("kafka"), zookeeper=True, heap="384m", settings=settings)

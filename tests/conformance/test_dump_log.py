@@ -1,4 +1,5 @@
-"""Kafka 3.9.1's kafka-dump-log reads every segment, index, time index and producer snapshot that the broker writes, and finds no mismatch."""
+"""Kafka 3.9.1's kafka-dump-log reads every segment, index, time index and producer snapshot that the broker writes,
+and finds no mismatch."""
 
 from __future__ import annotations
 
@@ -115,13 +116,15 @@ def _check(tools: Tools, data: Path) -> str:
         said.append(outcome.output)
     lines = said[1].splitlines()
     for path in indexes:
-        # A segment shorter than the interval between entries ends without one, as Kafka's own do; an active one may have them in the broker's memory yet.
+        # A segment shorter than the interval between entries ends without one, as Kafka's own do; an active one may
+        # have them in the broker's memory yet.
         assert f"{path} passed sanity check." in lines or (f"{path} is empty." in lines and path not in written)
     return said[0]
 
 
 def test_a_running_brokers_files_are_sound(tools_3: Tools, broker: BrokerProcess) -> None:
-    """As an operator looks at them, with no stop before: what is in the index files of active segments is true, too."""
+    """As an operator looks at them, with no stop before: what is in the index files of active segments is true,
+    too."""
     said = _check(tools_3, broker.data)
     for codec in Codec:
         part = "".join(re.findall(rf"Dumping \S*/dump-{codec.name.lower()}-\d/\S*\.log\n(.*?)(?=Dumping |\Z)", said, re.DOTALL))

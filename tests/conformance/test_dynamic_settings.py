@@ -1,4 +1,5 @@
-"""Which of a broker's settings can be changed while it runs: the same question about every one, to Apache Kafka 3.9.1 and to us, nothing is changed."""
+"""Which of a broker's settings can be changed while it runs: the same question about every one, to Apache Kafka 3.9.1
+and to us, nothing is changed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Ten thousand records with every edge, written in each format and codec, read in each format and by clients of today: keys, values, times, order and headers
-are those that were given, as far as the format has them.
+"""Ten thousand records with every edge, written in each format and codec, read in each format and by clients of today:
+keys, values, times, order and headers are those that were given, as far as the format has them.
 
-Real Apache Kafka 3.9.1 gets the same requests. It converts no record with a negative time (other than -1, which means none): it answers
-UNKNOWN_SERVER_ERROR, to the producer of format v1 and to the consumer of v0 and v1. Here they are times like others, so that part is compared without them.
+Real Apache Kafka 3.9.1 gets the same requests. It converts no record with a negative time (other than -1, which means
+none): it answers UNKNOWN_SERVER_ERROR, to the producer of format v1 and to the consumer of v0 and v1. Here they are
+times like others, so that part is compared without them.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ _HEADERS: list[tuple[Header, ...]] = [(), (("name", b"value"),), (("twice", b"1"
 
 
 def _edges() -> list[Edge]:
-    """Each kind of key, value, time and headers with each other: the numbers of kinds have no common divisor but for keys and values."""
+    """Each kind of key, value, time and headers with each other: the numbers of kinds have no common divisor but for
+    keys and values."""
     chance = random.Random(6)
     found = []
     for index in range(_COUNT):
@@ -95,8 +97,8 @@ def _bytes(part: FetchResponsePartition) -> bytes:
 
 
 def _decoded(records: bytes) -> tuple[set[int], list[tuple[int, Edge]]]:
-    """The formats in which they came, and the records with their offsets: by kafka-python's decoder, but for lz4 in format v0, for which it wants a package
-    more."""
+    """The formats in which they came, and the records with their offsets: by kafka-python's decoder, but for lz4 in
+    format v0, for which it wants a package more."""
     if records and records[16] == 0 and records[17] & 7 == Codec.LZ4:
         return {0}, [(record.offset, Edge(record.timestamp_ms, record.key, record.value)) for record in decode_message_set(records)]
     magics, found = set(), []
@@ -250,7 +252,8 @@ def test_apache_kafka_gives_the_same_records_for_the_same_requests(ours: RawConn
 
 
 def _all(connection: RawConnection, topic: str, version: int) -> list[tuple[int, Edge]]:
-    """Apache Kafka cuts what it has converted, so a second fetch may be needed; what of it was there before is left out, as a consumer does."""
+    """Apache Kafka cuts what it has converted, so a second fetch may be needed; what of it was there before is left
+    out, as a consumer does."""
     found: list[tuple[int, Edge]] = []
     while len(found) < _COUNT:
         _, more = _decoded(_bytes(fetch(connection, topic, version, len(found), SIXTEEN_MB)))

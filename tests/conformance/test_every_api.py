@@ -1,4 +1,5 @@
-"""Every announced key and version, encoded by Apache Kafka's own classes, sent to the broker; the answers are read by the same classes."""
+"""Every announced key and version, encoded by Apache Kafka's own classes, sent to the broker; the answers are read by
+the same classes."""
 
 from __future__ import annotations
 

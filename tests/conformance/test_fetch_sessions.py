@@ -1,4 +1,5 @@
-"""Fetch sessions: the same raw requests to Apache Kafka 3.9.1 and to our broker, step by step, and the same answers."""
+"""Fetch sessions: the same raw requests to Apache Kafka 3.9.1 and to our broker, step by step, and the same
+answers."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ class Peer:
         self.session_id = 0
         self.steps: list[tuple[str, Seen]] = []
 
-    # --- around it --------------------------------------------------------------------------------------------------------------------
+    # --- around it ---------------------------------------------------------------------------------------------------
 
     def create(self, topic: str, partitions: int) -> None:
         wanted = CreateTopicsRequestTopic(name=topic, num_partitions=partitions, replication_factor=1)
@@ -86,7 +87,8 @@ class Peer:
         self.wait_for(topic, {NO_UUID, self.ids.get(topic)}, partitions)
 
     def wait_for(self, topic: str, not_these: set[uuid.UUID | None], partitions: int) -> None:
-        """Until the broker itself answers for every partition of a topic: Kafka creates and deletes a moment after it has said so."""
+        """Until the broker itself answers for every partition of a topic: Kafka creates and deletes a moment after it
+        has said so."""
         deadline = time.monotonic() + _SECONDS
         while time.monotonic() < deadline:
             request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
@@ -119,7 +121,7 @@ class Peer:
         answer = self.connection.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=20_000), 2, DeleteRecordsResponse)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
-    # --- the fetches ------------------------------------------------------------------------------------------------------------------
+    # --- the fetches -------------------------------------------------------------------------------------------------
 
     def want(self, topic: str, partition: int, offset: int) -> FetchRequestPartition:
         return FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_BIG)

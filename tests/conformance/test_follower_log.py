@@ -1,7 +1,9 @@
-"""Whatever a follower does to its log, Apache Kafka's own log (4.3.1's UnifiedLog) ends up the same: offsets, high watermark, leader epochs, producers.
+"""Whatever a follower does to its log, Apache Kafka's own log (4.3.1's UnifiedLog) ends up the same: offsets, high
+watermark, leader epochs, producers.
 
-Two differences are meant. A truncation into a batch ends the log where that batch begins; Kafka's ends at the offset, with nothing before it, until the next
-start. And a batch that does not follow is OFFSET_OUT_OF_RANGE; Kafka's broker has no code for its exception.
+Two differences are meant. A truncation into a batch ends the log where that batch begins; Kafka's ends at the offset,
+with nothing before it, until the next start. And a batch that does not follow is OFFSET_OUT_OF_RANGE; Kafka's broker
+has no code for its exception.
 
 `JESENSKA_FOLLOWER_LOGS=1000` compares so many logs.
 """

@@ -1,4 +1,5 @@
-"""Groups of every client: two members share the partitions, commit and leave; the broker is started again; two new members go on where those have stopped."""
+"""Groups of every client: two members share the partitions, commit and leave; the broker is started again; two new
+members go on where those have stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _SECONDS = 60.0
 
 
 class Kind(NamedTuple):
-    """How a member is started. A talker is given a plan and commits when it is told; the others commit as they go, and leave by SIGTERM."""
+    """How a member is started. A talker is given a plan and commits when it is told; the others commit as they go, and
+    leave by SIGTERM."""
 
     name: str
     command: Callable[[str], list[str]]

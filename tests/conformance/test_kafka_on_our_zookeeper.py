@@ -1,4 +1,5 @@
-"""Apache Kafka 1.0.2 and 3.9.1 in ZooKeeper mode with our server as their ZooKeeper: each registers, elects, makes and deletes topics, and leaves its data."""
+"""Apache Kafka 1.0.2 and 3.9.1 in ZooKeeper mode with our server as their ZooKeeper: each registers, elects, makes and
+deletes topics, and leaves its data."""
 
 from __future__ import annotations
 

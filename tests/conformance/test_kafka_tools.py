@@ -216,7 +216,8 @@ def test_our_verifiable_tools_say_what_kafkas_say(tools_4: Tools, broker: Broker
             lines = capsys.readouterr().out.splitlines()
         events = [json.loads(line.replace(topic, "TOPIC")) for line in lines]
         said.append([event for event in events if event["name"] != "shutdown_requested"])
-    # In how many requests the records travel is each client's affair, and with it the order of the lines; what they look like is not.
+    # In how many requests the records travel is each client's affair, and with it the order of the lines; what they
+    # look like is not.
     shapes, records = [], []
     for events in said:
         shapes.append({json.dumps({name: _shape(value) for name, value in event.items()}) for event in events})

@@ -1,5 +1,5 @@
-"""Messages near the limit over many partitions, read by clients with all their defaults and with small limits: each answer holds whole batches only at the
-head of a partition's records, or clients stop with "no complete records"."""
+"""Messages near the limit over many partitions, read by clients with all their defaults and with small limits: each
+answer holds whole batches only at the head of a partition's records, or clients stop with "no complete records"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.peers.tools import Tools
 
 pytestmark = pytest.mark.conformance
 
-#: Topics by name: partitions, and bytes of the one message in each. The second's messages are larger than what a client asks for in one partition.
+#: Topics by name: partitions, and bytes of the one message in each. The second's messages are larger than what a
+#: client asks for in one partition.
 _TOPICS = {"large-many": (60, 960_000), "large-few": (6, 2_000_000)}
 _SMALL_PARTITION_BYTES, _SMALL_BYTES = 10_000, 1_500_000
 

@@ -1,7 +1,8 @@
 """Every client writes with each codec that it knows, and every client reads what every other has written.
 
-All topics are written first, each by one client in one codec; then each client reads all of them in one run. A cell of the matrix is a reader and a topic: the
-same keys and values in the same order, and times and headers where the formats of both have them. A reader that does not know zstd must be told so.
+All topics are written first, each by one client in one codec; then each client reads all of them in one run. A cell of
+the matrix is a reader and a topic: the same keys and values in the same order, and times and headers where the formats
+of both have them. A reader that does not know zstd must be told so.
 
 JESENSKA_MATRIX=3.9.1 runs it against Apache Kafka of that release, to compare.
 """
@@ -195,7 +196,8 @@ def _headers(row: Row, reader: Client, writer: Client) -> list[tuple[str, bytes]
 
 @pytest.mark.parametrize("version", range(13))
 def test_zstd_is_refused_to_consumers_of_message_sets_and_sent_as_it_is_to_all_others(matrix: Matrix, version: int) -> None:
-    """Apache Kafka 3.9.1 does the same: from Fetch 4 on a batch goes out as it lies in the log, whether the consumer knows its codec or not."""
+    """Apache Kafka 3.9.1 does the same: from Fetch 4 on a batch goes out as it lies in the log, whether the consumer
+    knows its codec or not."""
     with RawConnection(matrix.bootstrap) as connection:
         part = _fetch(connection, "jesenska.zstd", version)
     if version < 4:

@@ -1,4 +1,5 @@
-"""Offsets that Apache Kafka 3.9.1 holds for transactions (committed, aborted, open) mean the same when its directory and its tree are taken over."""
+"""Offsets that Apache Kafka 3.9.1 holds for transactions (committed, aborted, open) mean the same when its directory
+and its tree are taken over."""
 
 from __future__ import annotations
 

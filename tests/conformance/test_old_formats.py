@@ -1,13 +1,16 @@
 """What real Apache Kafka answers to the raw requests of clients of before 0.11, beside what we answer.
 
-1.0.2 knows no error code for invalid records, so errors are compared with 3.9.1's; topics in old formats with 1.0.2, the last release of the documents that
-keeps them (3.9 gives every topic the newest format). Where we differ on purpose:
+1.0.2 knows no error code for invalid records, so errors are compared with 3.9.1's; topics in old formats with 1.0.2,
+the last release of the documents that keeps them (3.9 gives every topic the newest format). Where we differ on
+purpose:
 
-- A down-converted answer of Kafka is as long as the batches it stands for, cut in mid-message or filled with one that never ends; ours comes whole and ends
-  there. Up to where the shorter ends they are the same.
-- Below Fetch 3 Kafka answers nothing where the first batch exceeds the limit, and such a consumer never gets past it; ours gives it.
+- A down-converted answer of Kafka is as long as the batches it stands for, cut in mid-message or filled with one that
+  never ends; ours comes whole and ends there. Up to where the shorter ends they are the same.
+- Below Fetch 3 Kafka answers nothing where the first batch exceeds the limit, and such a consumer never gets past it;
+  ours gives it.
 - A codec that does not exist is an invalid record here, and UNKNOWN_SERVER_ERROR in Kafka.
-- A partition that is refused has null records in Kafka's answer, which no consumer of that age can read; ours has empty ones.
+- A partition that is refused has null records in Kafka's answer, which no consumer of that age can read; ours has
+  empty ones.
 """
 
 from __future__ import annotations

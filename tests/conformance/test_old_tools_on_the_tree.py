@@ -1,6 +1,8 @@
-"""Tools of Apache Kafka that write in the tree (`--zookeeper`), against our broker: its tree served by itself, or on a real ZooKeeper.
+"""Tools of Apache Kafka that write in the tree (`--zookeeper`), against our broker: its tree served by itself, or on a
+real ZooKeeper.
 
-0.8.2.2 knows nothing but ZooKeeper: its consumer finds brokers, topics and offsets there. What is expected is what they print beside a broker of their own."""
+0.8.2.2 knows nothing but ZooKeeper: its consumer finds brokers, topics and offsets there. What is expected is what
+they print beside a broker of their own."""
 
 from __future__ import annotations
 
@@ -103,8 +105,8 @@ def test_topics_are_made_changed_read_and_deleted_through_the_tree(tmp_path: Pat
 
 
 def test_a_group_of_0_8_reads_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The high-level consumer of 0.8.2.2 keeps its offsets in the tree: another member goes on behind them, after a restart of the broker too; 1.0.2's tool
-    and ours show them alike."""
+    """The high-level consumer of 0.8.2.2 keeps its offsets in the tree: another member goes on behind them, after a
+    restart of the broker too; 1.0.2's tool and ours show them alike."""
     need("java", "mvn")
     with broker_and_tree(tmp_path, "ours") as (broker, address), Tools("0.8.2.2") as tools, Tools("1.0.2") as newer:
         group = tmp_path / "group.properties"
@@ -132,7 +134,8 @@ def test_a_group_of_0_8_reads_on_where_it_was(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_two_consumers_of_0_8_share_a_topic_and_one_takes_over_from_the_other(tmp_path: Path) -> None:
-    """They agree in the tree: who is there, who owns which partition. One that is killed is missed when its session ends."""
+    """They agree in the tree: who is there, who owns which partition. One that is killed is missed when its session
+    ends."""
     need("java", "mvn")
     settings = tmp_path / "group.properties"
     settings.write_text("group.id=pair\nauto.commit.interval.ms=100\nzookeeper.session.timeout.ms=4000\nrebalance.backoff.ms=200\n")

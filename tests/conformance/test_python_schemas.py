@@ -1,5 +1,6 @@
-"""Every message that the wire room shares with kio and kafka-python: what we encode they decode to equal values and encode to the same bytes, and what
-they encode of it we decode to what we began with. Apache Kafka's own classes judge every version (test_messages); here two other readings of its schemas do."""
+"""Every message that the wire room shares with kio and kafka-python: what we encode they decode to equal values and
+encode to the same bytes, and what they encode of it we decode to what we began with. Apache Kafka's own classes judge
+every version (test_messages); here two other readings of its schemas do."""
 
 from __future__ import annotations
 
@@ -46,11 +47,12 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NO_ID = uuid.UUID(int=0)
 
 
-# --- values ---------------------------------------------------------------------------------------------------------------------------------
+# --- values ----------------------------------------------------------------------------------------------------------
 
 
 def plain(value: Any) -> Any:
-    """A value of kio's or kafka-python's as ours has it: kio speaks of durations, moments and errors where the wire has numbers."""
+    """A value of kio's or kafka-python's as ours has it: kio speaks of durations, moments and errors where the wire
+    has numbers."""
     if isinstance(value, datetime.timedelta):
         return value // _MS
     if isinstance(value, datetime.datetime):
@@ -68,7 +70,8 @@ def plain(value: Any) -> Any:
 
 
 def theirs_of(theirs: Any, name: str) -> Any:
-    """Their field of our name; kio leaves out the unit, kafka-python says whose operations only where there are several."""
+    """Their field of our name; kio leaves out the unit, kafka-python says whose operations only where there are
+    several."""
     for candidate in (name, name.removesuffix("_ms"), re.sub("^(cluster|topic)_(?=authorized)", "", name)):
         if hasattr(theirs, candidate):
             return getattr(theirs, candidate)
@@ -109,7 +112,7 @@ def message(kind: type[Message], version: int, seed: int) -> Any:
     return made
 
 
-# --- kafka-python ---------------------------------------------------------------------------------------------------------------------------
+# --- kafka-python ----------------------------------------------------------------------------------------------------
 
 
 def _kafka_python() -> dict[tuple[int, str], Any]:
@@ -164,7 +167,7 @@ def test_kafka_python_reads_and_writes_what_we_do(api: Api) -> None:
             assert list(differences(decode(ours_class, version, again), theirs, version)) == [], where
 
 
-# --- kio ------------------------------------------------------------------------------------------------------------------------------------
+# --- kio -------------------------------------------------------------------------------------------------------------
 
 
 def _spoken(ours: Any, version: int, source: random.Random) -> Any:
@@ -212,7 +215,7 @@ def test_kio_reads_and_writes_what_we_do(api: Api) -> None:
             assert list(differences(decode(ours_class, version, out.getvalue()), theirs, version)) == [], where
 
 
-# --- how much they judge --------------------------------------------------------------------------------------------------------------------
+# --- how much they judge ---------------------------------------------------------------------------------------------
 
 
 def test_most_messages_have_a_second_and_a_third_judge() -> None:

@@ -1,4 +1,5 @@
-"""The same tests for every `Store`: the embedded one, our server through our client, Apache ZooKeeper through our client."""
+"""The same tests for every `Store`: the embedded one, our server through our client, Apache ZooKeeper through our
+client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Clients that ask for transactions or for the new group protocol give up at once, with a word that says what is wrong, and do not try until they time out."""
+"""Clients that ask for transactions or for the new group protocol give up at once, with a word that says what is
+wrong, and do not try until they time out."""
 
 from __future__ import annotations
 

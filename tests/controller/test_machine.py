@@ -1,4 +1,5 @@
-"""The controller as a machine, with a real tree and brokers that do as they are told, one thing at a time and in any order."""
+"""The controller as a machine, with a real tree and brokers that do as they are told, one thing at a time and in any
+order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A tree, brokers and a controller, with nothing between them but a list of what is under way: whoever tests says what comes next."""
+"""A tree, brokers and a controller, with nothing between them but a list of what is under way: whoever tests says what
+comes next."""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ class World:
         )
         self.ask(Started)
 
-    # --- what happens -------------------------------------------------------------------------------------------------------------------
+    # --- what happens ------------------------------------------------------------------------------------------------
 
     def ask(self, make: Callable[[int], Event]) -> int:
         """Brings an event with a new token; the token."""
@@ -186,7 +187,7 @@ class World:
             self.looks += [look for look, _ in self.watches.fired(decision.transaction.changes)]
         return decision.results
 
-    # --- what is under way --------------------------------------------------------------------------------------------------------------
+    # --- what is under way -------------------------------------------------------------------------------------------
 
     def under_way(self) -> list[Callable[[], None]]:
         """Each of the things that could happen next."""
@@ -255,10 +256,11 @@ class World:
             return None
         return data or b"", stat.version
 
-    # --- what must be so ----------------------------------------------------------------------------------------------------------------
+    # --- what must be so ---------------------------------------------------------------------------------------------
 
     def judge(self) -> None:
-        """When nothing is under way: the controller knows what the tree holds, brokers what the controller knows, and who leads may lead."""
+        """When nothing is under way: the controller knows what the tree holds, brokers what the controller knows, and
+        who leads may lead."""
         known, held = self.controller.context, view_of(self.tree)
         assert known.topics == held.topics
         assert known.configs == held.configs

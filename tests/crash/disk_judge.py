@@ -1,4 +1,5 @@
-"""Starts a broker, in this process, on what a machine found after a crash, and compares what it serves with what had been acknowledged by then."""
+"""Starts a broker, in this process, on what a machine found after a crash, and compares what it serves with what had
+been acknowledged by then."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ class Facts:
 
 
 async def judge(root: Path, facts: Facts, told: Told, *, again: bool) -> None:
-    """AssertionError, or what the broker raises, where something is missing. `again`: what recovery has made starts a second time."""
+    """AssertionError, or what the broker raises, where something is missing. `again`: what recovery has made starts a
+    second time."""
     known = OffsetCheckpoint(root / RECOVERY_POINTS, FileLayer()).read()
     for turn in range(1 + again):
         broker = Broker(_config(root))
@@ -153,7 +155,8 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
             newest.update(_compare_log(partition.leader_log(), facts, told, holes=not known.get(partition.topic_partition)))
     await _compare_groups(broker, facts)
     for (key, producer_id), item in facts.last_batches.items():
-        # A producers' snapshot has Kafka's format, which keeps the newest batch of each: an older one may be forgotten.
+        # A producers' snapshot has Kafka's format, which keeps the newest batch of each: an older one may be
+        # forgotten.
         if item.base_offset >= facts.starts.get(key, 0) and newest.get((key, producer_id)) == item.base_offset:
             log = broker.directories.logs[key]
             batch = bytearray(item.batch)
@@ -173,7 +176,8 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
 
 
 def _compare_log(log: PartitionLog, facts: Facts, told: Told, *, holes: bool) -> dict[tuple[TopicPartition, int], int]:
-    """Gives where the newest batch of each producer begins. `holes`: without a recovery point records may be missing before others that nobody was told of."""
+    """Gives where the newest batch of each producer begins. `holes`: without a recovery point records may be missing
+    before others that nobody was told of."""
     newest: dict[tuple[TopicPartition, int], int] = {}
     key = log.topic_partition
     start = facts.starts.get(key, 0)

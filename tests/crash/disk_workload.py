@@ -1,8 +1,9 @@
-"""What the traced broker is made to do: producers with and without idempotence, groups that commit, topics created and deleted, settings changed, records
-deleted by request and by retention, segments rolled all the while; the broker is killed in between and started again on what it finds.
+"""What the traced broker is made to do: producers with and without idempotence, groups that commit, topics created and
+deleted, settings changed, records deleted by request and by retention, segments rolled all the while; the broker is
+killed in between and started again on what it finds.
 
-Every answer is noted with the connection and the byte in its stream where it ends, so that the trace tells before which file operation it left the
-broker.
+Every answer is noted with the connection and the byte in its stream where it ends, so that the trace tells before
+which file operation it left the broker.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class Workload:
         self._stopping = False
         self.failures: list[str] = []
 
-    # --- for the threads ------------------------------------------------------------------------------------------------------------------
+    # --- for the threads ---------------------------------------------------------------------------------------------
 
     def _connect(self) -> _Connection | None:
         """A connection to the broker of the present life; None when the work is over."""
@@ -199,7 +200,7 @@ class Workload:
                 self._changed.notify_all()
             raise
 
-    # --- what they do ---------------------------------------------------------------------------------------------------------------------
+    # --- what they do ------------------------------------------------------------------------------------------------
 
     def _producer(self, key: TopicPartition, once: bool) -> Callable[[_Connection], None]:
         chance = Random(f"{self._round} {key} {once}")
@@ -314,7 +315,7 @@ class Workload:
         answer = connection.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=10_000), 1, DeleteRecordsResponse)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
-    # --- the whole ------------------------------------------------------------------------------------------------------------------------
+    # --- the whole ---------------------------------------------------------------------------------------------------
 
     def _lives(self, up: bool) -> None:
         with self._changed:

@@ -1,7 +1,8 @@
-"""Load for the crash tests: producers, ours and librdkafka's, that write numbered records and note what was acknowledged, and the judge of what a log
-holds then.
+"""Load for the crash tests: producers, ours and librdkafka's, that write numbered records and note what was
+acknowledged, and the judge of what a log holds then.
 
-A record's value is `<producer>:<number>:` and some zeros; each producer counts from 0 up and spreads its records over the partitions in turn.
+A record's value is `<producer>:<number>:` and some zeros; each producer counts from 0 up and spreads its records over
+the partitions in turn.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Ledger:
 
 
 async def produce(bootstrap: str, ledger: Ledger, name: str, idempotent: bool, codec: Codec, pause_seconds: float = 0.0, partitions: int = PARTITIONS) -> None:
-    """Our own client: numbers from 0 up, spread over the partitions, until told to stop; then everything is delivered. Rests after each hundred."""
+    """Our own client: numbers from 0 up, spread over the partitions, until told to stop; then everything is delivered.
+    Rests after each hundred."""
     cluster = Cluster(bootstrap)
     slots = asyncio.Semaphore(_WINDOW)
 

@@ -1,5 +1,6 @@
-"""A process that is a member of a group with confluent-kafka, for the soak: reads, commits, and says on stdout, line by line in JSON, what it owns, what it has
-read and what was acknowledged of its commits. SIGTERM has it leave; SIGKILL is how it dies."""
+"""A process that is a member of a group with confluent-kafka, for the soak: reads, commits, and says on stdout, line
+by line in JSON, what it owns, what it has read and what was acknowledged of its commits. SIGTERM has it leave; SIGKILL
+is how it dies."""
 
 from __future__ import annotations
 

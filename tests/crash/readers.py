@@ -1,7 +1,9 @@
-"""Readers for the crash tests: members of groups, ours and librdkafka's, that commit what they have read and note each acknowledged commit.
+"""Readers for the crash tests: members of groups, ours and librdkafka's, that commit what they have read and note each
+acknowledged commit.
 
-What must hold of a group's committed offset of a partition: it is at least everything that was acknowledged, or seen, before one asked. So every
-look at it takes the floor first and compares the answer with that; commits in flight may or may not count yet.
+What must hold of a group's committed offset of a partition: it is at least everything that was acknowledged, or seen,
+before one asked. So every look at it takes the floor first and compares the answer with that; commits in flight may or
+may not count yet.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Members of the group that the soak shakes: ours, as tasks of this process, and librdkafka's, as processes of their own. Each can leave and die, ours can lose
-its connections."""
+"""Members of the group that the soak shakes: ours, as tasks of this process, and librdkafka's, as processes of their
+own. Each can leave and die, ours can lose its connections."""
 
 from __future__ import annotations
 

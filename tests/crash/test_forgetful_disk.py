@@ -1,14 +1,14 @@
-"""The machine goes down at any file operation of a broker, and its disk has forgotten what was not synced: with `flush.messages=1` nothing that was
-acknowledged may be lost.
+"""The machine goes down at any file operation of a broker, and its disk has forgotten what was not synced: with
+`flush.messages=1` nothing that was acknowledged may be lost.
 
-A real broker runs under a tracer (disk_trace.c, loaded with LD_PRELOAD) that writes down every operation on its files, the tree's SQLite journal
-included, and every answer that it sends. From that trace the disk is built as it may be after a crash (traced_disk.py says what may be lost),
-a broker starts on it, and is compared with what had been answered (disk_judge.py). In every further round the broker starts on one of the
-disks of the round before.
+A real broker runs under a tracer (disk_trace.c, loaded with LD_PRELOAD) that writes down every operation on its files,
+the tree's SQLite journal included, and every answer that it sends. From that trace the disk is built as it may be
+after a crash (traced_disk.py says what may be lost), a broker starts on it, and is compared with what had been
+answered (disk_judge.py). In every further round the broker starts on one of the disks of the round before.
 
-JESENSKA_DISK_CRASHES says how many crashes, JESENSKA_DISK_ROUNDS in how many rounds; crashes are spread evenly over the operations. JESENSKA_SEED is the
-seed. A failure names the directory that holds the trace and the crash; it alone runs again with
-JESENSKA_DISK_AGAIN=<directory> JESENSKA_DISK_CRASH=<number>.
+JESENSKA_DISK_CRASHES says how many crashes, JESENSKA_DISK_ROUNDS in how many rounds; crashes are spread evenly over
+the operations. JESENSKA_SEED is the seed. A failure names the directory that holds the trace and the crash; it alone
+runs again with JESENSKA_DISK_AGAIN=<directory> JESENSKA_DISK_CRASH=<number>.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Round:
 
 
 def _go_through(work: Round, numbers: list[int], directory: Path, *, keep: int | None = None) -> tuple[list[tuple[int, str]], list[object] | None]:
-    """Crashes of these numbers, in order; what failed. With `keep` the disk after that crash is left in `directory`/kept, and what had been acknowledged
-    by then is given."""
+    """Crashes of these numbers, in order; what failed. With `keep` the disk after that crash is left in
+    `directory`/kept, and what had been acknowledged by then is given."""
     disk: TracedDisk = pickle.loads(pickle.dumps(work.before))
     answers, facts = Answers(work.told.acknowledged), Facts()
     done = list(work.facts)

@@ -1,5 +1,5 @@
-"""The broker is killed with SIGKILL in the middle of a load, again and again, and starts again on the same port and data. Producers know nothing of it
-but their retries. JESENSKA_CRASHES says how often."""
+"""The broker is killed with SIGKILL in the middle of a load, again and again, and starts again on the same port and
+data. Producers know nothing of it but their retries. JESENSKA_CRASHES says how often."""
 
 from __future__ import annotations
 

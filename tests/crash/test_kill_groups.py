@@ -1,8 +1,9 @@
-"""The broker is killed with SIGKILL while producers write and groups read and commit: at any moment of the load, and between the append of a request and its
-acknowledgement (of a producer with idempotence, of one without, of a commit, in turn). JESENSKA_CRASHES says how often, of each kind.
+"""The broker is killed with SIGKILL while producers write and groups read and commit: at any moment of the load, and
+between the append of a request and its acknowledgement (of a producer with idempotence, of one without, of a commit,
+in turn). JESENSKA_CRASHES says how often, of each kind.
 
-What must hold: every acknowledged record is there, in order, where it was said to be, once with idempotence; no committed offset that was acknowledged
-or seen goes back; groups go on after every kill, and read everything.
+What must hold: every acknowledged record is there, in order, where it was said to be, once with idempotence; no
+committed offset that was acknowledged or seen goes back; groups go on after every kill, and read everything.
 """
 
 from __future__ import annotations

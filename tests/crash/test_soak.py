@@ -1,8 +1,9 @@
-"""A group of ten members, ours and librdkafka's, in which members join, leave, die and lose their connections, while the broker is killed, stopped and started.
+"""A group of ten members, ours and librdkafka's, in which members join, leave, die and lose their connections, while
+the broker is killed, stopped and started.
 
-What must hold: whenever the group is stable each partition belongs to exactly one member, and once the dust has settled to exactly one live one, which
-knows it; committed offsets never go back; every record is read at least once. JESENSKA_SOAK_SECONDS says how long each of the two runs (eager, cooperative)
-takes, JESENSKA_SEED what happens in it.
+What must hold: whenever the group is stable each partition belongs to exactly one member, and once the dust has
+settled to exactly one live one, which knows it; committed offsets never go back; every record is read at least once.
+JESENSKA_SOAK_SECONDS says how long each of the two runs (eager, cooperative) takes, JESENSKA_SEED what happens in it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Soak:
         #: What has happened, and what was checked, how often.
         self.counts: Counter[str] = Counter()
 
-    # --- what happens ---------------------------------------------------------------------------------------------------------------------
+    # --- what happens ------------------------------------------------------------------------------------------------
 
     async def _join(self) -> None:
         self._born += 1
@@ -123,7 +124,7 @@ class Soak:
         for member in self._members.values():
             await member.die()
 
-    # --- what must hold -------------------------------------------------------------------------------------------------------------------
+    # --- what must hold ----------------------------------------------------------------------------------------------
 
     def _check(self, group: GroupDescription) -> None:
         """The coordinator's own view, at any moment."""
@@ -154,7 +155,8 @@ class Soak:
             await cluster.close()
 
     async def settle(self) -> None:
-        """Returns when the group is stable with those members that live, and each of them owns what the coordinator says that it owns, and all is owned."""
+        """Returns when the group is stable with those members that live, and each of them owns what the coordinator
+        says that it owns, and all is owned."""
         cluster = Cluster(self._broker.bootstrap)
         group: GroupDescription | KafkaError | None = None
         try:

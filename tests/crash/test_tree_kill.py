@@ -1,5 +1,5 @@
-"""The tree's server (zookeeper-server-start) is killed with SIGKILL in the middle of a load, again and again, and starts again on the same port and directory.
-JESENSKA_CRASHES says how often:
+"""The tree's server (zookeeper-server-start) is killed with SIGKILL in the middle of a load, again and again, and
+starts again on the same port and directory. JESENSKA_CRASHES says how often:
 
     JESENSKA_CRASHES=20 python -m pytest tests/crash/test_tree_kill.py -s
 """

@@ -1,15 +1,18 @@
-"""What a machine might find on its disk after it went down, at any point of what a broker did: from a trace of a real broker's file operations (disk_trace.c).
+"""What a machine might find on its disk after it went down, at any point of what a broker did: from a trace of a real
+broker's file operations (disk_trace.c).
 
 The model of the disk, on the conservative side of what file systems promise:
 
-- durable for sure: of a file, what was written before an fsync (or fdatasync) of it began, once that has ended; of a directory, its names in the same
-  way. An fsync of a file does not make its name durable, nor one of a directory the content of its files.
-- everything later may be there or not, operation by operation: a name made or removed, a truncation, a write. A rename within a directory takes
-  place as a whole or not at all. A write may be torn at any byte; where it would have made the file longer, zeros may stand for what is missing.
+- durable for sure: of a file, what was written before an fsync (or fdatasync) of it began, once that has ended; of a
+  directory, its names in the same way. An fsync of a file does not make its name durable, nor one of a directory the
+  content of its files.
+- everything later may be there or not, operation by operation: a name made or removed, a truncation, a write. A rename
+  within a directory takes place as a whole or not at all. A write may be torn at any byte; where it would have made
+  the file longer, zeros may stand for what is missing.
 - a write does not touch bytes beside it, and what was durable stays as it was: no damaged sectors.
 
-Each crash takes one of several habits for names and for content (nothing, everything, in order up to a point, each by itself), so that mild
-states turn up as well as wild ones.
+Each crash takes one of several habits for names and for content (nothing, everything, in order up to a point, each by
+itself), so that mild states turn up as well as wild ones.
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ def mark_killed(path: Path) -> None:
         trace.write(_HEAD.pack(KILLED, 0, 0, 0, 0, 0))
 
 
-# --- files and directories -----------------------------------------------------------------------------------------------------------------
+# --- files and directories -------------------------------------------------------------------------------------------
 
 
 class _Change(NamedTuple):
@@ -141,7 +144,8 @@ def _apply(content: bytearray, change: _Change) -> None:
 
 
 def _torn(change: _Change, size: int, chance: Random) -> Iterator[_Change]:
-    """A part of a write from its beginning, none and all included; sometimes the file is as long as if it were whole."""
+    """A part of a write from its beginning, none and all included; sometimes the file is as long as if it were
+    whole."""
     data = change.data or b""
     kept = chance.randint(0, len(data))
     if chance.random() < 0.5:
@@ -181,7 +185,8 @@ Node = File | Directory
 
 
 class TracedDisk:
-    """The tree of files below `root`, as it is while the trace is played; what it holds at the beginning is durable."""
+    """The tree of files below `root`, as it is while the trace is played; what it holds at the beginning is
+    durable."""
 
     def __init__(self, root: Path) -> None:
         self._prefix = f"{root}/".encode()
@@ -259,7 +264,7 @@ class TracedDisk:
             return False
         return True
 
-    # --- what is there ----------------------------------------------------------------------------------------------------------------------
+    # --- what is there -----------------------------------------------------------------------------------------------
 
     def differences(self, root: Path) -> list[str]:
         """Where the disk is not what the trace says; empty if nothing escaped it."""

@@ -1,6 +1,8 @@
-"""Load for the crash tests of the tree's server: sessions that write, number, watch and hold ephemeral nodes, notice every answer, and judge each one.
+"""Load for the crash tests of the tree's server: sessions that write, number, watch and hold ephemeral nodes, notice
+every answer, and judge each one.
 
-A change whose connection ended before its answer may have happened or not; whoever made it looks when the session is back, and goes on from there.
+A change whose connection ended before its answer may have happened or not; whoever made it looks when the session is
+back, and goes on from there.
 """
 
 from __future__ import annotations
@@ -144,7 +146,8 @@ class Setter:
 
 
 class Numberer:
-    """Makes sequential nodes below a parent of several and deletes some of them, the newest often: no number is given twice."""
+    """Makes sequential nodes below a parent of several and deletes some of them, the newest often: no number is given
+    twice."""
 
     def __init__(self, load: Load, session: Session, parent: str, name: str, given: dict[str, str]) -> None:
         self._load, self._session, self._parent, self._name, self._given = load, session, parent, name, given
@@ -195,7 +198,8 @@ async def check_numbers(reader: Session, parent: str, numberers: list[Numberer],
 
 
 class Watcher:
-    """Watches the nodes that setters write: each watch hears once, of a change that is made, and before an answer shows that change."""
+    """Watches the nodes that setters write: each watch hears once, of a change that is made, and before an answer
+    shows that change."""
 
     def __init__(self, load: Load, session: Session, path: str) -> None:
         self._load, self._session, self._path = load, session, path
@@ -234,7 +238,8 @@ class Watcher:
 
 
 class InOrder:
-    """One session changes nodes one after the other, another watches all of them, in no order: it hears of each once, in the order of the changes.
+    """One session changes nodes one after the other, another watches all of them, in no order: it hears of each once,
+    in the order of the changes.
 
     Even nodes are created (watched by `exists`), odd ones exist and are set (watched by `get`)."""
 

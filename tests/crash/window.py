@@ -1,8 +1,9 @@
 """Kills a broker between the append of a request and its acknowledgement.
 
-A request is sent, and after some microseconds the broker is stopped (SIGSTOP). Then there are three cases: the file has not grown (too early), an
-answer has come (too late), or the file has grown and no answer has come: that one is killed. Otherwise the broker goes on, its answer is
-taken, and the delay of the next request is moved a little. Nothing in the broker knows of it.
+A request is sent, and after some microseconds the broker is stopped (SIGSTOP). Then there are three cases: the file
+has not grown (too early), an answer has come (too late), or the file has grown and no answer has come: that one is
+killed. Otherwise the broker goes on, its answer is taken, and the delay of the next request is moved a little. Nothing
+in the broker knows of it.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Window:
     def kill(
         self, broker: BrokerProcess, frame_of: Callable[[RawConnection], bytes], grown: Callable[[], int], answered: Callable[[RawConnection], None]
     ) -> bool:
-        """Sends one request after another (`frame_of`) until the broker was killed in the window; `answered` takes the answer of each that was not. False,
-        with the broker killed all the same, if it was not to be had."""
+        """Sends one request after another (`frame_of`) until the broker was killed in the window; `answered` takes the
+        answer of each that was not. False, with the broker killed all the same, if it was not to be had."""
         with RawConnection(broker.bootstrap) as connection:
             for _ in range(_ATTEMPTS_MAX):
                 self.attempts += 1

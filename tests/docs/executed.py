@@ -1,6 +1,8 @@
-"""Types what a document shows, and compares what is said: `python -m tests.docs.executed FILE`, in the directory where it is to be typed.
+"""Types what a document shows, and compares what is said: `python -m tests.docs.executed FILE`, in the directory where
+it is to be typed.
 
-Blocks of `console` are executed; a line that begins with "> " is a command for a shell, `cd` holds for what follows. The word behind `console` says how:
+Blocks of `console` are executed; a line that begins with "> " is a command for a shell, `cd` holds for what follows.
+The word behind `console` says how:
 
     (nothing)     the command ends with 0; the lines below it are all that it prints on stdout
     begins        the same, but a line below is the beginning of one that is printed, in their order, and others may come between
@@ -8,8 +10,9 @@ Blocks of `console` are executed; a line that begins with "> " is a command for 
     types         the lines below are typed into it, then its input ends
     interrupts    it gets Ctrl-C once it has printed the lines below
 
-Prints what it does; ends with 1 and the difference where the document is not true. `--alone` first leaves this machine's network for one of its own, with
-nothing but a loopback, so that the document's ports are free (Linux; needs the right to make a user namespace)."""
+Prints what it does; ends with 1 and the difference where the document is not true. `--alone` first leaves this
+machine's network for one of its own, with nothing but a loopback, so that the document's ports are free (Linux; needs
+the right to make a user namespace)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The documents with commands are true: typed with our tools; the quick start once more with the tools of Apache Kafka 0.8.2.2 against our broker and tree."""
+"""The documents with commands are true: typed with our tools; the quick start once more with the tools of Apache Kafka
+0.8.2.2 against our broker and tree."""
 
 from __future__ import annotations
 

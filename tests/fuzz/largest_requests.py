@@ -1,10 +1,11 @@
-"""The largest requests that are legal: each array of each request filled as far as a broker takes it, each field of bytes with tens of megabytes.
+"""The largest requests that are legal: each array of each request filled as far as a broker takes it, each field of
+bytes with tens of megabytes.
 
     python -m tests.fuzz.largest_requests            every API and version, beside a bystander; a line for each that anybody felt
     python -m tests.fuzz.largest_requests --api 1    one API
 
-For each request: how long a bystander waited at most while it was in work, how much memory the broker had at most beside what it had before, and what is left
-two seconds later."""
+For each request: how long a bystander waited at most while it was in work, how much memory the broker had at most
+beside what it had before, and what is left two seconds later."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Felt:
 
 
 def arrays(value: Struct, version: int, path: str = "") -> Iterator[tuple[Struct, str, Any, str]]:
-    """Every array and every field of bytes inside a message, which has at least one element everywhere: owner, field, type and path."""
+    """Every array and every field of bytes inside a message, which has at least one element everywhere: owner, field,
+    type and path."""
     kind: Any = type(value)
     for item in kind.fields:
         if not item.present(version):

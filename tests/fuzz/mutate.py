@@ -1,4 +1,5 @@
-"""Hostile frames from good ones. Everything follows from the random source, so a frame can be made again from its number."""
+"""Hostile frames from good ones. Everything follows from the random source, so a frame can be made again from its
+number."""
 
 from __future__ import annotations
 

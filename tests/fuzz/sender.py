@@ -1,5 +1,5 @@
-"""Sends frames to a broker over many connections at once, as a client that means no good would: it does not care for the answers, sends before they
-come, goes away without a word, and comes again."""
+"""Sends frames to a broker over many connections at once, as a client that means no good would: it does not care for
+the answers, sends before they come, goes away without a word, and comes again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _RESET = struct.pack("ii", 1, 0)  # closing sends RST: no port of ours waits for
 
 
 class _One:
-    """A connection: frames go out as answers come in, and it ends when the broker closes it, is silent too long, or it has sent enough."""
+    """A connection: frames go out as answers come in, and it ends when the broker closes it, is silent too long, or it
+    has sent enough."""
 
     __slots__ = ("left", "since", "sock", "unsent")
 

@@ -1,10 +1,11 @@
-"""A broker among hostile clients: frames of every API, mutated, over real sockets. JESENSKA_FUZZ_FRAMES says how many, JESENSKA_FUZZ_SEED where the
-random source begins:
+"""A broker among hostile clients: frames of every API, mutated, over real sockets. JESENSKA_FUZZ_FRAMES says how many,
+JESENSKA_FUZZ_SEED where the random source begins:
 
     JESENSKA_FUZZ_FRAMES=1000000 python -m pytest tests/fuzz -s
 
-The broker stays up, serves a bystander all the time, meets nothing that it did not expect (no stack in its log), keeps what was written, and its memory
-does not grow: topics and groups that hostile frames have made are deleted before it is looked at, since they are no leak.
+The broker stays up, serves a bystander all the time, meets nothing that it did not expect (no stack in its log), keeps
+what was written, and its memory does not grow: topics and groups that hostile frames have made are deleted before it
+is looked at, since they are no leak.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _CHUNK = 10_000
 _WARM_UP = max(20_000, min(50_000, FRAMES // 10))
 _GROWTH_MAX_MB = 20.0
 _NOW_MS = 1_700_000_000_000
-#: Thousands of partitions in one request are legal, slow and large: tests/broker/test_many_partitions has them. Here they would hide what grows.
+#: Thousands of partitions in one request are legal, slow and large: tests/broker/test_many_partitions has them. Here
+#: they would hide what grows.
 _PARTITIONS_MAX = 500
 _KEPT = "written-by-a-bystander"
 
@@ -140,7 +142,8 @@ def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
 
 
 class Frames:
-    """Two thirds are mutations of recorded frames, the others well formed with hostile values; a few of those are mutated, too."""
+    """Two thirds are mutations of recorded frames, the others well formed with hostile values; a few of those are
+    mutated, too."""
 
     def __init__(self, served: Served) -> None:
         self.recorded = record(served)

@@ -1,10 +1,12 @@
-"""The tree's server (zookeeper-server-start) among hostile clients: frames of every operation, mutated, connects, four-letter words, wild multis, over real
-sockets. JESENSKA_FUZZ_TREE_FRAMES says how many, JESENSKA_FUZZ_SEED where the random source begins:
+"""The tree's server (zookeeper-server-start) among hostile clients: frames of every operation, mutated, connects,
+four-letter words, wild multis, over real sockets. JESENSKA_FUZZ_TREE_FRAMES says how many, JESENSKA_FUZZ_SEED where
+the random source begins:
 
     JESENSKA_FUZZ_TREE_FRAMES=100000 python -m pytest tests/fuzz/test_hostile_tree_frames.py -s
 
-The server stays up, serves a bystander all the time, meets nothing that it did not expect (no stack in its log), keeps what the bystander wrote, and its
-memory does not grow: nodes that hostile frames have made are deleted before it is looked at, since they are no leak.
+The server stays up, serves a bystander all the time, meets nothing that it did not expect (no stack in its log), keeps
+what the bystander wrote, and its memory does not grow: nodes that hostile frames have made are deleted before it is
+looked at, since they are no leak.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ pytestmark = pytest.mark.timeout(120 + FRAMES // 100)
 
 
 class Bystander(threading.Thread):
-    """Makes a node, reads it and all the others' number again, and changes one, all the time, in a session of its own."""
+    """Makes a node, reads it and all the others' number again, and changes one, all the time, in a session of its
+    own."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -133,7 +136,8 @@ async def _sessions(address: str) -> int:
 
 
 def _resident_mb(pid: int, limit: float | None) -> float:
-    """Now, or where that is beyond the limit when the server has given back what is free: it does every fifteen seconds."""
+    """Now, or where that is beyond the limit when the server has given back what is free: it does every fifteen
+    seconds."""
     ends = time.monotonic() + 40
     found = resident_mb(pid)
     while limit is not None and found >= limit and time.monotonic() < ends:

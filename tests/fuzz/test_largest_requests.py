@@ -1,5 +1,6 @@
-"""Each API's largest legal request: the broker stays up, answers or closes, and gives its memory back. How long others wait is measured by the command
-(`python -m tests.fuzz.largest_requests`), since a figure of time has no place in a test."""
+"""Each API's largest legal request: the broker stays up, answers or closes, and gives its memory back. How long others
+wait is measured by the command (`python -m tests.fuzz.largest_requests`), since a figure of time has no place in a
+test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Hostile frames for the tree's server: mutations of good ones, one or more of every operation, and frames that are well formed with hostile values.
+"""Hostile frames for the tree's server: mutations of good ones, one or more of every operation, and frames that are
+well formed with hostile values.
 
 Everything follows from the random source, so a frame can be made again from its number."""
 
@@ -94,14 +95,16 @@ def recorded() -> list[bytes]:
 
 
 def connects() -> list[bytes]:
-    """First frames of a connection: a new session, with and without the read-only byte, and one come back to that there is not."""
+    """First frames of a connection: a new session, with and without the read-only byte, and one come back to that
+    there is not."""
     new = bytes(messages.write(bytearray(), ConnectRequest(0, 0, 4000, 0, bytes(16))))
     other = bytes(messages.write(bytearray(), ConnectRequest(0, 0, 4000, 2 << 56 | 1, b"p" * 16)))
     return [new, new + b"\x00", other, other + b"\x01"]
 
 
 class TreeFrames:
-    """`frame`: with its length in front. `opening` is what a connection sends first: mostly something that is taken."""
+    """`frame`: with its length in front. `opening` is what a connection sends first: mostly something that is
+    taken."""
 
     def __init__(self) -> None:
         self._recorded = recorded()

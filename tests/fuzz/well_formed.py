@@ -1,4 +1,5 @@
-"""Well-formed requests whose values mean harm: counts, offsets, epochs, timeouts and sizes at their edges, names that exist and names that cannot."""
+"""Well-formed requests whose values mean harm: counts, offsets, epochs, timeouts and sizes at their edges, names that
+exist and names that cannot."""
 
 from __future__ import annotations
 

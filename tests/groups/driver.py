@@ -1,5 +1,5 @@
-"""A coordinator without network or log: appends are kept until the test commits or fails them, answers are collected by token. Its two clocks go together
-unless a test sets the wall clock."""
+"""A coordinator without network or log: appends are kept until the test commits or fails them, answers are collected
+by token. Its two clocks go together unless a test sets the wall clock."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What Apache Kafka 3.9.1 and 4.3.1 do at the edges of groups: static leaders, full groups, groups that go, subscriptions of unusual clients, and what a
-member's request costs in a large group."""
+"""What Apache Kafka 3.9.1 and 4.3.1 do at the edges of groups: static leaders, full groups, groups that go,
+subscriptions of unusual clients, and what a member's request costs in a large group."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def subscribed(driver: Driver, subscription: bytes) -> JoinAnswer:
     return joined
 
 
-# --- static members -------------------------------------------------------------------------------------------------------------------------
+# --- static members --------------------------------------------------------------------------------------------------
 
 
 def test_a_static_leader_that_comes_back_with_an_old_version_is_told_its_old_id_as_leader_and_nobody_rebalances() -> None:
@@ -67,7 +67,7 @@ def test_a_static_leader_that_comes_back_with_an_old_version_is_told_its_old_id_
     assert (once_more.leader, once_more.generation_id) == (back.member_id, 1)
 
 
-# --- groups that are full -------------------------------------------------------------------------------------------------------------------
+# --- groups that are full --------------------------------------------------------------------------------------------
 
 
 def test_ids_that_were_given_out_and_never_used_take_no_place_in_a_group() -> None:
@@ -89,7 +89,7 @@ def test_a_group_that_has_become_too_large_loses_the_members_that_rejoin_last() 
     assert set(smaller.coordinator.groups["g"].members) == set(members[:2])
 
 
-# --- groups that go -------------------------------------------------------------------------------------------------------------------------
+# --- groups that go --------------------------------------------------------------------------------------------------
 
 
 def test_a_join_while_the_groups_deletion_waits_for_the_disk_is_told_to_come_again() -> None:
@@ -112,7 +112,7 @@ def test_a_group_without_a_name_can_be_deleted() -> None:
     assert driver.coordinator.groups == {}
 
 
-# --- offsets --------------------------------------------------------------------------------------------------------------------------------
+# --- offsets ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_subscription_is_read_as_the_first_version_whatever_it_says_it_is(subs
     }
 
 
-# --- time -----------------------------------------------------------------------------------------------------------------------------------
+# --- time ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_member_whose_sync_was_answered_with_a_rebalance_has_a_whole_session_to_come_back() -> None:
@@ -183,11 +183,12 @@ def test_a_member_whose_sync_was_answered_with_a_rebalance_has_a_whole_session_t
     assert follower.member_id not in driver.coordinator.groups["g"].members
 
 
-# --- costs ----------------------------------------------------------------------------------------------------------------------------------
+# --- costs -----------------------------------------------------------------------------------------------------------
 
 
 def steps_of_a_rejoin(members: int) -> int:
-    """How many functions (and steps of generators) it takes to handle the rejoin of the one in the middle of a group of so many members, and its sync."""
+    """How many functions (and steps of generators) it takes to handle the rejoin of the one in the middle of a group
+    of so many members, and its sync."""
     driver = Driver()
     answers = driver.stable_group(members)
     half = members // 2

@@ -1,4 +1,5 @@
-"""Random members of one group against the coordinator: joins, syncs, heartbeats, leaves, deaths, failed appends, restarts of the coordinator."""
+"""Random members of one group against the coordinator: joins, syncs, heartbeats, leaves, deaths, failed appends,
+restarts of the coordinator."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Members(RuleBasedStateMachine):
     def begin(self) -> None:
         self.come()
 
-    # --- what members do ----------------------------------------------------------------------------------------------------------------
+    # --- what members do ---------------------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.clients) < 5)
     @rule()
@@ -97,7 +98,7 @@ class Members(RuleBasedStateMachine):
         self.commits[token] = value.offset
         self.listen()
 
-    # --- what else happens --------------------------------------------------------------------------------------------------------------
+    # --- what else happens -------------------------------------------------------------------------------------------
 
     @precondition(lambda self: bool(self.driver.pending))
     @rule()
@@ -131,7 +132,7 @@ class Members(RuleBasedStateMachine):
                 client.join = self.driver.join(member=client.member_id)
         self.listen()
 
-    # --- answers ------------------------------------------------------------------------------------------------------------------------
+    # --- answers -----------------------------------------------------------------------------------------------------
 
     def pick(self, index: int) -> _Client | None:
         return self.clients[index % len(self.clients)] if self.clients else None
@@ -177,7 +178,7 @@ class Members(RuleBasedStateMachine):
             return True
         return False
 
-    # --- what always holds --------------------------------------------------------------------------------------------------------------
+    # --- what always holds -------------------------------------------------------------------------------------------
 
     @invariant()
     def no_request_is_answered_twice(self) -> None:

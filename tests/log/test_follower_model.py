@@ -1,5 +1,5 @@
-"""A follower's log does whatever comes (appends with gaps, truncations, new beginnings, flushes, full disks, crashes), and is compared with a list of
-batches, and with a log that is opened anew on the same files."""
+"""A follower's log does whatever comes (appends with gaps, truncations, new beginnings, flushes, full disks, crashes),
+and is compared with a list of batches, and with a log that is opened anew on the same files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The machine goes down at any moment: whatever was synced is there again, and what else is found is a prefix of what was written."""
+"""The machine goes down at any moment: whatever was synced is there again, and what else is found is a prefix of what
+was written."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
             if log_start <= offset < safe and offset >= found.log_start_offset:
                 assert kept[offset] == batch
             elif offset in kept and "truncate" not in steps:
-                # Batches that were truncated away may come back in the place of later ones: leader epochs tell them apart.
+                # Batches that were truncated away may come back in the place of later ones: leader epochs tell them
+                # apart.
                 assert kept[offset] == batch
         seen = offsets(found)
         assert seen == sorted(set(seen))

@@ -1,4 +1,5 @@
-"""Many partitions are truncated at once: their recovery points are on the disk before any of them takes appends, and written once."""
+"""Many partitions are truncated at once: their recovery points are on the disk before any of them takes appends, and
+written once."""
 
 from __future__ import annotations
 

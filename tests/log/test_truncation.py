@@ -1,4 +1,5 @@
-"""A log's end is taken back: behind what is queued, out of sight of readers, off the owner's thread, and safe at every step."""
+"""A log's end is taken back: behind what is queued, out of sight of readers, off the owner's thread, and safe at every
+step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The literals are what a broker of 3.9.1 in ZooKeeper mode wrote; older versions are as the documents and older releases have them."""
+"""The literals are what a broker of 3.9.1 in ZooKeeper mode wrote; older versions are as the documents and older
+releases have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tree against a naive model that keeps a plain dictionary and says in the simplest way what ZooKeeper's data model is."""
+"""The tree against a naive model that keeps a plain dictionary and says in the simplest way what ZooKeeper's data
+model is."""
 
 from __future__ import annotations
 

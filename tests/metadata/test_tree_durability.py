@@ -1,4 +1,5 @@
-"""What is seen of the tree's server from outside: writes are on the disk before they are answered, many with one fsync where many wait."""
+"""What is seen of the tree's server from outside: writes are on the disk before they are answered, many with one fsync
+where many wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The client by itself: where it connects to, and servers that do not keep to the protocol. What it does as a store is in tests/conformance."""
+"""The client by itself: where it connects to, and servers that do not keep to the protocol. What it does as a store is
+in tests/conformance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The server as bytes see it: order, limits, words, restarts, hostile peers. What clients see of it is in tests/conformance."""
+"""The server as bytes see it: order, limits, words, restarts, hostile peers. What clients see of it is in
+tests/conformance."""
 
 from __future__ import annotations
 

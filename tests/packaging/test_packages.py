@@ -1,6 +1,8 @@
-"""What is built of this project, and what it is worth where there is no compiler: the sdist of this tree, and a wheel of it for the Python that runs the tests.
+"""What is built of this project, and what it is worth where there is no compiler: the sdist of this tree, and a wheel
+of it for the Python that runs the tests.
 
-Everything is built in copies below pytest's directory. The wheel is installed in an empty environment in which no compiler can be found."""
+Everything is built in copies below pytest's directory. The wheel is installed in an empty environment in which no
+compiler can be found."""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from jesenska import __version__
 from jesenska.testing import BrokerProcess
 
 ROOT = Path(__file__).parents[2]
-#: What lies about in a clone and is no part of it; what was compiled in place is left where it is: it must not get into a package.
+#: What lies about in a clone and is no part of it; what was compiled in place is left where it is: it must not get
+#: into a package.
 _NOT_COPIED = shutil.ignore_patterns(".*", "build", "dist", "data", "demo-data", "spark-warehouse", "metastore_db", "*.egg-info", "__pycache__")
 _COMPILERS = ("cc", "gcc", "clang", "c99", "tcc")
 _LIBRARY = "jesenska/_compiled__mypyc"
@@ -94,20 +97,23 @@ def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what the sdist holds, with the build tools of the environment that runs the tests, where an earlier build has left something."""
+    """Built from what the sdist holds, with the build tools of the environment that runs the tests, where an earlier
+    build has left something."""
     directory = tmp_path_factory.mktemp("wheel")
     platform = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     for name in (f"lib.{platform}", f"wheel/lib.{platform}"):
         left_over = unpacked / "build" / name / "jesenska" / "left_over.py"
         left_over.parent.mkdir(parents=True)
         left_over.touch()
-    # Not optimised it is built in half the time, and everything else about it is the same; script/setup's modules are optimised, and run in all other tests.
+    # Not optimised it is built in half the time, and everything else about it is the same; script/setup's modules are
+    # optimised, and run in all other tests.
     return _wheel_of(unpacked, directory, {**os.environ, "CFLAGS": "-O0"})
 
 
 @pytest.fixture(scope="module")
 def bin_directory(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that had nothing in it but pip when the wheel was installed, without a compiler on the path."""
+    """The programs of an environment that had nothing in it but pip when the wheel was installed, without a compiler
+    on the path."""
     environment = tmp_path_factory.mktemp("installed") / "environment"
     _run([sys.executable, "-m", "venv", str(environment)], environment.parent)
     programs = environment / "bin"

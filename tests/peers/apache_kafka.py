@@ -11,8 +11,9 @@ or from Python:
     with ApacheKafka("4.3.1", directory, nodes=3) as kafka:
         kafka.bootstrap, kafka.pids, kafka.ready_seconds
 
-Releases that were tried as brokers, clients and tools, all on Java 17: 0.8.2.2, 0.10.2.2, 1.0.2, 3.9.1 (serves every protocol
-version from 0 up and formats v0 - v2; ZooKeeper mode too), 4.3.1. Needs Maven. Nothing here is part of jesenska.
+Releases that were tried as brokers, clients and tools, all on Java 17: 0.8.2.2, 0.10.2.2, 1.0.2, 3.9.1 (serves every
+protocol version from 0 up and formats v0 - v2; ZooKeeper mode too), 4.3.1. Needs Maven. Nothing here is part of
+jesenska.
 """
 
 from __future__ import annotations
@@ -177,8 +178,8 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, second
 
 
 def wait_for_brokers(port: int, count: int, seconds: float = 60) -> None:
-    """A broker opens its port before the controller has told it of itself; until then it creates no topics. Asks for metadata, version 0: the brokers come
-    first in its answer."""
+    """A broker opens its port before the controller has told it of itself; until then it creates no topics. Asks for
+    metadata, version 0: the brokers come first in its answer."""
     request = struct.pack(">hhih4si", 3, 0, 1, 4, b"test", 0)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -209,7 +210,8 @@ class ApacheKafka:
         zookeeper_connect: str | None = None,
         first_id: int = 0,
     ) -> None:
-        """`zookeeper_connect` joins an existing ensemble (with chroot if wanted) instead of starting one; `first_id` is the first broker's id."""
+        """`zookeeper_connect` joins an existing ensemble (with chroot if wanted) instead of starting one; `first_id`
+        is the first broker's id."""
         self.version, self.directory, self.nodes, self.first_id = version, Path(directory).absolute(), nodes, first_id
         self.zookeeper = zookeeper or zookeeper_connect is not None or _numbers(version) < (3, 3)
         self.heap, self.settings, self.log_level = heap, settings or {}, log_level

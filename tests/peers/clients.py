@@ -1,9 +1,11 @@
-"""Clients of other languages and of other times, each in an environment of its own under .peers/ in this clone: made once, and again when what pins it changes.
+"""Clients of other languages and of other times, each in an environment of its own under .peers/ in this clone: made
+once, and again when what pins it changes.
 
     python -m tests.peers.clients          makes what is missing; says what could not be made, and then ends with 1
 
-kafka-python 1.4 and 2.0 get a virtual environment each (what they need stands in python/kafka-python-*.txt), franz-go is built from go/ (go.sum), kafkajs is
-installed for node/ (package-lock.json). `tests.peers.python.conversation` is what all of them are asked in.
+kafka-python 1.4 and 2.0 get a virtual environment each (what they need stands in python/kafka-python-*.txt), franz-go
+is built from go/ (go.sum), kafkajs is installed for node/ (package-lock.json). `tests.peers.python.conversation` is
+what all of them are asked in.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class MissingError(Exception):
 
 
 def python_client(module: str, environment: str | None = None) -> list[str]:
-    """The command of a client in Python, to be run in PROJECT; `environment` is the name of its requirements file, without one it runs in ours."""
+    """The command of a client in Python, to be run in PROJECT; `environment` is the name of its requirements file,
+    without one it runs in ours."""
     python = sys.executable if environment is None else str(_environment(environment) / "bin" / "python")
     return [python, "-m", f"tests.peers.python.{module}"]
 

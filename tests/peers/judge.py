@@ -1,4 +1,5 @@
-"""Apache Kafka's own classes, in one JVM for each release and test run: messages (`Judge.java` says what it can be asked), or another program here."""
+"""Apache Kafka's own classes, in one JVM for each release and test run: messages (`Judge.java` says what it can be
+asked), or another program here."""
 
 from __future__ import annotations
 

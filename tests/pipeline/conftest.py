@@ -160,7 +160,8 @@ class Reading:
         return frame
 
     def run(self, frame: DataFrame, checkpoint: Path) -> dict[tuple[str, int], list[int]]:
-        """Runs a stream until it has read what is there; gives the offsets that came in each partition, over all its runs."""
+        """Runs a stream until it has read what is there; gives the offsets that came in each partition, over all its
+        runs."""
         out = checkpoint / "rows"
         query = (
             frame.writeStream.format("parquet")

@@ -1,4 +1,5 @@
-"""The main job, killed and started again: what comes out equals what DuckDB finds in the CSV files, to the last group."""
+"""The main job, killed and started again: what comes out equals what DuckDB finds in the CSV files, to the last
+group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The notebook in examples/ runs from top to bottom, without a notebook's machinery: its cells one after the other, in one scope."""
+"""The notebook in examples/ runs from top to bottom, without a notebook's machinery: its cells one after the other, in
+one scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Topics that keep their records in formats v0 and v1, as Apache Kafka 1.0.2 keeps them: read as rows like others, and written without idempotence."""
+"""Topics that keep their records in formats v0 and v1, as Apache Kafka 1.0.2 keeps them: read as rows like others, and
+written without idempotence."""
 
 from __future__ import annotations
 

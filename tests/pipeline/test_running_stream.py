@@ -1,4 +1,5 @@
-"""What happens to topics while a query runs: partitions and topics that come, topics that go, and how far the query is behind."""
+"""What happens to topics while a query runs: partitions and topics that come, topics that go, and how far the query is
+behind."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 class Running:
-    """A query that runs until the test ends, and the offsets that it has read of each partition, in the order in which they came."""
+    """A query that runs until the test ends, and the offsets that it has read of each partition, in the order in which
+    they came."""
 
     def __init__(self, frame: Any, state: Path) -> None:
         self.found: dict[tuple[str, int], list[int]] = {}

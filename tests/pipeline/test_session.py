@@ -1,4 +1,5 @@
-"""Where a session runs: on this machine, on a cluster, and with a Python that does not know jesenska. Each real session in a process of its own."""
+"""Where a session runs: on this machine, on a cluster, and with a Python that does not know jesenska. Each real
+session in a process of its own."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_a_topic_is_copied_by_the_executors_of_a_cluster_and_source_sent_along_s
     _run(program, bootstrap, source, target, tmp_path, {**_without_python(tmp_path), "SPARK_HOME": str(home)})
     assert topics.offsets(target)[0] == (0, 6)
     (said,) = home.glob("work/*/0/stderr")
-    # A task that reads and writes has two processes, each of which says it; there are three such tasks, one after the other.
+    # A task that reads and writes has two processes, each of which says it; there are three such tasks, one after the
+    # other.
     assert 1 <= said.read_text(encoding="utf-8").count("without its compiled modules") <= 2
 
 

@@ -1,4 +1,5 @@
-"""The stream's reader by itself, as Spark's helper process calls it: when a trigger waits, how ranges become tasks, how often look-ups are tried again."""
+"""The stream's reader by itself, as Spark's helper process calls it: when a trigger waits, how ranges become tasks,
+how often look-ups are tried again."""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ def test_look_ups_of_offsets_are_tried_again_as_often_as_the_option_says(bootstr
     assert asked == 6
 
 
-# --- where a new query begins -------------------------------------------------------------------------------------------------------------------
+# --- where a new query begins ----------------------------------------------------------------------------------------
 
 
 def test_a_stream_from_the_end_of_a_busy_topic_reads_none_of_its_past(bootstrap: str, topics: Topics) -> None:
@@ -198,7 +199,7 @@ def test_an_available_now_query_from_the_end_does_not_go_back_behind_its_start(b
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
 
 
-# --- topics that were created anew, or are missing for a moment --------------------------------------------------------------------------------
+# --- topics that were created anew, or are missing for a moment ------------------------------------------------------
 
 
 def _created_anew(topics: Topics, topic: str, records: int) -> None:

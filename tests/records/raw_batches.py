@@ -1,4 +1,5 @@
-"""Batches put together by hand, so that each field can lie; and random ones for property tests. Shares no code with what it tests."""
+"""Batches put together by hand, so that each field can lie; and random ones for property tests. Shares no code with
+what it tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a produced batch is refused for. The expected errors are what Apache Kafka 4.3.1 answers, unless a case says where it is careless."""
+"""What a produced batch is refused for. The expected errors are what Apache Kafka 4.3.1 answers, unless a case says
+where it is careless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Going over the batches of a file: the compiled scan and its twin give the same, and what they give is what the headers say one by one."""
+"""Going over the batches of a file: the compiled scan and its twin give the same, and what they give is what the
+headers say one by one."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ def test_a_scan_stops_at_the_first_damaged_byte(batches: list[Made], data: st.Da
     bad[at] ^= 1 << data.draw(st.integers(0, 7))
     starts = [position for position, _ in iter_headers(whole)]
     holds = max(start for start in starts if start <= at)
-    # Base offset and leader epoch are not under the CRC: a changed one may still follow, or make the next batch not follow.
+    # Base offset and leader epoch are not under the CRC: a changed one may still follow, or make the next batch not
+    # follow.
     under_crc = at - holds >= 17 or 8 <= at - holds < 12 or at - holds == 16
     results = []
     for twin in BUILT:
@@ -130,7 +132,8 @@ def test_entries_and_epochs_are_to_be_taken_away_now_and_then(twin: str) -> None
 
 
 def kept(data: bytearray, windows: list[int], end_offset: int, remembered: int) -> Any:
-    """What a scan keeps, fed in windows of these sizes and then the rest: the positions, how far it came and whether it met the end offset."""
+    """What a scan keeps, fed in windows of these sizes and then the rest: the positions, how far it came and whether
+    it met the end offset."""
     scan = codec.ProducerScan(remembered)
     position = 0
     for window in [*windows, len(data)]:
@@ -193,7 +196,8 @@ def test_what_is_kept_tells_a_producers_state_all_that_the_whole_file_would(batc
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize("attributes", [0, 0x30])
 def test_positions_are_to_be_taken_away_now_and_then(twin: str, attributes: int) -> None:
-    """However many producers and markers there are, memory stays bounded; and what each take gives comes behind what the one before gave."""
+    """However many producers and markers there are, memory stays bounded; and what each take gives comes behind what
+    the one before gave."""
     with using(twin):
         data = file_of([Made(0, 1, 5, 0, number % 1500, 0) for number in range(5000)], 0)
         for position, _ in iter_headers(data):

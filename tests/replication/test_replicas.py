@@ -84,7 +84,8 @@ def test_who_has_not_had_the_whole_log_for_too_long_is_to_leave() -> None:
 
 
 def test_who_has_always_what_was_there_at_its_fetch_before_stays() -> None:
-    """It never has the whole log, as records come faster than its fetches, but it is never more than one fetch behind."""
+    """It never has the whole log, as records come faster than its fetches, but it is never more than one fetch
+    behind."""
     replicas = leading((1, 2))
     now_ms, end = 0, 100
     for _ in range(10):
@@ -222,15 +223,17 @@ _FOLLOWERS = st.sampled_from((2, 3))
 
 
 class _Leadership(RuleBasedStateMachine):
-    """A leader, two followers, and a controller whose answers come late and in any order: what is committed is in the log of everybody who could be
-    elected. The same broker leads in every epoch; that followers cut their logs after an election is not part of this."""
+    """A leader, two followers, and a controller whose answers come late and in any order: what is committed is in the
+    log of everybody who could be elected. The same broker leads in every epoch; that followers cut their logs after an
+    election is not part of this."""
 
     @initialize(isr=st.sampled_from([(1,), (1, 2), (1, 3), (1, 2, 3)]))
     def begin(self, isr: tuple[int, ...]) -> None:
         self.replicas = leading(isr, end=0)
         #: What the controller has written: an election could choose any of these.
         self.written, self.epoch, self.version = isr, 5, 0
-        #: Proposals on their way to the controller, with the state that each was made on top of; answers on their way back.
+        #: Proposals on their way to the controller, with the state that each was made on top of; answers on their way
+        #: back.
         self.asked: list[tuple[tuple[int, ...], int, int]] = []
         self.answers: list[tuple[str, tuple[int, ...], int, int]] = []
         self.end = self.high_watermark = self.now_ms = 0

@@ -1,7 +1,7 @@
 """Mistakes that are made on purpose, for a simulation to find.
 
-`JESENSKA_PURE=1 python -m tests.testing.planted_bugs NAME [FIRST [SEEDS]]` prints the first seed that fails, and why. Exit code 1 if none of so many does, 2 if
-one fails with other words than it should."""
+`JESENSKA_PURE=1 python -m tests.testing.planted_bugs NAME [FIRST [SEEDS]]` prints the first seed that fails, and why.
+Exit code 1 if none of so many does, 2 if one fails with other words than it should."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def any_generation_may_commit() -> None:
 
 
 def written_out_of_order() -> None:
-    """A producer sends what it has gathered for a partition last things first, without numbers that the broker could refuse it by."""
+    """A producer sends what it has gathered for a partition last things first, without numbers that the broker could
+    refuse it by."""
     start = Producer._start_sending
 
     def start_backwards(self: Producer) -> None:

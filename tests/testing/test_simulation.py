@@ -1,4 +1,5 @@
-"""The simulator: the same seed does the same, no seed breaks what is promised, and a broker with a mistake is found out.
+"""The simulator: the same seed does the same, no seed breaks what is promised, and a broker with a mistake is found
+out.
 
 JESENSKA_SIMULATIONS says how many seeds (default: 40), JESENSKA_SEED which is the first."""
 
@@ -13,7 +14,8 @@ import pytest
 
 _SEEDS = int(os.environ.get("JESENSKA_SIMULATIONS", "40"))
 _FIRST = int(os.environ.get("JESENSKA_SEED", "1"))
-#: Each mistake, and the seed from which on it is looked for, a hundred seeds at most: one that is known to find it soon.
+#: Each mistake, and the seed from which on it is looked for, a hundred seeds at most: one that is known to find it
+#: soon.
 _BUGS = {
     "answered_before_it_is_written": 1,
     "answered_before_it_is_synced": 1,
@@ -37,7 +39,8 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def test_a_seed_does_the_same_each_time() -> None:
-    """The last line says where the source of chance stands, which each message, each read and each piece of work in a thread has moved."""
+    """The last line says where the source of chance stands, which each message, each read and each piece of work in a
+    thread has moved."""
     traces = []
     for seed in range(_FIRST, _FIRST + 3):
         first, second = (_run("jesenska.testing.simulation", "--trace", str(seed)) for _ in range(2))

@@ -10,6 +10,7 @@ _UNKNOWN = 0
 
 
 def require_known(*codes: int) -> None:
-    """InvalidRequestError where a resource type, pattern type, operation or permission is UNKNOWN: such a request cannot be meant."""
+    """InvalidRequestError where a resource type, pattern type, operation or permission is UNKNOWN: such a request
+    cannot be meant."""
     if _UNKNOWN in codes:
         raise InvalidRequestError("a rule or filter has an element of the type UNKNOWN")

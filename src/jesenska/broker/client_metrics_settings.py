@@ -1,6 +1,8 @@
-"""Subscriptions to clients' metrics (resource type CLIENT_METRICS, 16, KIP-714) as DescribeConfigs answers them: any name has the defaults.
+"""Subscriptions to clients' metrics (resource type CLIENT_METRICS, 16, KIP-714) as DescribeConfigs answers them: any
+name has the defaults.
 
-Left out: setting one. This broker asks no client for metrics (GetTelemetrySubscriptions is not served), so a subscription would be without effect.
+Left out: setting one. This broker asks no client for metrics (GetTelemetrySubscriptions is not served), so a
+subscription would be without effect.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _SETTINGS: Final = (
 
 
 def describe_client_metrics(name: str, keys: Collection[str] | None) -> list[Described]:
-    """The settings by these keys (null or none: all) of the subscription `name`; InvalidRequestError for an empty name."""
+    """The settings by these keys (null or none: all) of the subscription `name`; InvalidRequestError for an empty
+    name."""
     if not name:
         raise InvalidRequestError("Client metrics subscription name must not be empty")
     return [

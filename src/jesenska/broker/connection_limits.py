@@ -1,9 +1,10 @@
-"""How many connections are taken, from whom, and how long they may be idle: max.connections, max.connections.per.ip with its overrides,
-connections.max.idle.ms, and the sizes of the sockets' buffers where the configuration sets them.
+"""How many connections are taken, from whom, and how long they may be idle: max.connections, max.connections.per.ip
+with its overrides, connections.max.idle.ms, and the sizes of the sockets' buffers where the configuration sets them.
 
-Where it does not, they are left to the system, which adapts them to the path. Not so what is sent to a client on this machine: the system lets megabytes gather
-there, and to push them costs a third more of the broker's time than in pieces that the client takes at once (0.6 M x 1000 B in lz4 read in a group: 0.42 CPU
-seconds against 0.30 to 0.34 with 100 to 400 kB, and a rate 5 to 10 % lower)."""
+Where it does not, they are left to the system, which adapts them to the path. Not so what is sent to a client on this
+machine: the system lets megabytes gather there, and to push them costs a third more of the broker's time than in
+pieces that the client takes at once (0.6 M x 1000 B in lz4 read in a group: 0.42 CPU seconds against 0.30 to 0.34 with
+100 to 400 kB, and a rate 5 to 10 % lower)."""
 
 from __future__ import annotations
 
@@ -39,11 +40,13 @@ class ConnectionLimits:
         return f"{limit} connections from one address are allowed (max.connections.per.ip)" if from_host >= limit else None
 
     def idle_before(self, now: float) -> float:
-        """A connection that has neither sent nor taken anything since this moment is closed, unless a request of its is in work; in seconds, as `now`."""
+        """A connection that has neither sent nor taken anything since this moment is closed, unless a request of its
+        is in work; in seconds, as `now`."""
         return now - self._idle_seconds
 
     def watch_peer(self, sock: socket.socket) -> None:
-        """Has the system ask a peer that says nothing whether it is still there, as Kafka does: one that lost its network never says that it has gone."""
+        """Has the system ask a peer that says nothing whether it is still there, as Kafka does: one that lost its
+        network never says that it has gone."""
         with suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 

@@ -1,4 +1,5 @@
-"""What the rooms of a broker share: its settings in force, its clock, its threads, who waits, what it knows of the cluster, its logs."""
+"""What the rooms of a broker share: its settings in force, its clock, its threads, who waits, what it knows of the
+cluster, its logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From settings to what the rooms take: a topic's settings as its log's values, a broker's as those of its directories."""
+"""From settings to what the rooms take: a topic's settings as its log's values, a broker's as those of its
+directories."""
 
 from __future__ import annotations
 

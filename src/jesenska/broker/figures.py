@@ -1,5 +1,5 @@
-"""A broker's figures in one line of JSON, for a person who wants to know what it is doing and for benchmarks: after `kill -USR1 <pid>` it stands on stderr as
-`figures {...}`.
+"""A broker's figures in one line of JSON, for a person who wants to know what it is doing and for benchmarks: after
+`kill -USR1 <pid>` it stands on stderr as `figures {...}`.
 
     uptime_s                 since it could be connected to
     loop_lag_ms              how late the event loop is (broker.loop_lag): samples, p50, p99, max over `seconds`, since the figures were asked for last

@@ -3,14 +3,15 @@
     in     the key is served, in that version; the header and the body can be read, and name no more than can exist
     out    counted: how many, how long in each stage, how many bytes
 
-What handlers serve registers itself here (`handles`); ApiVersions announces just that. Unknown keys, versions outside the announced range and malformed
-requests are refused with an exception, and the connection is closed, which is how old clients find out what a broker knows; only ApiVersions answers
-UNSUPPORTED_VERSION, in version 0.
+What handlers serve registers itself here (`handles`); ApiVersions announces just that. Unknown keys, versions outside
+the announced range and malformed requests are refused with an exception, and the connection is closed, which is how
+old clients find out what a broker knows; only ApiVersions answers UNSUPPORTED_VERSION, in version 0.
 
-Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last byte written. `Stages` adds
-them up per API.
+Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last
+byte written. `Stages` adds them up per API.
 
-Left out, with their place here: who asks (SASL, TLS), whether it may (ACLs), and how much (quotas). Everybody may everything.
+Left out, with their place here: who asks (SASL, TLS), whether it may (ACLs), and how much (quotas). Everybody may
+everything.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class Stages:
 
 
 class UnknownApiVersionsError(Exception):
-    """ApiVersions in a version from after this broker's time: it is answered, in version 0, with what this broker knows of it."""
+    """ApiVersions in a version from after this broker's time: it is answered, in version 0, with what this broker
+    knows of it."""
 
     def __init__(self, correlation_id: int) -> None:
         super().__init__(correlation_id)
@@ -86,7 +88,8 @@ class UnknownApiVersionsError(Exception):
 
 
 class Gate:
-    """One broker's. `partition_count` says how many partitions there are: a request may name them all, and some that are not there."""
+    """One broker's. `partition_count` says how many partitions there are: a request may name them all, and some that
+    are not there."""
 
     def __init__(self, partition_count: Callable[[], int]) -> None:
         self._partition_count = partition_count
@@ -94,12 +97,14 @@ class Gate:
         self.unserved = UnservedRequests()
         own = SERVED[API_VERSIONS]
         own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=own.min_version, max_version=own.max_version)
-        #: What a client is told that asks for versions in one that is not served: with this key's range it comes back in one that is.
+        #: What a client is told that asks for versions in one that is not served: with this key's range it comes back
+        #: in one that is.
         self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
 
     def admit(self, view: memoryview, client_host: str) -> tuple[Served, int, int, str | None, Any]:
-        """What is in a frame: who serves it, version, correlation id, client id, and the request. MalformedMessageError, struct.error or UnicodeDecodeError
-        where the connection is to be closed, UnknownApiVersionsError where it is to be told."""
+        """What is in a frame: who serves it, version, correlation id, client id, and the request.
+        MalformedMessageError, struct.error or UnicodeDecodeError where the connection is to be closed,
+        UnknownApiVersionsError where it is to be told."""
         limit = len(view)
         if limit < _HEADER_MIN_BYTES:
             raise MalformedMessageError("a request is shorter than its header")
@@ -126,7 +131,8 @@ class Gate:
         return served, version, correlation_id, client_id, request
 
     def left(self, key: int, received_at: float, begun_at: float, ended_at: float, ready_at: float, size_bytes: int) -> Stages:
-        """Counts a request whose answer is ready. Its handler ended then, or at `ended_at` if it went on waiting (0.0: it did not)."""
+        """Counts a request whose answer is ready. Its handler ended then, or at `ended_at` if it went on waiting (0.0:
+        it did not)."""
         stages = self.stages[key]
         stages.count += 1
         stages.queue += begun_at - received_at

@@ -1,10 +1,12 @@
-"""The levels of this process's loggers as settings of the resource BROKER_LOGGER (type 8, KIP-412), named by the broker's id.
+"""The levels of this process's loggers as settings of the resource BROKER_LOGGER (type 8, KIP-412), named by the
+broker's id.
 
     name     a logger of Python's logging: `jesenska`, `jesenska.broker.groups`, …; `root` is the one above all
     value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the level in force, its own or that of the nearest logger above that has one
 
-A change holds until the process ends. DELETE gives a logger back to the one above; `root` has none. Lists (APPEND, SUBTRACT) make no sense here, and
-AlterConfigs (key 33) does not know the type. A request's mistakes are judged before anything changes.
+A change holds until the process ends. DELETE gives a logger back to the one above; `root` has none. Lists (APPEND,
+SUBTRACT) make no sense here, and AlterConfigs (key 33) does not know the type. A request's mistakes are judged before
+anything changes.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def _name_of(level: int) -> str:
 
 
 def describe_loggers(resource: str, names: Collection[str] | None, broker_id: int) -> list[Described]:
-    """The loggers by these names (null or none: all), as DescribeConfigs answers them. InvalidRequestError where `resource` is not this broker."""
+    """The loggers by these names (null or none: all), as DescribeConfigs answers them. InvalidRequestError where
+    `resource` is not this broker."""
     if not resource:
         raise InvalidRequestError("Broker id must not be empty")
     named = _number(resource, "Broker id")
@@ -59,7 +62,8 @@ def describe_loggers(resource: str, names: Collection[str] | None, broker_id: in
 
 
 def alter_loggers(resource: str, operations: Sequence[ConfigOp], broker_id: int, *, validate_only: bool) -> None:
-    """Carries out an IncrementalAlterConfigs; InvalidRequestError or InvalidConfigError where it is refused, and then nothing has changed."""
+    """Carries out an IncrementalAlterConfigs; InvalidRequestError or InvalidConfigError where it is refused, and then
+    nothing has changed."""
     _refuse_malformed(operations)
     named = _number(resource, "Node id")
     if named != broker_id:

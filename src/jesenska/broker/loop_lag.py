@@ -1,8 +1,10 @@
-"""How late the event loop is: what a request that arrives at any moment waits before its bytes are looked at, because the loop does something else.
+"""How late the event loop is: what a request that arrives at any moment waits before its bytes are looked at, because
+the loop does something else.
 
-A timer that is due every 20 ms notes how late it comes. The system wakes a sleeper only to the millisecond, so the first millisecond is not counted. The
-times go into a histogram of fixed size, whose buckets grow by a ninth (2^(1/6) from one to the next): a quantile is at most that much too large, the
-maximum is exact. Since when: the start, the last minute (logged at DEBUG), and the last time that somebody asked (`figures`)."""
+A timer that is due every 20 ms notes how late it comes. The system wakes a sleeper only to the millisecond, so the
+first millisecond is not counted. The times go into a histogram of fixed size, whose buckets grow by a ninth (2^(1/6)
+from one to the next): a quantile is at most that much too large, the maximum is exact. Since when: the start, the last
+minute (logged at DEBUG), and the last time that somebody asked (`figures`)."""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ class LagHistogram:
         self._counts[bucket] += 1
 
     def quantile(self, part: float) -> float:
-        """A time in seconds that this part of all times did not exceed (the upper end of its bucket, or the largest time)."""
+        """A time in seconds that this part of all times did not exceed (the upper end of its bucket, or the largest
+        time)."""
         wanted = math.ceil(part * self.count)
         seen = 0
         for bucket, count in enumerate(self._counts):

@@ -1,4 +1,5 @@
-"""What a broker has of the machine that it runs on: clock, chance, ids, files, network, threads. A simulation replaces it as a whole.
+"""What a broker has of the machine that it runs on: clock, chance, ids, files, network, threads. A simulation replaces
+it as a whole.
 
 Time-outs and tasks are the event loop's, which whoever runs the broker brings."""
 
@@ -31,7 +32,9 @@ class Machine:
     new_uuid: Callable[[], uuid.UUID] = random_uuid
     files: FileLayer = field(default_factory=FileLayer)
     network: Network = field(default_factory=SystemNetwork)
-    #: Makes the threads of the pool, of log directories and of the tree's journal, which give their results back to the event loop.
+    #: Makes the threads of the pool, of log directories and of the tree's journal, which give their results back to
+    #: the event loop.
     threads: Threads = _threads
-    #: Makes the threads among which `LogDirectories` divides a start and a stop; another thread waits for their results.
+    #: Makes the threads among which `LogDirectories` divides a start and a stop; another thread waits for their
+    #: results.
     helpers: Threads = _threads

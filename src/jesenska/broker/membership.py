@@ -23,12 +23,14 @@ from jesenska.metadata.watches import WatchEvent
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-#: A server looks at its sessions from time to time: one that has ended may still be there for so long (ZooKeeper's tick is 2 or 3 s).
+#: A server looks at its sessions from time to time: one that has ended may still be there for so long (ZooKeeper's
+#: tick is 2 or 3 s).
 _LATE_SECONDS = 4.0
 
 
 class Membership:
-    """One broker's. `epoch` and `epoch_version` are the controller's epoch and the version of its node, which fence this controller's changes."""
+    """One broker's. `epoch` and `epoch_version` are the controller's epoch and the version of its node, which fence
+    this controller's changes."""
 
     def __init__(self, store: Store, broker_id: int, node: BrokerRegistration, clock: Clock, session_timeout_ms: int) -> None:
         self._store = store

@@ -1,5 +1,5 @@
-"""What this broker knows of the cluster, in memory: topics, partitions, brokers. Requests read it without touching the tree; whoever changes the
-tree changes the view after the commit (`broker.replica_manager`, as the controller says)."""
+"""What this broker knows of the cluster, in memory: topics, partitions, brokers. Requests read it without touching the
+tree; whoever changes the tree changes the view after the commit (`broker.replica_manager`, as the controller says)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Offsets in the tree, where the consumers of 0.8 keep them: /consumers/GROUP/offsets/TOPIC/PARTITION holds the number as text."""
+"""Offsets in the tree, where the consumers of 0.8 keep them: /consumers/GROUP/offsets/TOPIC/PARTITION holds the number
+as text."""
 
 from __future__ import annotations
 

@@ -204,7 +204,8 @@ class Broker(Services):
         return self._listeners_config.advertise(ports, socket.gethostname())
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Settings that changed while running take effect; what is wrong with one is logged and the old value stays."""
+        """Settings that changed while running take effect; what is wrong with one is logged and the old value
+        stays."""
         super().reconfigure(config)
         try:
             self.dispatcher.limits = ConnectionLimits(config)

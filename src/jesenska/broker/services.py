@@ -39,7 +39,8 @@ class Services(BrokerCore):
         return endpoints[listener_name] if listener_name in endpoints else next(iter(endpoints.values()))
 
     def endpoints_for(self, listener_name: str) -> Iterator[tuple[BrokerNode, str, int]]:
-        """Every broker with its host and port on a listener of that name; a broker without one is left out, as Kafka does."""
+        """Every broker with its host and port on a listener of that name; a broker without one is left out, as Kafka
+        does."""
         for node in self.view.brokers.values():
             endpoint = node.endpoints.get(listener_name)
             if endpoint is not None:

@@ -1,5 +1,6 @@
 """What handlers ask of the controller: topics created, expanded, deleted, settings changed, leaders elected. Each
-returns when it is done and seen by clients; KafkaError with the code and sentence of the answer where it is refused."""
+returns when it is done and seen by clients; KafkaError with the code and sentence of the answer where it is
+refused."""
 
 from __future__ import annotations
 

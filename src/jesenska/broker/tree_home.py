@@ -1,7 +1,9 @@
-"""Where a broker's tree lives: in its own process (`EmbeddedHome`), or on a ZooKeeper server, one of ours or a real one (`ZooKeeperHome`).
+"""Where a broker's tree lives: in its own process (`EmbeddedHome`), or on a ZooKeeper server, one of ours or a real
+one (`ZooKeeperHome`).
 
-A home opens the broker's store, reads the facts from it, and says whether others can write in the tree beside the broker: then the broker looks at what they
-write (`controller.tree_looks`). The embedded tree answers ZooKeeper's protocol where `jesenska.zookeeper.listener` says so."""
+A home opens the broker's store, reads the facts from it, and says whether others can write in the tree beside the
+broker: then the broker looks at what they write (`controller.tree_looks`). The embedded tree answers ZooKeeper's
+protocol where `jesenska.zookeeper.listener` says so."""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ _BACKLOG = 100
 
 
 async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> TreeHome:
-    """The home that the settings name; TreeError, JournalError, or JesenskaError with one sentence where it cannot be had."""
+    """The home that the settings name; TreeError, JournalError, or JesenskaError with one sentence where it cannot be
+    had."""
     servers = (config.string("zookeeper.connect") or "").strip()
     if servers:
         return await ZooKeeperHome.open(servers, config)
@@ -125,7 +128,8 @@ class EmbeddedHome:
 
 
 class ZooKeeperHome:
-    """The tree on a server. `zookeeper.connect` may end in a path: the broker's tree is then below it (the path is made where it is missing)."""
+    """The tree on a server. `zookeeper.connect` may end in a path: the broker's tree is then below it (the path is
+    made where it is missing)."""
 
     is_shared = True
     #: ZooKeeper takes a megabyte in one request (jute.maxbuffer).

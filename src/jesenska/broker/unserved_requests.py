@@ -1,5 +1,5 @@
-"""What clients ask for that this broker does not serve. Such a request closes the connection, which tells old clients what a broker knows and puzzles
-people: so the first of each client is told in the log."""
+"""What clients ask for that this broker does not serve. Such a request closes the connection, which tells old clients
+what a broker knows and puzzles people: so the first of each client is told in the log."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from types import TracebackType
 
 
 def _quiet_interrupt(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Python's hook for what nobody has caught: it ends the process after this, by SIGINT where that was the reason."""
+    """Python's hook for what nobody has caught: it ends the process after this, by SIGINT where that was the
+    reason."""
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
 

@@ -53,7 +53,8 @@ def stopped_in_order() -> None:
     """Called last on the loop of a server that has stopped: from here on no signal changes its exit code, whoever
     sends one while the interpreter winds up.
 
-    A loop that closes gives the signals back to their default, which would end the process as if it had been killed."""
+    A loop that closes gives the signals back to their default, which would end the process as if it had been
+    killed."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 

@@ -217,7 +217,8 @@ class _Dump:
     # --- indexes -----------------------------------------------------------------------------------------------------
 
     def _entries(self, data: Data, entry: Struct) -> list[tuple[int, int]] | None:
-        """The entries before the zeros that an index of an active segment ends in; None, said, where there are none."""
+        """The entries before the zeros that an index of an active segment ends in; None, said, where there are
+        none."""
         if len(data) % entry.size:
             raise JesenskaError(f"{self._path} has {len(data)} bytes, which is no multiple of an entry's {entry.size}: the index is corrupt; delete it.")
         found: list[tuple[int, int]] = []

@@ -60,7 +60,8 @@ def _announce(broker: Broker, ready_descriptor: int | None) -> None:
 
 
 def _in_background(options: argparse.Namespace) -> int:
-    """Starts the same command in a session of its own; its end of a pipe says when it is ready, or that it has ended."""
+    """Starts the same command in a session of its own; its end of a pipe says when it is ready, or that it has
+    ended."""
     log = Path(os.environ.get("LOG_DIR") or "logs") / "kafkaServer.out"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)

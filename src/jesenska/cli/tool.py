@@ -81,7 +81,8 @@ def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """What was probably meant by a name that there is not, to stand behind it; nothing where no known name is near it."""
+    """What was probably meant by a name that there is not, to stand behind it; nothing where no known name is near
+    it."""
     names = list(known)
     near = difflib.get_close_matches(name, names, 1, 0.75) or [item for item in names if item.startswith(name + ".")]
     return f" (did you mean {near[0]}?)" if near else ""

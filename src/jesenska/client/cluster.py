@@ -343,7 +343,8 @@ class Cluster:
         return dict(self._topics)
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """A topic that exists, from memory if it is fresh enough. UnknownTopicOrPartitionError and its like otherwise."""
+        """A topic that exists, from memory if it is fresh enough. UnknownTopicOrPartitionError and its like
+        otherwise."""
         info = self._topics.get(name)
         self._topics_used_at[name] = self.clock.monotonic()
         if info is not None and self.clock.monotonic() - self._topics_at[name] < self.metadata_max_age_seconds:

@@ -163,7 +163,8 @@ class GroupConsumer:
         return self._consumer.position(topic_partition)
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
-        """The next record that is read of one of this member's partitions, and what a commit without offsets commits."""
+        """The next record that is read of one of this member's partitions, and what a commit without offsets
+        commits."""
         self._consumer.seek(topic_partition, offset)
 
     def subscribe(self, topics: Collection[str]) -> None:
@@ -474,7 +475,8 @@ class GroupConsumer:
             await self.commit()
 
     async def close(self, *, leave: bool = True) -> None:
-        """Commits, leaves the group (a static member stays in it, to come back), and closes what this member opened."""
+        """Commits, leaves the group (a static member stays in it, to come back), and closes what this member
+        opened."""
         await self._stop_heart()
         if self._auto_commit_seconds is not None and self.generation >= 0 and self._owned:
             await self._commit_quietly()

@@ -1,4 +1,5 @@
-"""Settings of the broker about its cluster: replicas, leadership, ZooKeeper, and what a configuration for KRaft holds."""
+"""Settings of the broker about its cluster: replicas, leadership, ZooKeeper, and what a configuration for KRaft
+holds."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ class Listeners:
 
 
 def listeners_of(config: BrokerConfig) -> Listeners:
-    """The addresses that a configuration asks for; InvalidConfigError with the reason where Kafka would refuse them."""
+    """The addresses that a configuration asks for; InvalidConfigError with the reason where Kafka would refuse
+    them."""
     protocols = security_protocols(config)
     controller_names = {name.strip().upper() for name in (config.string("controller.listener.names") or "").split(",") if name.strip()}
     raft = bool(config.strings("process.roles"))

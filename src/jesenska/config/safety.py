@@ -15,7 +15,8 @@ from jesenska.config.listeners import security_protocols
 
 
 class StartRefused(Exception):
-    """The start must stop; the text is one sentence for the operator. `setting` is the setting that asks for too much."""
+    """The start must stop; the text is one sentence for the operator. `setting` is the setting that asks for too
+    much."""
 
     def __init__(self, setting: str, sentence: str) -> None:
         super().__init__(sentence)

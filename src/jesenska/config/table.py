@@ -182,7 +182,8 @@ class ThrottledReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseName:
-    """A release of Kafka as settings write it: `0.10.2`, `1.0-IV0`, `3.9`. Releases that were never made are refused."""
+    """A release of Kafka as settings write it: `0.10.2`, `1.0-IV0`, `3.9`. Releases that were never made are
+    refused."""
 
     def __call__(self, name: str, value: Value) -> None:
         if not isinstance(value, str) or release_number(value) is None:

@@ -138,7 +138,8 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The outcome of a `Step`, or the error that stands in its place. `is_connected`: whether the tree can be reached."""
+    """The outcome of a `Step`, or the error that stands in its place. `is_connected`: whether the tree can be
+    reached."""
 
     number: int
     outcome: Any = None

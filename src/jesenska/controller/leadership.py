@@ -106,7 +106,8 @@ class Leadership:
     # --- ISRs --------------------------------------------------------------------------------------------------------
 
     def isr_proposed(self, event: IsrProposed) -> Steps:
-        """Takes what a leader proposes, if it still leads on top of the state that it knows; else it is told why not."""
+        """Takes what a leader proposes, if it still leads on top of the state that it knows; else it is told why
+        not."""
         name, number = event.topic_partition
         topic = self._context.topics.get(name)
         known = topic.partitions.get(number) if topic is not None else None

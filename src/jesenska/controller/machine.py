@@ -16,7 +16,8 @@ finds everything that was written until then.
     tree_looks      what others wrote in the tree
 
 Its state is the context (what the tree holds) and what brokers were told and have not answered. It changes when the
-tree has taken a write, and not before: a controller that stops between two events has lost nothing that was answered."""
+tree has taken a write, and not before: a controller that stops between two events has lost nothing that was
+answered."""
 
 from __future__ import annotations
 

@@ -76,7 +76,8 @@ class TopicChanges:
             self._desk.answer(event.token)
 
     def adopt(self, written: TopicView) -> Steps:
-        """A topic as somebody else wrote it: new, with more partitions, or with other replicas. It gets what it lacks."""
+        """A topic as somebody else wrote it: new, with more partitions, or with other replicas. It gets what it
+        lacks."""
         name, node, version = written.name, written.node, written.version
         known = self._context.topics.get(name)
         if known is not None and known.deleting:

@@ -123,7 +123,8 @@ def plan_expansion(view: ControllerContext, name: str, count: int, assignments: 
     """The plan for a topic to have `count` partitions; `assignments` names the replicas of the new ones, if the
     request does.
 
-    New partitions are placed as if they had been made with the first ones: beginning at the first partition's leader."""
+    New partitions are placed as if they had been made with the first ones: beginning at the first partition's
+    leader."""
     topic = require_topic(view, name)
     existing = topic.node.replicas
     if topic.node.adding or topic.node.removing:

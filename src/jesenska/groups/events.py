@@ -170,7 +170,8 @@ class LeaveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAnswer:
-    """An error for each partition of a commit or of a deletion of offsets; `error` where the request fails as a whole."""
+    """An error for each partition of a commit or of a deletion of offsets; `error` where the request fails as a
+    whole."""
 
     error: ErrorCode
     partitions: dict[TopicPartition, ErrorCode] = field(default_factory=dict)

@@ -9,7 +9,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition that keeps the group: Java's hash of its name, without the sign, modulo the number of partitions."""
+    """The partition that keeps the group: Java's hash of its name, without the sign, modulo the number of
+    partitions."""
     return (_java_hash(group_id) & 0x7FFFFFFF) % partition_count
 
 

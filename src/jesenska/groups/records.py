@@ -93,7 +93,8 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> KeyValue:
-    """The record of a committed offset, or its tombstone. An expiry of the commit's own (old clients) needs version 1."""
+    """The record of a committed offset, or its tombstone. An expiry of the commit's own (old clients) needs version
+    1."""
     if value is None:
         return KeyValue(offset_key(group, topic, partition), None)
     version = 1 if value.expire_timestamp >= 0 else _VALUE_WRITTEN

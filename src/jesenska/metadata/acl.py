@@ -22,7 +22,8 @@ from jesenska.metadata.tree_operations import ADMIN, OPEN_ACL, Acl, InvalidAclEr
 
 
 class Identity(NamedTuple):
-    """What a connection is known as: `ip` with its address always, `digest` for each user and password that it gave."""
+    """What a connection is known as: `ip` with its address always, `digest` for each user and password that it
+    gave."""
 
     scheme: str
     id: str

@@ -307,7 +307,8 @@ class SqliteJournal:
             raise _sentence(self._path, error) from error
 
     def _execute(self, statement: _Statement, rows: list[tuple[object, ...]]) -> None:
-        """Many rows at a time: Python's lock is let go of and waited for once a statement, however many rows it has."""
+        """Many rows at a time: Python's lock is let go of and waited for once a statement, however many rows it
+        has."""
         for begin in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[begin : begin + _ROWS_AT_ONCE]
             values: list[object] = []

@@ -1,8 +1,9 @@
 """An outgoing connection to a broker: requests go out with a correlation id, answers are matched to them.
 
-A broker answers the requests of one connection in order, so the answers must come back in the order of the requests; anything else closes the
-channel. When it closes, every request that waits fails with NetworkException. Versions are agreed once per connection by ApiVersions
-(`open_channel`); a broker that closes on ApiVersions (before 0.10) is left to a later release.
+A broker answers the requests of one connection in order, so the answers must come back in the order of the requests;
+anything else closes the channel. When it closes, every request that waits fails with NetworkException. Versions are
+agreed once per connection by ApiVersions (`open_channel`); a broker that closes on ApiVersions (before 0.10) is left
+to a later release.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Channel:
         return version
 
     def send(self, request: Message, version: int, expect_answer: bool = True) -> asyncio.Future[Any]:
-        """Sends at once; the future holds the decoded response. Without an answer to expect (acks=0) it is done when the bytes are handed over."""
+        """Sends at once; the future holds the decoded response. Without an answer to expect (acks=0) it is done when
+        the bytes are handed over."""
         api = APIS[request.api_key]
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed:
@@ -102,7 +104,8 @@ class Channel:
         return future
 
     async def request(self, request: Message, response: type[Answer], *, timeout_seconds: float = 30.0, at_most: int | None = None) -> Answer:
-        """Sends at the highest common version and gives the response; RequestTimedOutError closes the channel (its answers could no longer be matched)."""
+        """Sends at the highest common version and gives the response; RequestTimedOutError closes the channel (its
+        answers could no longer be matched)."""
         version = self.version_for(type(request), at_most)
         try:
             # Not wait_for: that may swallow a cancellation (Python 3.11), and a task that is told to end would go on.
@@ -170,7 +173,8 @@ class Channel:
 
 
 def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:
-    """An answer to ApiVersions; a broker that does not know the version asked for answers UNSUPPORTED_VERSION in version 0."""
+    """An answer to ApiVersions; a broker that does not know the version asked for answers UNSUPPORTED_VERSION in
+    version 0."""
     if len(view) >= 6 and int.from_bytes(view[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
         version = 0
     answer: ApiVersionsResponse = decode(ApiVersionsResponse, version, view[4:])
@@ -192,7 +196,8 @@ async def open_channel(
     receive_buffer_bytes: int = -1,
     network: Network | None = None,
 ) -> Channel:
-    """Connects and agrees on versions; NetworkException with one sentence if that fails. Buffers of the system: as it sees fit with -1."""
+    """Connects and agrees on versions; NetworkException with one sentence if that fails. Buffers of the system: as it
+    sees fit with -1."""
     where = f"{host}:{port}"
     try:
         async with asyncio.timeout(timeout_seconds):

@@ -1,17 +1,19 @@
 """A connection's frames: four bytes of length (INT32, big-endian), then that many bytes; the same in both directions.
 
-Reading goes into one buffer that all connections of a loop share. Frames that lie in it whole are handed out as views and parsed where they are;
-one that does not fit gets a buffer of its own, which grows as bytes arrive: a length alone, or thousands of them, allocate next to nothing. A view is
-valid until the handler returns: whoever keeps it calls `keep()` first.
+Reading goes into one buffer that all connections of a loop share. Frames that lie in it whole are handed out as views
+and parsed where they are; one that does not fit gets a buffer of its own, which grows as bytes arrive: a length alone,
+or thousands of them, allocate next to nothing. A view is valid until the handler returns: whoever keeps it calls
+`keep()` first.
 
     open --- handler says "wait" ---> paused --- resume() ---> open
       \\--- end of stream, bad length, failed socket ---> closed
 
-A paused connection reads nothing more: the peer feels it through TCP. That is how requests of one connection stay in order, and how a peer that
-does not take its answers stops being served.
+A paused connection reads nothing more: the peer feels it through TCP. That is how requests of one connection stay in
+order, and how a peer that does not take its answers stops being served.
 
-When one read brings several frames, what is sent while they are handled is held and leaves in one write behind the last of them: a producer with five
-requests in flight costs one system call and is woken once. What is held is bounded, and leaves before anything larger does.
+When one read brings several frames, what is sent while they are handled is held and leaves in one write behind the
+last of them: a producer with five requests in flight costs one system call and is woken once. What is held is bounded,
+and leaves before anything larger does.
 """
 
 from __future__ import annotations
@@ -41,9 +43,9 @@ _FRUGAL_FIRST_BYTES = 1024
 class ReadBuffer:
     """The buffer that all connections of one loop read into, and those for frames that have not arrived whole.
 
-    A few of the latter are used again: a new one costs the kernel's zeros for each of its pages. Frames get room before their bytes come only while
-    all such buffers together are small; beyond that a buffer is never more than twice what has arrived, so that thousands of lengths with nothing
-    behind them take no memory."""
+    A few of the latter are used again: a new one costs the kernel's zeros for each of its pages. Frames get room
+    before their bytes come only while all such buffers together are small; beyond that a buffer is never more than
+    twice what has arrived, so that thousands of lengths with nothing behind them take no memory."""
 
     __slots__ = ("_kept", "lent_bytes", "view")
 
@@ -54,7 +56,8 @@ class ReadBuffer:
         self.lent_bytes = 0
 
     def take(self, wanted_bytes: int, arrived_bytes: int) -> memoryview:
-        """A buffer for a frame of which so much has arrived, larger than that, at most as large as it needs (or a kept one)."""
+        """A buffer for a frame of which so much has arrived, larger than that, at most as large as it needs (or a kept
+        one)."""
         if self.lent_bytes + min(wanted_bytes, _ONE_PIECE_BYTES) > UNFINISHED_REQUESTS_BYTES:
             buffer = memoryview(bytearray(min(wanted_bytes, max(2 * arrived_bytes, _FRUGAL_FIRST_BYTES))))
         else:
@@ -76,7 +79,8 @@ class ReadBuffer:
 class FramedConnection:
     """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each, which returns False to pause.
 
-    `on_closed(reason)` is called once; the reason is empty when the peer simply closed. Frames above `max_frame_bytes` close the connection."""
+    `on_closed(reason)` is called once; the reason is empty when the peer simply closed. Frames above `max_frame_bytes`
+    close the connection."""
 
     def __init__(
         self,
@@ -109,7 +113,7 @@ class FramedConnection:
         self.closed = False
         loop.add_reader(sock.fileno(), self._readable)
 
-    # --- reading ------------------------------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def _readable(self) -> None:
         if self._paused:
@@ -228,7 +232,8 @@ class FramedConnection:
         self._own, self._filled = own, filled
 
     def keep(self, view: memoryview) -> memoryview:
-        """The frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies in the shared buffer."""
+        """The frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies in the
+        shared buffer."""
         if view.obj is not self._shared.obj:
             self._keepable = None
             return view
@@ -243,7 +248,7 @@ class FramedConnection:
         """True if the peer has gone, as far as the system can tell without reading."""
         return self.transport.peer_has_closed()
 
-    # --- pausing ------------------------------------------------------------------------------------------------------------------------
+    # --- pausing -----------------------------------------------------------------------------------------------------
 
     def _pause(self) -> None:
         # The socket stays watched until it has something to say: most pauses are over by then.
@@ -262,10 +267,11 @@ class FramedConnection:
             waiting, self._waiting = self._waiting, None
             self._frames(waiting, len(waiting))
 
-    # --- sending and closing ------------------------------------------------------------------------------------------------------------
+    # --- sending and closing -----------------------------------------------------------------------------------------
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """True when everything has left already, or will with what follows it; otherwise `on_drained` will be called."""
+        """True when everything has left already, or will with what follows it; otherwise `on_drained` will be
+        called."""
         if self._holding:
             if len(pieces) == 1 and isinstance(pieces[0], bytearray) and self._held_bytes + total_bytes <= HELD_ANSWER_BYTES:
                 self._held.append(pieces[0])
@@ -303,7 +309,8 @@ class FramedConnection:
             self._buffers.give_back(self._own)
         self._own = self._waiting = None
         on_closed = self._on_closed
-        # Nobody is told anything after this, and without these references the objects around a connection go at once, not when cycles are looked for.
+        # Nobody is told anything after this, and without these references the objects around a connection go at once,
+        # not when cycles are looked for.
         self._on_frame, self._on_closed, self._on_drained = _no_frame, _no_reason, None
         on_closed(reason)
 

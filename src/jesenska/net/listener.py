@@ -1,4 +1,5 @@
-"""A listening socket: accepts connections and hands them over. Port 0 lets the system choose; `port` says what it chose."""
+"""A listening socket: accepts connections and hands them over. Port 0 lets the system choose; `port` says what it
+chose."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ class Listener:
 
 
 def listening_socket(host: str, port: int, backlog: int = 100) -> socket.socket:
-    """A socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of both versions. JesenskaError with one
-    sentence if that is not possible, of which PortTakenError is one."""
+    """A socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of both
+    versions. JesenskaError with one sentence if that is not possible, of which PortTakenError is one."""
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":

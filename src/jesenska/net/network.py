@@ -1,7 +1,7 @@
 """Where sockets come from: the system, or whatever stands for it in a simulation.
 
-A socket is what `socket.socket` is, as far as `net` uses it. One that is none of the system's has a method `send_file`, called as `os.sendfile` is but for
-the first argument."""
+A socket is what `socket.socket` is, as far as `net` uses it. One that is none of the system's has a method
+`send_file`, called as `os.sendfile` is but for the first argument."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Network(Protocol):
         """A socket that listens and does not block; JesenskaError with one sentence if that is not possible."""
 
     async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
-        """A connected socket that does not block; OSError if nobody answers. Buffers of the system: as it sees fit with -1."""
+        """A connected socket that does not block; OSError if nobody answers. Buffers of the system: as it sees fit
+        with -1."""
 
 
 class SystemNetwork:

@@ -2,9 +2,10 @@
 
     PlainTransport    a non-blocking TCP socket: gathered writes (sendmsg), pieces of files by sendfile, what does not fit waits in a queue
 
-What is sent stays in order. A file region that is small is read and joins the gathered write of its neighbours (one system call for many
-partitions); a large one goes from the page cache to the socket without being copied. A region whose file has become shorter than promised (the
-log was truncated under the answer) ends the connection: the frame's length has been promised already.
+What is sent stays in order. A file region that is small is read and joins the gathered write of its neighbours (one
+system call for many partitions); a large one goes from the page cache to the socket without being copied. A region
+whose file has become shorter than promised (the log was truncated under the answer) ends the connection: the frame's
+length has been promised already.
 
 TLS will be a second class with the same methods; nothing outside this file knows which one it holds.
 """
@@ -39,7 +40,8 @@ Piece = bytes | bytearray | memoryview | FileRegion
 class PlainTransport:
     """Sends buffers and file regions over a non-blocking socket, in order, without waiting.
 
-    `on_drained` is called when everything handed over has left, if it could not leave at once; `on_broken` when the connection failed."""
+    `on_drained` is called when everything handed over has left, if it could not leave at once; `on_broken` when the
+    connection failed."""
 
     __slots__ = ("_loop", "_on_broken", "_on_drained", "_queue", "_send_file", "_writing", "closed", "sock", "unsent_bytes")
 
@@ -66,7 +68,8 @@ class PlainTransport:
         return self.sock.recv_into(buffer)
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """Sends, or queues what does not fit; True when everything has left already. Takes over the regions in `pieces`."""
+        """Sends, or queues what does not fit; True when everything has left already. Takes over the regions in
+        `pieces`."""
         if self.closed:
             for piece in pieces:
                 if isinstance(piece, FileRegion):
@@ -174,7 +177,8 @@ class PlainTransport:
         return False
 
     def peer_has_closed(self) -> bool:
-        """True if the peer has ended its half of the connection, or the connection is gone; False where the system cannot tell. It does not read."""
+        """True if the peer has ended its half of the connection, or the connection is gone; False where the system
+        cannot tell. It does not read."""
         if _TCP_INFO is None or self.closed:
             return False
         try:

@@ -55,7 +55,8 @@ def row_schema(columns: Sequence[str]) -> StructType:
 
 
 class RowMaker:
-    """Makes Arrow batches with the schema that Spark expects, none larger than SOURCE_ROWS_BYTES unless it is one row."""
+    """Makes Arrow batches with the schema that Spark expects, none larger than SOURCE_ROWS_BYTES unless it is one
+    row."""
 
     def __init__(self, columns: Sequence[str] = COLUMNS, check_crcs: bool = True) -> None:
         schema = row_schema(columns)

@@ -171,7 +171,8 @@ class _RangeReader:
         return await bounds_of(self._connection.cluster, [self._key], read_committed=self._options.read_committed)
 
     async def _lost(self) -> None:
-        """The position is not in the log: on to the earliest offset, or to the end of the range if all of it is gone."""
+        """The position is not in the log: on to the earliest offset, or to the end of the range if all of it is
+        gone."""
         bounds = await self._bounds()
         earliest, latest = bounds.earliest[self._key], bounds.latest[self._key]
         data_loss(

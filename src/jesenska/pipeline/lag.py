@@ -28,7 +28,8 @@ class PartitionLag:
     """One partition of a query's source: where the query stands, and where the log ended.
 
     `source` counts the query's sources from 0: a query that joins two streams has two. `end_offset` is None for a
-    partition that the query has seen but not begun: one that was added while minOffsetsPerTrigger made the query wait."""
+    partition that the query has seen but not begun: one that was added while minOffsetsPerTrigger made the query
+    wait."""
 
     source: int
     topic: str

@@ -67,7 +67,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a stream stands: the next offset of each partition, and the ids of the topics, as far as they are known."""
+    """Where a stream stands: the next offset of each partition, and the ids of the topics, as far as they are
+    known."""
 
     offsets: Offsets
     ids: Mapping[str, str] = field(default_factory=dict)

@@ -53,7 +53,8 @@ def in_sparks_words(sentence: str, topic_option: str) -> str:
 
 @cache
 def say_if_slow() -> None:
-    """Warns once in a process whose record codec is not the compiled one, as with --py-files, which carry source only."""
+    """Warns once in a process whose record codec is not the compiled one, as with --py-files, which carry source
+    only."""
     if not codec.COMPILED and not source_is_asked_for():
         logger.warning(
             "jesenska was installed on %s without its compiled modules, so reading and writing topics takes many times longer: install its wheel there, and do "

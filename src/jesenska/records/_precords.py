@@ -224,7 +224,8 @@ class Walker:
 def check_batch(
     buffer: Buffer, produce_version: int, max_message_bytes: int, key_required: bool, log_append_time: bool, earliest: int, latest: int
 ) -> BatchHeader:
-    """The one batch that `buffer` begins with, checked: frame, header, CRC and, unless it is compressed, its records."""
+    """The one batch that `buffer` begins with, checked: frame, header, CRC and, unless it is compressed, its
+    records."""
     header = _check_frame(buffer, produce_version, max_message_bytes)
     fault = _header_fault(header)
     if fault:

@@ -100,7 +100,8 @@ def stamp_append_time(buffer: bytearray | memoryview, position: int, now_ms: int
 
 
 def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = None) -> None:
-    """CorruptMessageError unless the whole batch at `position` is in the buffer and has the CRC that its header says."""
+    """CorruptMessageError unless the whole batch at `position` is in the buffer and has the CRC that its header
+    says."""
     if header is None:
         header = read_header(buffer, position)
     end = position + header.size_bytes

@@ -42,7 +42,8 @@ class ControlMarker(NamedTuple):
 
 
 def records_of(buffer: Buffer, position: int, header: BatchHeader, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> bytearray | memoryview:
-    """The bytes of the batch's records, decompressed where they are compressed. InvalidRecordError as in `decompress`."""
+    """The bytes of the batch's records, decompressed where they are compressed. InvalidRecordError as in
+    `decompress`."""
     body = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
     number = header.attributes & 7
     if not number:

@@ -132,7 +132,8 @@ class Partition:
             self._begin_to_lead(log)
 
     def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> None:
-        """The partition's state as the controller wrote it; one that is not newer than what is known changes nothing."""
+        """The partition's state as the controller wrote it; one that is not newer than what is known changes
+        nothing."""
         log, replicas = self._log, self._replicas
         end_offset = None if log is None else log.next_offset
         begins = replicas.led_by(leader, leader_epoch, isr, partition_epoch, end_offset, self._elapsed_ms())

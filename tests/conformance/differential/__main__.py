@@ -1,4 +1,5 @@
-"""The command: `python -m tests.conformance.differential --cases 2000 [--api N] [--seed S]`. Its exit code is 1 where a difference is not known."""
+"""The command: `python -m tests.conformance.differential --cases 2000 [--api N] [--seed S]`. Its exit code is 1 where
+a difference is not known."""
 
 from __future__ import annotations
 

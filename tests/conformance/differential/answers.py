@@ -1,9 +1,10 @@
 """Answers as plain values, without what two brokers may say differently, and where two of them differ.
 
-Left out: throttle times, the table of API versions, values of a broker's own settings and loggers, topics' settings that 4.x has dropped (old formats
-are served here). Replaced by a sign: addresses, ids that a broker
-gives (by the name of what they stand for), directories, sizes of volumes, times of appends, words of messages. Elements of arrays are put in order of what
-names them, and those that name nothing of this world nor of the request are left out of answers about everything. A fetch's topics are put together.
+Left out: throttle times, the table of API versions, values of a broker's own settings and loggers, topics' settings
+that 4.x has dropped (old formats are served here). Replaced by a sign: addresses, ids that a broker gives (by the name
+of what they stand for), directories, sizes of volumes, times of appends, words of messages. Elements of arrays are put
+in order of what names them, and those that name nothing of this world nor of the request are left out of answers about
+everything. A fetch's topics are put together.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ class _Plain:
 
 
 def _merged(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A fetch's topics, each once: Kafka's order of partitions, errors first, splits a topic where another stands between."""
+    """A fetch's topics, each once: Kafka's order of partitions, errors first, splits a topic where another stands
+    between."""
     found: dict[tuple[str, str | None], dict[str, Any]] = {}
     for topic in topics:
         first = found.setdefault((topic["topic"], topic["topic_id"]), topic)

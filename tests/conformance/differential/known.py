@@ -1,8 +1,8 @@
-"""The one list of differences between jesenska and Apache Kafka that the tester meets, each with its reason. What stands here and is met no more is
-reported by a long run, so that the list stays true.
+"""The one list of differences between jesenska and Apache Kafka that the tester meets, each with its reason. What
+stands here and is met no more is reported by a long run, so that the list stays true.
 
-Three parts: what is meant so, what Apache Kafka itself fails at (it answers UNKNOWN_SERVER_ERROR, or not at all), and what is to be mended. An entry of
-the last part goes with the change that mends it."""
+Three parts: what is meant so, what Apache Kafka itself fails at (it answers UNKNOWN_SERVER_ERROR, or not at all), and
+what is to be mended. An entry of the last part goes with the change that mends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from jesenska.wire.language import Message, Struct
 
 @dataclass(frozen=True)
 class Known:
-    """A difference by the API's key, the path of the field and what each side has there (regular expressions over the whole text; None: anything)."""
+    """A difference by the API's key, the path of the field and what each side has there (regular expressions over the
+    whole text; None: anything)."""
 
     keys: Collection[int]
     path: str
@@ -39,7 +40,7 @@ class Known:
         )
 
 
-# --- what a request has in it ---------------------------------------------------------------------------------------------------------------
+# --- what a request has in it ----------------------------------------------------------------------------------------
 
 _NAMES: Final = ("name", "topic", "topic_name", "topic_id", "group_id", "resource_name", "partition", "partition_index", "index")
 
@@ -119,7 +120,7 @@ _BROKER: Final = 4
 _CLIENT_METRICS: Final = 16
 _HALF_OF_INT32: Final = 2**30
 
-# --- meant so -------------------------------------------------------------------------------------------------------------------------------
+# --- meant so --------------------------------------------------------------------------------------------------------
 
 _MEANT: Final = (
     Known(
@@ -198,7 +199,7 @@ _MEANT: Final = (
     ),
 )
 
-# --- Kafka fails ----------------------------------------------------------------------------------------------------------------------------
+# --- Kafka fails -----------------------------------------------------------------------------------------------------
 
 _KAFKA_FAILS: Final = (
     Known(
@@ -257,7 +258,7 @@ _KAFKA_FAILS: Final = (
     ),
 )
 
-# --- to be mended ---------------------------------------------------------------------------------------------------------------------------
+# --- to be mended ----------------------------------------------------------------------------------------------------
 
 _TO_BE_MENDED: Final[tuple[Known, ...]] = (
     Known(

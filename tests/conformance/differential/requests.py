@@ -1,5 +1,5 @@
-"""A request from a seed. Both sides draw from the same seed and from lists of the same lengths, so they get the same request, each with the ids that its own
-broker gave (topics', members')."""
+"""A request from a seed. Both sides draw from the same seed and from lists of the same lengths, so they get the same
+request, each with the ids that its own broker gave (topics', members')."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How the brokers are set, so that they differ in nothing that the tester does not mean: the same id, no retention by time, groups that begin
-at once and stay."""
+"""How the brokers are set, so that they differ in nothing that the tester does not mean: the same id, no retention by
+time, groups that begin at once and stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A sample of the differential tester for each API, and what the tester itself must do: repeat itself, and find what differs."""
+"""A sample of the differential tester for each API, and what the tester itself must do: repeat itself, and find what
+differs."""
 
 from __future__ import annotations
 

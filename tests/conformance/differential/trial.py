@@ -128,7 +128,8 @@ class Trial:
         return pair[0], pair[1]
 
     def _ask(self, judge: Side, mine: Message, its: Message, version: int) -> list[tuple[str, str, str]] | None:
-        """Where the answers differ; None where Kafka does not answer: who joins waits for others, and some mistakes it never answers."""
+        """Where the answers differ; None where Kafka does not answer: who joins waits for others, and some mistakes it
+        never answers."""
         judge.send(its, version)
         self._ours.send(mine, version)
         theirs: Answer = judge.receive(its, version)
@@ -153,8 +154,9 @@ class Trial:
 
 
 def _leaves_what_no_answer_tells(request: Message) -> bool:
-    """True for a write without acks or of a partition that stands twice (Kafka writes the good batch where it answers the bad one), and for a join whose
-    silent member stays for another while, or that names a protocol twice: the sides may differ afterwards."""
+    """True for a write without acks or of a partition that stands twice (Kafka writes the good batch where it answers
+    the bad one), and for a join whose silent member stays for another while, or that names a protocol twice: the sides
+    may differ afterwards."""
     if request.api_key in (_PRODUCE, _JOIN_GROUP) and with_doubles(request):
         return True
     return getattr(request, "acks", 1) == 0 or getattr(request, "rebalance_timeout_ms", 1) <= 0

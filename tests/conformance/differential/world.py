@@ -1,5 +1,5 @@
-"""Topics and groups in several states, made alike on a broker. Names begin with a prefix that no other world has, so that answers about everything
-can be cut down to this world."""
+"""Topics and groups in several states, made alike on a broker. Names begin with a prefix that no other world has, so
+that answers about everything can be cut down to this world."""
 
 from __future__ import annotations
 

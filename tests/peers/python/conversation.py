@@ -1,4 +1,5 @@
-"""How a test and a client in a process of its own talk: JSON, a line each, the same for the clients in Python, Go and Node.
+"""How a test and a client in a process of its own talk: JSON, a line each, the same for the clients in Python, Go and
+Node.
 
 In, one line:  {"bootstrap": "host:port", "options": {...}, "write": [[topic, codec, [row, ...]], ...], "read": [[topic, count], ...]}
                row: [key, value, timestamp_ms, [[name, value], ...]]; bytes in base64, null where there is none
@@ -94,7 +95,8 @@ def converse(
     read: Callable[[Plan, str, int], list[Row]],
     take_part: Callable[[Plan, Asked], Iterable[bytes]],
 ) -> None:
-    """Does what standard input asks for. `take_part` gives values as they come, and commits and leaves when it is asked to."""
+    """Does what standard input asks for. `take_part` gives values as they come, and commits and leaves when it is
+    asked to."""
     plan = Plan(json.loads(sys.stdin.readline()))
     if plan.group:
         asked = Asked()

@@ -1,4 +1,5 @@
-"""kafka-python of any release from 1.4 on. The option `api_version` has it speak as it would to a broker of that release."""
+"""kafka-python of any release from 1.4 on. The option `api_version` has it speak as it would to a broker of that
+release."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "kafka.vendor.six.moves":
         raise
-    # Releases before 2.0.3 bring a `six` that Python 3.12 cannot import from: the package of that name takes its place.
+    # Releases before 2.0.3 bring a `six` that Python 3.12 cannot import from: the package of that name takes its
+    # place.
     for name in [name for name in sys.modules if name.split(".")[0] == "kafka"]:
         del sys.modules[name]
     import six  # type: ignore[import-untyped]

@@ -1,4 +1,5 @@
-"""One file per API key: the listing is what this broker serves. Each file registers its handler; ApiVersions announces what is registered."""
+"""One file per API key: the listing is what this broker serves. Each file registers its handler; ApiVersions announces
+what is registered."""
 
 from __future__ import annotations
 

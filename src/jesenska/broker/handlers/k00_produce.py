@@ -455,7 +455,8 @@ def _is_message_set(records: memoryview, version: int) -> bool:
 
 
 def _convert_at_once(item: _Item, log: PartitionLog, records: memoryview, budget_bytes: int) -> int:
-    """Makes a batch of a message set, or leaves it to the pool if that takes too long; how much of the budget it took."""
+    """Makes a batch of a message set, or leaves it to the pool if that takes too long; how much of the budget it
+    took."""
     cost = len(records) * COST_OF_CONVERTING
     if cost > budget_bytes:
         return 0

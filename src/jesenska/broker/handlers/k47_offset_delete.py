@@ -1,4 +1,5 @@
-"""OffsetDelete (key 47), version 0: removes committed offsets of partitions that no member of the group subscribes to."""
+"""OffsetDelete (key 47), version 0: removes committed offsets of partitions that no member of the group subscribes
+to."""
 
 from __future__ import annotations
 

@@ -81,7 +81,8 @@ class History:
             raise ViolationError(f"group {group} has committed offset {before} of {partition}, and is told {offset}")
 
     def start_of(self, group: str, partition: TopicPartition) -> int | None:
-        """Where a member that is given a partition must begin; None where commits were lost, so that nobody can say."""
+        """Where a member that is given a partition must begin; None where commits were lost, so that nobody can
+        say."""
         return None if self.power_losses else self._committed.get((group, partition), 0)
 
     def next_of_all(self, partition: TopicPartition, value: bytes) -> None:

@@ -1,4 +1,5 @@
-"""ControlledShutdown (key 7): a broker asks the controller to move its leaderships before it stops; gone with Kafka 4."""
+"""ControlledShutdown (key 7): a broker asks the controller to move its leaderships before it stops; gone with Kafka
+4."""
 
 from __future__ import annotations
 
