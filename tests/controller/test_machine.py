@@ -112,6 +112,48 @@ def test_a_topic_that_one_disk_of_two_takes_stays() -> None:
     assert isinstance(world.answers[token], TopicPlan)
 
 
+def test_a_topic_whose_logs_no_disk_takes_or_gives_back_goes_when_that_is_mended() -> None:
+    world = up()
+    create(world, "t")
+    world.settle()
+    world.brokers[0].full = world.brokers[0].stuck = True
+    token = create(world, "u", 2)
+    world.settle()
+    assert "was not created" in str(world.answers[token])
+    assert world.controller.context.topics["u"].deleting
+    assert "u" not in world.brokers[0].shown
+    world.brokers[0].stuck = False
+    world.wake()
+    world.settle()
+    assert world.controller.context.topics.keys() == {"t"}
+    world.judge()
+
+
+def test_a_topic_is_answered_when_a_broker_goes_that_was_to_make_logs() -> None:
+    world = up(2)
+    token = create(world, "t", 1, 2)
+    world.under_way()[0]()
+    world.go(1)
+    world.settle()
+    assert isinstance(world.answers[token], TopicPlan)
+    world.judge()
+
+
+def test_a_broker_that_comes_back_is_told_of_its_replicas_before_it_tells_clients_of_them() -> None:
+    world = up(2)
+    create(world, "t", 2, 2)
+    world.settle()
+    for broker_id in (1, 0):
+        world.go(broker_id)
+        world.settle()
+    world.come(0)
+    while world.steps:
+        world.under_way()[0]()
+    assert isinstance(world.brokers[0].orders[0], LeaderAndIsr)
+    world.settle()
+    world.judge()
+
+
 def test_what_the_tree_does_not_take_is_refused_and_leaves_nothing() -> None:
     world = up()
     world.unreachable = True

@@ -173,6 +173,37 @@ def test_deleted_partition_is_renamed_at_once_and_removed_later(tmp_path: Path) 
     directories.close()
 
 
+def test_a_partition_whose_directory_cannot_be_renamed_is_deleted_when_it_is_tried_again(tmp_path: Path) -> None:
+    class StuckFiles(FileLayer):
+        __slots__ = ("stuck",)
+
+        def __init__(self) -> None:
+            self.stuck = False
+
+        def rename(self, source: Path, target: Path) -> None:
+            if self.stuck:
+                raise OSError(5, "Input/output error")
+            super().rename(source, target)
+
+    files = StuckFiles()
+    directories = LogDirectories([tmp_path], files=files)
+    directories.lock()
+    directories.claim(CLUSTER, 0)
+    directories.load(known(LogConfig()), NOW_MS)
+    directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(file_delete_delay_ms=0), NOW_MS)
+    files.stuck = True
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError, match="t-0 cannot be renamed for deletion: Input/output error"):
+            directories.delete(TopicPartition("t", 0), NOW_MS)
+    assert directories.get(TopicPartition("t", 0)) is None
+    files.stuck = False
+    directories.tick(NOW_MS + 1)
+    directories.delete(TopicPartition("t", 0), NOW_MS)
+    directories.tick(NOW_MS + 1)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+    directories.close()
+
+
 def test_left_over_delete_directories_are_removed_after_the_start(tmp_path: Path) -> None:
     doomed = tmp_path / "data" / "orders-0.0123456789abcdef0123456789abcdef-delete"
     doomed.mkdir(parents=True)
