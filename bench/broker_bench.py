@@ -2,7 +2,8 @@
 
     python -m bench.broker_bench                                   every row, 3 rounds; about an hour
     python -m bench.broker_bench --list                            the names of the rows
-    python -m bench.broker_bench --rows '6 partitions,*lz4*'       rows of that name, or with these words or patterns in it
+    python -m bench.broker_bench --rows '6 partitions,*lz4*'       rows of that name, or with these words or patterns
+                                                                   in it
     python -m bench.broker_bench --rounds 1 --scale 0.01           a look
     python -m bench.broker_bench --sides jesenska --rows '32 conn' --profile cprofile
     python -m bench.broker_bench --sides jesenska,before --before ../before     against another checkout of the project, set up

@@ -1,7 +1,8 @@
 """Rows a second between Spark and topics: batch write, batch read, and a stream that counts. One broker, one Spark
 session, nothing else.
 
-python bench/spark_bench.py                        5,000,000 rows of 100 bytes, 4 partitions, local[2], a broker of jesenska's
+python bench/spark_bench.py                        5,000,000 rows of 100 bytes, 4 partitions, local[2], a broker of
+                                                   jesenska's
 python bench/spark_bench.py --bootstrap h:9092     the same against a broker that runs
 """
 

@@ -1,12 +1,14 @@
 """Rows a second between Spark and topics, beside Spark's official Kafka connector: read, read and write, a stream that
 counts by key, and the time that a small micro-batch takes.
 
-python bench/spark_connector_bench.py                  5,000,000 rows of 100 bytes with keys, 4 partitions, local[2], three rounds
+python bench/spark_connector_bench.py                  5,000,000 rows of 100 bytes with keys, 4 partitions, local[2],
+                                                       three rounds
 python bench/spark_connector_bench.py --rounds 1 --rows 200000
 
     jesenska              our source and sink on a broker of jesenska's
     ours on Kafka         our source and sink on Apache Kafka
-    official on Kafka     spark-sql-kafka-0-10 in an environment of its own (official_connector.py) on the same Apache Kafka
+    official on Kafka     spark-sql-kafka-0-10 in an environment of its own (official_connector.py) on the same Apache
+                          Kafka
 
 Every side is one Spark session that lives for the whole run, with the same Java, cores, heap and settings, and does
 every row once before it counts (Java compiles what it runs often). Rounds are interleaved: each row is done by the

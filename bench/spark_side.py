@@ -2,7 +2,8 @@
 own, whichever PySpark it has.
 
     argv    format, bootstrap servers, scratch directory, Spark's settings (JSON)
-    stdin   one JSON list a line, [name, argument, ...]        stdout   one JSON object a line, {"seconds": ..., "found": ...}
+    stdin   one JSON list a line, [name, argument, ...]        stdout   one JSON object a line, {"seconds": ...,
+                                                                        "found": ...}
 
 `found` is a number of rows, or a list of seconds.
 

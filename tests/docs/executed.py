@@ -5,7 +5,8 @@ Blocks of `console` are executed; a line that begins with "> " is a command for 
 The word behind `console` says how:
 
     (nothing)     the command ends with 0; the lines below it are all that it prints on stdout
-    begins        the same, but a line below is the beginning of one that is printed, in their order, and others may come between
+    begins        the same, but a line below is the beginning of one that is printed, in their order, and others may
+                  come between
     runs          it is left running once it has printed each line below it, and gets Ctrl-C at the end
     types         the lines below are typed into it, then its input ends
     interrupts    it gets Ctrl-C once it has printed the lines below

@@ -1,7 +1,8 @@
 """The largest requests that are legal: each array of each request filled as far as a broker takes it, each field of
 bytes with tens of megabytes.
 
-    python -m tests.fuzz.largest_requests            every API and version, beside a bystander; a line for each that anybody felt
+    python -m tests.fuzz.largest_requests            every API and version, beside a bystander; a line for each that
+                                                     anybody felt
     python -m tests.fuzz.largest_requests --api 1    one API
 
 For each request: how long a bystander waited at most while it was in work, how much memory the broker had at most

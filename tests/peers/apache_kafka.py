@@ -4,7 +4,8 @@
     apache_kafka.py fetch 4.3.1                                   resolve the jars (Maven, once; about 10 s)
     apache_kafka.py serve 4.3.1 --dir D [--nodes 3] [--heap 1g]   start brokers, print their addresses, stop on Ctrl-C
     apache_kafka.py serve 3.9.1 --dir D --zookeeper               ZooKeeper mode (3.9 and older)
-    apache_kafka.py tool  3.9.1 kafka-topics --bootstrap-server … a Kafka tool of that release, as its script would run it
+    apache_kafka.py tool  3.9.1 kafka-topics --bootstrap-server … a Kafka tool of that release, as its script would run
+                          it
 
 or from Python:
 

@@ -4,7 +4,8 @@ characters.
 
     a|b  ab  (a)  (?:a)  (?i-s:a)  (?P<name>a)  (?<name>a)  .  ^  $
     * + ? {n} {n,} {n,m}     each may end in ? ; not twice in a row, n and m at most 1000, and no operand is missing
-    [a-z^-]  [[:alpha:]]  \\d \\s \\w \\pL \\p{Greek}  \\x41 \\x{41} \\012  \\Q…\\E  \\A \\b \\B \\z  \\ before any punctuation
+    [a-z^-]  [[:alpha:]]  \\d \\s \\w \\pL \\p{Greek}  \\x41 \\x{41} \\012  \\Q…\\E  \\A \\b \\B \\z
+    \\ before any punctuation
 
 Unlike Python's `re` it has neither look-around nor references. Names of scripts after \\p are those that Kafka 4.3.1
 knows.

@@ -2,7 +2,8 @@
 broker's id.
 
     name     a logger of Python's logging: `jesenska`, `jesenska.broker.groups`, …; `root` is the one above all
-    value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the level in force, its own or that of the nearest logger above that has one
+    value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the level in force, its own or that of the nearest logger above
+             that has one
 
 A change holds until the process ends. DELETE gives a logger back to the one above; `root` has none. Lists (APPEND,
 SUBTRACT) make no sense here, and AlterConfigs (key 33) does not know the type. A request's mistakes are judged before

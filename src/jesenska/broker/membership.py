@@ -1,7 +1,9 @@
 """A broker's place in the tree: its node under /brokers/ids, and /controller, both for as long as its session lives.
 
-    join    registered and controller; what a session of before has left is waited for, as long as such a session may live
-    renew   the same with another session, without waiting; whoever has the place meanwhile keeps it, and it is tried again
+    join    registered and controller; what a session of before has left is waited for, as long as such a session may
+            live
+    renew   the same with another session, without waiting; whoever has the place meanwhile keeps it, and it is tried
+            again
 
 One broker is all that there is yet: another one in the tree stops the start."""
 

@@ -1,9 +1,10 @@
 """A broker: the order in which it starts and stops, and what handlers find in it.
 
-    start   listeners bound -> directories locked -> tree opened, here or on a ZooKeeper server -> cluster id settled -> registered in the tree, controller
-            -> logs loaded and recovered -> view of topics built -> connections accepted -> others' changes of the tree
-            looked at
-    stop    no new connections -> requests in work answered -> session closed -> logs synced, marked clean -> directories given up
+    start   listeners bound -> directories locked -> tree opened, here or on a ZooKeeper server -> cluster id settled
+            -> registered in the tree, controller -> logs loaded and recovered -> view of topics built -> connections
+            accepted -> others' changes of the tree looked at
+    stop    no new connections -> requests in work answered -> session closed -> logs synced, marked clean ->
+            directories given up
 
 Binding first means that a taken port is told before anything is touched; clients that connect during recovery wait in
 the backlog.

@@ -5,7 +5,8 @@ not be read again.
 
 DESCRIPTOR is a Unix socket. A request is one line of JSON with two descriptors beside it:
 
-    {"arguments": ["up", ...], "environment": {...}}      what `jesenska` is run with; stdout and stderr, and the pipe that says when the parent has ended
+    {"arguments": ["up", ...], "environment": {...}}      what `jesenska` is run with; stdout and stderr, and the pipe
+                                                          that says when the parent has ended
     -> {"process": 4711}                                  the new process
     -> {"ended": 4711, "code": 0}                         later; a negative code is the signal that ended it
 

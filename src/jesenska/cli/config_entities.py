@@ -1,6 +1,7 @@
 """Which entities kafka-configs is asked about: its flags, and the rules of Apache Kafka 4.3.1 for what goes together.
 
---entity-type T [--entity-name N | --entity-default]        users and clients may be given together, each with its own; nothing else may
+--entity-type T [--entity-name N | --entity-default]        users and clients may be given together, each with its own;
+                                                            nothing else may
 --topic --broker --broker-logger --group --client-metrics --user --client --ip        short for a type with a name
 --broker-defaults --user-defaults --client-defaults --ip-defaults                     short for a type with its default
 """

@@ -2,7 +2,8 @@
 
 A line ends with \\n, \\r or \\r\\n. What stands in a line, by the properties parse.headers and parse.key:
 
-    h1:v1,h2:v2 <TAB> key <TAB> value        headers.separator `,`, headers.key.separator `:`, headers.delimiter and key.separator <TAB>
+    h1:v1,h2:v2 <TAB> key <TAB> value        headers.separator `,`, headers.key.separator `:`, headers.delimiter and
+                                             key.separator <TAB>
     key <TAB> value
     h1:v1,h2:v2 <TAB> value
     value

@@ -1,7 +1,8 @@
 """What kafka-console-consumer reads from: partitions by assignment, or the share of a member of a group.
 
     Assigned   every partition of the topics, or the one that is named; nothing is committed
-    ReadingMember     what the group gives this member; positions are committed every few seconds, before a rebalance and at the end, and the member
+    ReadingMember     what the group gives this member; positions are committed every few seconds, before a rebalance
+                      and at the end, and the member
                leaves the group when it ends, on Ctrl-C, SIGTERM and SIGHUP too. After kill -9 the group takes its
                share when the session ends, and reads again what came after the last commit.
 

@@ -1,7 +1,8 @@
 """`jesenska init`: a directory as Kafka's releases unpack to, with `bin/` and `config/`, so that what their documents
 say can be typed as it stands.
 
-    bin/       each tool under the name of Kafka's script (kafka-topics.sh); a shell script of two lines that calls this very Python
+    bin/       each tool under the name of Kafka's script (kafka-topics.sh); a shell script of two lines that calls
+               this very Python
     config/    server.properties, zookeeper.properties, producer.properties, consumer.properties
     data/      where those configurations keep their data
 

@@ -1,7 +1,9 @@
 """How kafka-dump-log writes keys and values, by the decoder that was asked for.
 
-    --key-decoder-class, --value-decoder-class   StringDecoder (the default), IntegerDecoder, LongDecoder, by their names alone or with Kafka's packages
-    --offsets-decoder                            the records of __consumer_offsets as JSON, as Apache Kafka's tool writes them
+    --key-decoder-class, --value-decoder-class   StringDecoder (the default), IntegerDecoder, LongDecoder, by their
+                                                 names alone or with Kafka's packages
+    --offsets-decoder                            the records of __consumer_offsets as JSON, as Apache Kafka's tool
+                                                 writes them
 
 Left out: DefaultDecoder (Kafka's prints a Java object's address), classes of one's own, the records of the newer group
 protocols (they are named by their number and skipped, as Kafka skips what it does not know), and the decoders of other

@@ -2,7 +2,8 @@
 loggers, of groups and of client metrics; shows the quotas of users, clients and addresses. Flags and output of Apache
 Kafka 4.3.1's tool.
 
-    --describe   --topic T | --broker ID | --broker-defaults | --entity-type TYPE [--entity-name N | --entity-default] | ... (`config_entities`)   [--all]
+    --describe   --topic T | --broker ID | --broker-defaults | --entity-type TYPE [--entity-name N | --entity-default]
+                 | ... (`config_entities`)   [--all]
     --alter      the same, and   --add-config a=b,c=[d,e] | --add-config-file FILE | --delete-config a,b
 
 A value with commas stands in brackets. Differs from Kafka's tool: a topic or a broker that does not exist is an error.

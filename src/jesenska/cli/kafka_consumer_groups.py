@@ -1,9 +1,11 @@
 """kafka-consumer-groups: lists, describes and deletes groups, sets and deletes their offsets. Flags and output of
 Apache Kafka 4.3.1's tool.
 
-    --list [--state [STATES]] [--type [TYPES]]         --describe (--group G | --all-groups) [--offsets | --members | --state] [--verbose]
+    --list [--state [STATES]] [--type [TYPES]]
+    --describe (--group G | --all-groups) [--offsets | --members | --state] [--verbose]
     --delete (--group G | --all-groups)                --delete-offsets --group G --topic T[:0,1]
-    --reset-offsets (--group G | --all-groups) (--topic T[:0,1] | --all-topics | --from-file F) WHERE [--dry-run | --execute] [--export]
+    --reset-offsets (--group G | --all-groups) (--topic T[:0,1] | --all-topics | --from-file F) WHERE
+                    [--dry-run | --execute] [--export]
 
 A group's offsets are set while it has no members; otherwise it is refused. Without --execute nothing is changed.
 

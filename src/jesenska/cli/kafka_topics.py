@@ -1,6 +1,7 @@
 """kafka-topics: creates, lists, describes, alters and deletes topics. Flags and output of Apache Kafka 4.3.1's tool.
 
-    --create     --topic NAME [--partitions N] [--replication-factor N | --replica-assignment 1:2,2:3] [--config a=b]...
+    --create     --topic NAME [--partitions N] [--replication-factor N | --replica-assignment 1:2,2:3] [--config
+                 a=b]...
     --list       [--topic PATTERN] [--exclude-internal]
     --describe   [--topic PATTERN | --topic-id ID] and one of the filters of partitions
     --alter      --topic PATTERN --partitions N [--replica-assignment ...]

@@ -4,8 +4,10 @@ system tests are made of:
 
     {"timestamp":1795264183677,"name":"startup_complete"}
     {"timestamp":1795264188002,"name":"partitions_assigned","partitions":[{"topic":"t","partition":0}]}
-    {"timestamp":1795264188231,"name":"records_consumed","count":6,"partitions":[{"topic":"t","partition":0,"count":6,"minOffset":0,"maxOffset":5}]}
-    {"timestamp":1795264188246,"name":"offsets_committed","offsets":[{"topic":"t","partition":0,"offset":6}],"success":true}
+    {"timestamp":1795264188231,"name":"records_consumed","count":6,
+     "partitions":[{"topic":"t","partition":0,"count":6,"minOffset":0,"maxOffset":5}]}
+    {"timestamp":1795264188246,"name":"offsets_committed","offsets":[{"topic":"t","partition":0,"offset":6}],
+     "success":true}
     {"timestamp":1795264188270,"name":"partitions_revoked","partitions":[{"topic":"t","partition":0}]}
     {"timestamp":1795264188757,"name":"shutdown_complete"}
 

@@ -2,7 +2,8 @@
 acknowledged. Flags and output of Apache Kafka 4.3.1's tool, which its system tests are made of:
 
     {"timestamp":1795264178546,"name":"startup_complete"}
-    {"timestamp":1795264179088,"name":"producer_send_success","key":null,"value":"0","offset":0,"topic":"t","partition":0}
+    {"timestamp":1795264179088,"name":"producer_send_success","key":null,"value":"0","offset":0,"topic":"t",
+     "partition":0}
     {"timestamp":1795264179106,"name":"shutdown_complete"}
     {"timestamp":1795264179108,"name":"tool_data","sent":1,"acked":1,"target_throughput":-1,"avg_throughput":8.7}
 

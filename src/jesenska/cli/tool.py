@@ -1,7 +1,9 @@
 """What all tools share: flags as Kafka writes them, one sentence for an error, the exit code, the connection to a
 cluster.
 
-    exit 0   done          1   failed, or wrong flags (as Kafka's tools end): one sentence on stderr          130   stopped by Ctrl-C
+    exit 0   done
+         1   failed, or wrong flags (as Kafka's tools end): one sentence on stderr
+       130   stopped by Ctrl-C
 
 `--debug` shows the stack behind a sentence. Kafka's own spellings of flags are kept; where two releases differ both
 are understood.

@@ -6,9 +6,12 @@ Apache Kafka's script:
 One command, or, without one, lines of them on standard input (a prompt where that is a terminal). Commands and what
 they print are ZooKeeper's own shell's:
 
-    ls [-s] [-w] [-R] PATH     get [-s] [-w] PATH     stat [-w] PATH     set [-s] [-v VERSION] PATH DATA [VERSION]     sync PATH
-    create [-s] [-e] PATH [DATA] [ACL]     delete [-v VERSION] PATH [VERSION]     deleteall PATH     getEphemerals [PATH]
-    getAcl [-s] PATH     setAcl [-s] [-v VERSION] PATH ACL     addauth SCHEME AUTH     whoami     version     help     quit
+    ls [-s] [-w] [-R] PATH     get [-s] [-w] PATH     stat [-w] PATH
+    set [-s] [-v VERSION] PATH DATA [VERSION]     sync PATH
+    create [-s] [-e] PATH [DATA] [ACL]     delete [-v VERSION] PATH [VERSION]
+    deleteall PATH     getEphemerals [PATH]
+    getAcl [-s] PATH     setAcl [-s] [-v VERSION] PATH ACL     addauth SCHEME AUTH     whoami
+    version     help     quit
 
 An ACL is SCHEME:ID:PERMISSIONS[,...] with permissions of cdrwa (create, delete, read, write, admin), as
 world:anyone:cdrwa. With -w the next change is told when it comes. Differs from ZooKeeper's shell: a command that

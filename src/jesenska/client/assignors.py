@@ -1,10 +1,12 @@
 """How the leader of a group shares partitions among its members. Pure: the same members and partitions give the same
 shares everywhere.
 
-    range                each topic by itself: consecutive partitions, the first members get one more where it does not divide
+    range                each topic by itself: consecutive partitions, the first members get one more where it does not
+                         divide
     roundrobin           all partitions of all topics in order, dealt out to the members in order
     sticky               as even as possible, and as much as possible stays where it was
-    cooperative-sticky   the same shares; what moves is taken from its old owner first and given to the new one in the next rebalance (KIP-429)
+    cooperative-sticky   the same shares; what moves is taken from its old owner first and given to the new one in the
+                         next rebalance (KIP-429)
 
 Names are Kafka's, so a group may hold members of ours and of other clients.
 """

@@ -1,9 +1,12 @@
 """A consumer's fetch session with one broker (KIP-227): what the broker knows already is not said again. It sends
 nothing itself.
 
-plan(wanted)        what a request has to say: everything at first (epoch 0), then what is new, moved or no longer wanted
-answered(id)        the broker has taken it in; id 0 means that it keeps no session, and the next request is a first one again
-failed()            it is not known what the broker has taken in: the next request is a first one, and ends the session that was
+plan(wanted)        what a request has to say: everything at first (epoch 0), then what is new, moved or no longer
+                    wanted
+answered(id)        the broker has taken it in; id 0 means that it keeps no session, and the next request is a first
+                    one again
+failed()            it is not known what the broker has taken in: the next request is a first one, and ends the session
+                    that was
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@ Each question goes to the broker that answers for the group, its coordinator; a 
 loads, is looked for and asked again until a request's time is over. Lists are asked of every broker. Results stand by
 name, with the error where one failed.
 
-    describe    DescribeGroups; a group that does not exist is GroupIdNotFoundError (before version 6: the state Dead, which means the same)
+    describe    DescribeGroups; a group that does not exist is GroupIdNotFoundError (before version 6: the state Dead,
+                which means the same)
     offsets     OffsetFetch of all partitions, or of those named
-    reset       OffsetCommit with generation -1 and no member, which a coordinator takes for a group without members only
+    reset       OffsetCommit with generation -1 and no member, which a coordinator takes for a group without members
+                only
 
 Left out: groups of the new protocol (KIP-848) with their own description, groups of 0.8 whose offsets stand in the
 tree.

@@ -7,7 +7,8 @@ what they give is written to the tree.
     OFFLINE     nobody that is up leads it                    ONLINE (`elect_after_loss`), when somebody can
 
     election    who leads                                               who is in sync then
-    first       the first replica that is up                            every replica that is up: there is nothing to be behind of
+    first       the first replica that is up                            every replica that is up: there is nothing to
+                                                                        be behind of
     after loss  the first replica that is up and in sync                those in sync that are up
     unclean     the first replica that is up, if nobody is in sync:     it alone
                 records that only the others had are lost, so only

@@ -1,12 +1,17 @@
 """The states of a topic's replicas on one broker, as the controller sees them.
 
-    state              means                                                   becomes
-    NEW                assigned; the broker has not said that it has them      ONLINE, OFFLINE, DELETION_STARTED
-    ONLINE             the broker has them, be it up or not                    NEW when it gets more, OFFLINE, DELETION_STARTED
-    OFFLINE            something was to be asked of a broker that is gone      NEW when it is back, DELETION_STARTED when it is back too late
-    DELETION_STARTED   the broker was told to delete them                      DELETION_DONE, DELETION_REFUSED, OFFLINE
-    DELETION_REFUSED   it could not; the data are still there                  DELETION_STARTED, when it is tried again
-    DELETION_DONE      the data are gone                                       nothing, when the tree has forgotten the topic
+    NEW                assigned; the broker has not said that it has them
+                       -> ONLINE, OFFLINE, DELETION_STARTED
+    ONLINE             the broker has them, be it up or not
+                       -> NEW when it gets more, OFFLINE, DELETION_STARTED
+    OFFLINE            something was to be asked of a broker that is gone
+                       -> NEW when it is back, DELETION_STARTED when it is back too late
+    DELETION_STARTED   the broker was told to delete them
+                       -> DELETION_DONE, DELETION_REFUSED, OFFLINE
+    DELETION_REFUSED   it could not; the data are still there
+                       -> DELETION_STARTED when it is tried again, OFFLINE
+    DELETION_DONE      the data are gone
+                       -> nothing, when the tree has forgotten the topic
 
 Brokers are told about whole topics, so a state is that of all replicas of a topic on a broker. Only what is not ONLINE
 is kept: most are. Source: the replica state machine of Apache Kafka's controller, by replica there."""

@@ -5,7 +5,8 @@ A plan's operations are one `multi`: it happens as a whole or not at all, and on
 one the plan was made in. So there is no topic without its partitions' states, and a controller that was replaced
 without knowing it changes nothing.
 
-    creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live replica as leader
+    creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live
+               replica as leader
     expansion  /brokers/topics/T with more replicas, the new .../partitions/N/state
     deletion   first /admin/delete_topics/T, which survives a crash; then, when the data are gone, everything about T
 

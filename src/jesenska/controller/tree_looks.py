@@ -1,11 +1,13 @@
 """What others wrote in the tree, and what the controller does about it: the tools of 0.8 to 2.x (`--zookeeper`),
 ZooKeeper's shell, a person.
 
-    /brokers/topics                     a topic is new: states of its partitions, logs, clients see it      it is gone: clients do not see it, its data stay
+    /brokers/topics                     a topic is new: states of its partitions, logs, clients see it
+                                        it is gone: clients do not see it, its data stay
     /brokers/topics/T                   it has more partitions, or its replicas were written anew
     /config/changes                     settings of a topic or a broker changed
     /admin/delete_topics                topics to delete
-    /admin/reassign_partitions          asks for other replicas: what is so already is done, the rest needs brokers that are not there
+    /admin/reassign_partitions          asks for other replicas: what is so already is done, the rest needs brokers
+                                        that are not there
     /admin/preferred_replica_election   asks for leaders that are there already
     /controller                         was taken away: claimed again
     /brokers/ids                        another broker has come: said in the log

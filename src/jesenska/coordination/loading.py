@@ -4,7 +4,8 @@ no clock.
     batch                       what counts
     ordinary                    every record, the newest of each key
     in a transaction            nothing yet: its records (a group's offsets) wait for the transaction's end
-    marker "commit"             what waits of that producer, but for keys that were written outside of the transaction since
+    marker "commit"             what waits of that producer, but for keys that were written outside of the transaction
+                                since
     marker "abort"              nothing: what waits of that producer is forgotten
 
 Most keys come again and again, so only the newest record of a key is handed on. Offsets of a transaction that is still

@@ -1,8 +1,9 @@
 """Runs a coordinator's shards on the partitions that this broker leads: loads them, gives them their events, appends
 what they write, answers, wakes them.
 
-    lead(number)      the partition is led here: its log is read into a new shard; until then its clients get COORDINATOR_LOAD_IN_PROGRESS. A reading
-                      that fails is told in the log and tried again until it succeeds
+    lead(number)      the partition is led here: its log is read into a new shard; until then its clients get
+                      COORDINATOR_LOAD_IN_PROGRESS. A reading that fails is told in the log and tried again until it
+                      succeeds
     submit            an event for the shard, with who waits for its answer
     resign(number)    it is led here no longer: whoever waits is told NOT_COORDINATOR, and nothing is kept
 

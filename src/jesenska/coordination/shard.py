@@ -4,9 +4,12 @@ A coordinator is cut into shards. Each keeps what one partition of its topic kee
 `__consumer_offsets`), and is a replicated state machine:
 
     an event comes in                  -> answers, and operations: records to be written, with what to do then
-    the operation's records are committed  -> each is replayed, and only that changes what must survive; then the shard is told `Committed`
-    they are not                       -> the shard is told `Failed`; nothing has to be undone that a restart would have kept
-    it takes too long                  -> the shard is told `Late` and answers; the records may be committed all the same
+    the operation's records are committed  -> each is replayed, and only that changes what must survive; then the shard
+                                           is told `Committed`
+    they are not                       -> the shard is told `Failed`; nothing has to be undone that a restart would
+                                       have kept
+    it takes too long                  -> the shard is told `Late` and answers; the records may be committed all the
+                                       same
 
 `operations` runs this for one shard, without a clock or a log; `runtime` does it on this broker's partitions.
 """

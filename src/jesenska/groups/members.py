@@ -1,6 +1,7 @@
 """The members' side of the coordinator: joining, sharing, staying alive, leaving, expiring.
 
-    join       the member waits until a generation begins (`Step.REBALANCE`), or gets the answer of the one that there is
+    join       the member waits until a generation begins (`Step.REBALANCE`), or gets the answer of the one that there
+               is
     all joined generation + 1; all are answered, the leader with everybody's metadata
     sync       the leader brings the assignment; when it is written all are answered
     heartbeat  a sign of life; says whether a rebalance is under way

@@ -3,8 +3,9 @@ that hold nothing else.
 
 commit     the offsets are appended; they count, and are answered, once that is committed
 delete     by request, with their topic, or with their group: tombstones are appended first
-expire     offsets of an empty group some time after it became empty, and of topics that nobody in a stable group subscribes to after the commit, or
-           at the time that their commit asked for; a group that loses its last offset goes with it
+expire     offsets of an empty group some time after it became empty, and of topics that nobody in a stable group
+           subscribes to after the commit, or at the time that their commit asked for; a group that loses its last
+           offset goes with it
 """
 
 from __future__ import annotations

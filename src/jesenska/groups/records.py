@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets`: what a group and its committed offsets look like on disk, in Apache Kafka's
 format.
 
-    key                                                value                                          null value
-    OffsetCommitKey     v0, v1  group topic partition  OffsetCommitValue    v0-v4  offset …           the offset is forgotten
-    GroupMetadataKey    v2      group                  GroupMetadataValue   v0-v4  members …          the group is gone
+    key                                                value                                    null value
+    OffsetCommitKey     v0, v1  group topic partition  OffsetCommitValue    v0-v4  offset …     the offset is forgotten
+    GroupMetadataKey    v2      group                  GroupMetadataValue   v0-v4  members …    the group is gone
 
 A key begins with its version, INT16, which says what it is; so does a value. Written are the versions that Apache
 Kafka 3.9 writes (key 1 and 2, value 3), so that it reads what stands here; every version is read. Keys of the newer

@@ -5,7 +5,8 @@ auth).
     world    anyone                               everyone
     digest   user:base64(SHA-1(user:password))    who has said `user:password` on this connection
     ip       address, or address/bits             who comes from there
-    auth     (anything)                           replaced, when the rule is set, by what its writer has shown of itself
+    auth     (anything)                           replaced, when the rule is set, by what its writer has shown of
+                                                  itself
 
 A rule gives permission bits (READ, WRITE, CREATE, DELETE, ADMIN); they do not pass on to children. CREATE and DELETE
 are asked of the parent."""

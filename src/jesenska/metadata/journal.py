@@ -1,9 +1,9 @@
 """The tree on disk: one SQLite file, `jesenska-metadata.db`, directly in the first log directory.
 
-    nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner     one row per node, as it is now
-    sessions  id timeout_ms                                                                  one row per session
-    meta      key value                                                                      last_zxid, session_secret
-    PRAGMA application_id = "jsnk", PRAGMA user_version = 1                                  the format of this file
+    nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner  one row per node, as it is now
+    sessions  id timeout_ms                                                               one row per session
+    meta      key value                                                                   last_zxid, session_secret
+    PRAGMA application_id = "jsnk", PRAGMA user_version = 1                               the format of this file
 
 A commit writes the rows that some transactions change, each as it is after the last of them, and the last zxid, in one
 SQLite transaction with one fsync (write-ahead log, synchronous=FULL). After a crash SQLite drops what was not

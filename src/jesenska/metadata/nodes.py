@@ -1,22 +1,22 @@
 """What stands in each node: JSON (in one case plain text) in the version that Kafka 3.9 writes in ZooKeeper mode, and
 every older version that brokers from 0.8 on have left behind. The literals that a real 3.9.1 wrote are in the tests.
 
-    node                          written                                                                              read
-    /brokers/ids/N                v5  endpoints, listener_security_protocol_map, host, port, jmx_port, timestamp,      1-5
-                                      features, rack where there is one
-    /brokers/topics/T             v3  partitions, topic_id, adding_replicas, removing_replicas                         1-3
-    .../partitions/N/state        v1  controller_epoch, leader, leader_epoch, isr                                      1
-    /controller                   v2  brokerid, timestamp, kraftControllerEpoch                                        1-2
+    node                          written                                                                          read
+    /brokers/ids/N                v5  endpoints, listener_security_protocol_map, host, port, jmx_port,             1-5
+                                      timestamp, features, rack where there is one
+    /brokers/topics/T             v3  partitions, topic_id, adding_replicas, removing_replicas                     1-3
+    .../partitions/N/state        v1  controller_epoch, leader, leader_epoch, isr                                  1
+    /controller                   v2  brokerid, timestamp, kraftControllerEpoch                                    1-2
     /controller_epoch             decimal text
     /cluster/id                   v"1" id
-    /config/<type>/<name>         v1  config                                                                           1
-    /config/changes/...           v2  entity_path                                                                      1-2
-    /admin/reassign_partitions    v1  partitions: topic, partition, replicas                                           1
-    /admin/preferred_...          v1  partitions: topic, partition                                                     1
-    /isr_change_notification/...  v1  partitions: topic, partition                                                     1
-    /log_dir_event_...            v1  broker, event                                                                    1
-    /latest_producer_id_block     v1  broker, block_start and block_end as text                                        1
-    /feature                      v2  features, status                                                                 1-2
+    /config/<type>/<name>         v1  config                                                                       1
+    /config/changes/...           v2  entity_path                                                                  1-2
+    /admin/reassign_partitions    v1  partitions: topic, partition, replicas                                       1
+    /admin/preferred_...          v1  partitions: topic, partition                                                 1
+    /isr_change_notification/...  v1  partitions: topic, partition                                                 1
+    /log_dir_event_...            v1  broker, event                                                                1
+    /latest_producer_id_block     v1  broker, block_start and block_end as text                                    1
+    /feature                      v2  features, status                                                             1-2
 
 Numbers may stand as text and the reverse, as old releases did. Bytes that are not of the format raise NodeFormatError:
 they are another process's."""

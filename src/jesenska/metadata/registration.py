@@ -4,7 +4,8 @@ and its claim to be controller.
     paths       missing parents are made; what is there stays
     cluster id  the first broker's proposal stands
     broker      ephemeral: it goes with the session, so a broker that is dead is seen to be dead
-    controller  ephemeral, made in one multi with the next controller epoch, so that two controllers never share an epoch
+    controller  ephemeral, made in one multi with the next controller epoch, so that two controllers never share an
+                epoch
 
 All of it can be done again at any time: a crash in between leaves nothing half made."""
 

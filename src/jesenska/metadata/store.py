@@ -6,7 +6,8 @@ states:
 
     CONNECTED   answers come
     SUSPENDED   nothing is heard of the store; the session may live on, and its ephemeral nodes with it
-    LOST        nothing was heard for as long as the session lasts: it must be taken for dead, though nobody has said so
+    LOST        nothing was heard for as long as the session lasts: it must be taken for dead, though nobody has said
+                so
     EXPIRED     the store said that the session is over: its ephemeral nodes are gone, a new session is needed
     CLOSED      its owner closed it
 

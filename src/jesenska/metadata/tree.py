@@ -4,7 +4,8 @@ Nodes hold data and children; they are persistent or ephemeral (gone with their 
 number from its parent. Every node counts its changes, so that a writer can say "only if it is still as I read it";
 several operations can be one (`multi`).
 
-    decide(request, now_ms) -> Decision     checks the request against this tree, applies it, and gives the transaction and the answers
+    decide(request, now_ms) -> Decision     checks the request against this tree, applies it, and gives the transaction
+                                            and the answers
     apply(transaction) -> Notices           applies what another tree decided; cannot fail
 
 Whoever journals keeps two trees: one decides and is ahead, the other applies what has been committed and is what

@@ -1,6 +1,7 @@
 """The sending half of a connection, and the file descriptors behind it.
 
-    PlainTransport    a non-blocking TCP socket: gathered writes (sendmsg), pieces of files by sendfile, what does not fit waits in a queue
+    PlainTransport    a non-blocking TCP socket: gathered writes (sendmsg), pieces of files by sendfile, what does not
+                      fit waits in a queue
 
 What is sent stays in order. A file region that is small is read and joins the gathered write of its neighbours (one
 system call for many partitions); a large one goes from the page cache to the socket without being copied. A region

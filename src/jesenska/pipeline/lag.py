@@ -4,8 +4,10 @@ Spark gives a source written in Python no way to report metrics of its own. But 
 each source, where its micro-batch ended (endOffset) and where the logs ended when it was planned (latestOffset); the
 difference is the lag. `offsets_behind_latest` makes the metrics of Spark's own Kafka source of it.
 
-    query.lastProgress ->  {"sources": [{"endOffset": {"flights": {"0": 500}}, "latestOffset": {"flights": {"0": 800}}, ...}]}
-                       ->  [PartitionLag(source=0, topic="flights", partition=0, end_offset=500, latest_offset=800)]      .lag == 300
+    query.lastProgress
+        {"sources": [{"endOffset": {"flights": {"0": 500}}, "latestOffset": {"flights": {"0": 800}}, ...}]}
+    lag(query.lastProgress)
+        [PartitionLag(source=0, topic="flights", partition=0, end_offset=500, latest_offset=800)]      .lag == 300
 
 Works on what PySpark gives (`lastProgress`, `recentProgress`, a listener's `event.progress`), on its JSON text and on
 the dict that this is parsed to; and on the progress of Spark's own Kafka source, whose offsets have the same form.

@@ -4,13 +4,16 @@ into values.
     source   one of   subscribe            "flights,weather"
                       subscribePattern     a Java regular expression over whole names
                       assign               {"flights": [0, 1]}
-             from     startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets    (the first that is given counts, as in Spark)
+             from     startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets
+                      (the first that is given counts, as in Spark)
              to       endingTimestamp, else endingOffsetsByTimestamp, else endingOffsets           (batch only)
              pace     maxOffsetsPerTrigger, minOffsetsPerTrigger with maxTriggerDelay              (streams only)
              tasks    minPartitions, maxRecordsPerPartition
              rows     includeHeaders, columns ("value,offset": these columns only), failOnDataLoss
-             patience fetchOffset.numRetries with fetchOffset.retryIntervalMs (look-ups of offsets), kafkaConsumer.pollTimeoutMs (records)
-             lag      kafka.group.id: a stream commits there how far it has read, for tools that show lag; it is read nowhere
+             patience fetchOffset.numRetries with fetchOffset.retryIntervalMs (look-ups of offsets),
+                      kafkaConsumer.pollTimeoutMs (records)
+             lag      kafka.group.id: a stream commits there how far it has read, for tools that show lag; it is read
+                      nowhere
              nothing  groupIdPrefix: it names the consumer groups of Spark's own source, here there is none
     sink     topic, includeHeaders
     both     kafka.bootstrap.servers, and kafka.<name> for the client's settings

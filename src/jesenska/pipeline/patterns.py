@@ -7,11 +7,12 @@ A pattern must match the whole name. Java's regular expressions are written here
     (?<name>...)  \\k<name>        (?P<name>...)  (?P=name)
     (?i) in the middle            a group from there to the end of the enclosing one
     \\p{Alpha} \\p{L} \\P{Digit} ...  the characters of topic names that belong to it
-    [a-z&&[^bc]] [a[bc]]          the characters of topic names that belong to it: a name has only 65 different ones, so a class is a set of them
+    [a-z&&[^bc]] [a[bc]]          the characters of topic names that belong to it: a name has only 65 different ones,
+                                  so a class is a set of them
     \\d \\w \\s \\h \\v \\R            ASCII, as in Java without its flag for Unicode
     \\z \\Z \\A \\G                    ends and beginnings of a name
-    {,n} and lone { or *          errors, as in Java; but `*` alone means all topics and a comma outside of braces and brackets `|`, as in Kafka's
-                                  own lists of topics (mirror maker, TopicFilter)
+    {,n} and lone { or *          errors, as in Java; but `*` alone means all topics and a comma outside of braces and
+                                  brackets `|`, as in Kafka's own lists of topics (mirror maker, TopicFilter)
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """The sink `jesenska`: rows of a query become records of topics, column by column.
 
-    value       string or binary, required                 topic       string; needed unless the option `topic` is set, which beats it
-    key         string or binary, may be null              partition   int, may be null: then the key decides, as in Kafka's Java client
-    headers     array<struct<key string, value binary>>    timestamp   timestamp, the record's time; where it is null or not there: now
+    value       string or binary, required                 topic       string; needed unless the option `topic` is set,
+                                                                       which beats it
+    key         string or binary, may be null              partition   int, may be null: then the key decides, as in
+                                                                       Kafka's Java client
+    headers     array<struct<key string, value binary>>    timestamp   timestamp, the record's time; where it is null
+                                                                       or not there: now
 
 Other columns are not looked at (as in Spark's own sink, which has no column timestamp).
 

@@ -7,8 +7,8 @@ Options are Spark's own for Kafka (options.py), rows have its schema (columns.py
 
     planner process    the options are read, partitions and offsets are planned (once per batch query)
     driver's helper    one process per stream: `JesenskaStreamReader` lives there from the query's start to its end
-    tasks              `read` of one range, or of several small ones (packing.py); nothing is kept in the reader, the connection belongs to the process
-                       (cluster_thread.py)
+    tasks              `read` of one range, or of several small ones (packing.py); nothing is kept in the reader, the
+                       connection belongs to the process (cluster_thread.py)
 
 A stream's offsets are {"topic": {"partition": offset, "topicId": id}}, each the offset of the next record. Spark
 writes the end of a micro-batch to its checkpoint before it runs and reads the same range again after a crash, so the

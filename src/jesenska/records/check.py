@@ -1,15 +1,15 @@
 """What the leader checks before it appends a client's batch, in Kafka's order and with Kafka's error codes (asked of
 Apache Kafka 4.3.1):
 
-    frame      nothing whole, a second batch, a message set, base offset not 0      INVALID_RECORD
-               impossible length or magic                                           CORRUPT_MESSAGE
-               zstd in a Produce below version 7                                    UNSUPPORTED_COMPRESSION_TYPE
-    size       over max.message.bytes                                               MESSAGE_TOO_LARGE
-    CRC                                                                             CORRUPT_MESSAGE
-    header     count, last offset delta, control bit, base sequence                 INVALID_RECORD
-    records    not what the header and their own lengths say                        INVALID_RECORD
-               no key on a compacted topic                                          INVALID_RECORD, names the records
-               time out of the topic's limits, or log append time set by a client   INVALID_TIMESTAMP, names the records
+    frame      nothing whole, a second batch, a message set, base offset not 0    INVALID_RECORD
+               impossible length or magic                                         CORRUPT_MESSAGE
+               zstd in a Produce below version 7                                  UNSUPPORTED_COMPRESSION_TYPE
+    size       over max.message.bytes                                             MESSAGE_TOO_LARGE
+    CRC                                                                           CORRUPT_MESSAGE
+    header     count, last offset delta, control bit, base sequence               INVALID_RECORD
+    records    not what the header and their own lengths say                      INVALID_RECORD
+               no key on a compacted topic                                        INVALID_RECORD, names the records
+               time out of the topic's limits, or log append time set by a client INVALID_TIMESTAMP, names the records
 
 Bytes after the batch that are too few for another one are no error and are not to be appended: take `size_bytes` of
 the header.

@@ -4,8 +4,8 @@
     snappy  written in xerial's framing, read in it and raw:
                 82 53 4e 41 50 50 59 00 | version int32 = 1 | compatible int32 = 1 | { length int32 | raw snappy block
                 }*
-    lz4     one frame: blocks of 64 KB, independent, no content checksum, no content size. A frame of linked blocks is refused: Kafka's own
-            clients cannot read one. What follows the frame is passed over
+    lz4     one frame: blocks of 64 KB, independent, no content checksum, no content size. A frame of linked blocks is
+            refused: Kafka's own clients cannot read one. What follows the frame is passed over
     zstd    one or more frames
 
 A stream comes from anyone, so nothing is allocated because a stream claims it. Output goes in pieces of

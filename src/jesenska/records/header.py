@@ -1,13 +1,14 @@
 """The header of a record batch (format v2), in front of all its records:
 
     offset  bytes  field
-         0      8  base_offset              first offset of the batch              not under the CRC: the broker assigns it
+         0      8  base_offset              first offset of the batch              not under the CRC: the broker sets it
          8      4  batch_length             bytes that follow this field           not under the CRC
         12      4  partition_leader_epoch   -1 from clients, the leader sets it    not under the CRC
         16      1  magic                    2                                      not under the CRC
         17      4  crc                      CRC32C of everything from byte 21 to the end of the batch
         21      2  attributes               see below
-        23      4  last_offset_delta        offset of the last record less base_offset (stays when compaction takes that record)
+        23      4  last_offset_delta        offset of the last record less base_offset (stays when compaction takes
+                                            that record)
         27      8  base_timestamp           ms; the records hold differences to it; -1 none
         35      8  max_timestamp            ms; under log append time this is the time of every record
         43      8  producer_id              -1: not idempotent

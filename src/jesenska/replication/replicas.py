@@ -1,19 +1,21 @@
 """The rules of one partition's replicas: who leads, who is in sync, up to where all of them have the log, and what a
 write with acks=all asks for.
 
-    in sync           a follower that has had the whole log within replica.lag.time.max.ms: it fetched at the log end offset, or it fetched at the offset
-                      where the log ended at its fetch before, and then it had all of that at the earlier time (KIP-16)
+    in sync           a follower that has had the whole log within replica.lag.time.max.ms: it fetched at the log end
+                      offset, or it fetched at the offset where the log ended at its fetch before, and then it had all
+                      of that at the earlier time (KIP-16)
     comes back        a follower that has reached the high watermark, and the start of the leader's epoch
-    high watermark    the lowest log end offset of all in sync, and of assigned followers that are about to be. It never goes back while one broker leads,
-                      and does not move while fewer are in sync than min.insync.replicas asks for. A follower that has
-                      not fetched since this broker began to lead holds it where it is. With the leader alone it is the
-                      log end offset.
-    proposed ISR      stands until the controller has taken or refused it. Until then the high watermark waits for everybody who is in the old or in the
-                      new one, while min.insync.replicas counts those who are in the old one (KIP-497).
+    high watermark    the lowest log end offset of all in sync, and of assigned followers that are about to be. It
+                      never goes back while one broker leads, and does not move while fewer are in sync than
+                      min.insync.replicas asks for. A follower that has not fetched since this broker began to lead
+                      holds it where it is. With the leader alone it is the log end offset.
+    proposed ISR      stands until the controller has taken or refused it. Until then the high watermark waits for
+                      everybody who is in the old or in the new one, while min.insync.replicas counts those who are in
+                      the old one (KIP-497).
     min.insync        min.insync.replicas, but no more than the partition has replicas
-    epochs            a client that sends a leader epoch is refused if it knows an older or a newer leader (KIP-320). What the controller writes has
-                      a number of its own in each leader epoch, the partition epoch: what is not newer than what is
-                      known changes nothing.
+    epochs            a client that sends a leader epoch is refused if it knows an older or a newer leader (KIP-320).
+                      What the controller writes has a number of its own in each leader epoch, the partition epoch:
+                      what is not newer than what is known changes nothing.
 
 A decider: it knows no log and no clock. Times are milliseconds that the caller takes from a monotonic clock. Sources:
 the chapter "Replication" of the documents, KIP-16, KIP-320, KIP-497, KIP-966.

@@ -10,7 +10,8 @@ or it stands in `known.py` with its reason. `test_differential.py` runs a sample
     world.py        topics and groups in several states, made alike on both sides
     requests.py     a request from a seed; both sides draw the same values, each with its own ids
     sides.py        the two brokers: a connection each, answers, time-outs, what Kafka does a moment later
-    answers.py      an answer as plain values without what may differ (ids, addresses, times, words of messages, order), and where two differ
+    answers.py      an answer as plain values without what may differ (ids, addresses, times, words of messages,
+                    order), and where two differ
     known.py        the one list of differences that are there, each with its reason
     trial.py        cases of one API, worlds renewed, differences counted
 

@@ -1,12 +1,15 @@
 """How a test and a client in a process of its own talk: JSON, a line each, the same for the clients in Python, Go and
 Node.
 
-In, one line:  {"bootstrap": "host:port", "options": {...}, "write": [[topic, codec, [row, ...]], ...], "read": [[topic, count], ...]}
-               row: [key, value, timestamp_ms, [[name, value], ...]]; bytes in base64, null where there is none
-Out:           {"written": topic, "error": null or text}   and   {"read": topic, "rows": [row, ...], "error": null or text}
+In, one line:  {"bootstrap": "host:port", "options": {...}, "write": [[topic, codec, [row, ...]], ...], "read":
+               [[topic, count], ...]} row: [key, value, timestamp_ms, [[name, value], ...]]; bytes in base64, null
+               where there is none
+Out:           {"written": topic, "error": null or text}   and   {"read": topic, "rows": [row, ...], "error": null or
+                                                                 text}
 
 A member of a group:
-In:            {"bootstrap": "host:port", "options": {...}, "group": name, "topic": name}; another line asks it to commit what it has read, the end to leave
+In:            {"bootstrap": "host:port", "options": {...}, "group": name, "topic": name}; another line asks it to
+               commit what it has read, the end to leave
 Out:           the value of each record, a line each
 
 This runs in the interpreter and with the packages of the client: nothing but the standard library here.

@@ -1,12 +1,14 @@
 """OffsetCommit (key 8), versions 0-10.
 
-    0      offsets in the tree, /consumers/GROUP/offsets/TOPIC/PARTITION, as the consumers of that time keep them (RULINGS)
+    0      offsets in the tree, /consumers/GROUP/offsets/TOPIC/PARTITION, as the consumers of that time keep them
+           (RULINGS)
     1      the group's log; a timestamp for each partition
     2-4    a retention time for the whole commit, from 5 on the broker's setting
     6      leader epochs
     7      static members
     8      compact
-    9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND where a member commits for a group that is not there
+    9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND where a member commits for a group that is
+           not there
     10     topic ids
 
 The answer leaves when the offsets are committed in the group's log. A topic that does not exist is

@@ -5,8 +5,8 @@
 2      null asks for every partition; an error for the whole answer
 5      leader epochs
 6      compact
-7      only stable offsets: all are. Those of a transaction that was open when a Kafka's directory was taken over are left out at the start:
-       nobody ends it any more
+7      only stable offsets: all are. Those of a transaction that was open when a Kafka's directory was taken over are
+       left out at the start: nobody ends it any more
 8      several groups at once
 9      member id and epoch: of groups of the new protocol, so they are not looked at here
 10     topic ids

@@ -1,7 +1,8 @@
 """LeaveGroup (key 13), versions 0-5.
 
 0-2    one member; its error is the answer's
-3      several members, static ones by instance id, an error for each; an empty list would break librdkafka, so it never stands in an answer
+3      several members, static ones by instance id, an error for each; an empty list would break librdkafka, so it
+       never stands in an answer
 4      compact
 5      a reason, which is not kept
 """

@@ -2,7 +2,8 @@
 
     3      static members
     4      compact
-    5      protocol type and name, checked against the group's; without one INCONSISTENT_GROUP_PROTOCOL before anything else
+    5      protocol type and name, checked against the group's; without one INCONSISTENT_GROUP_PROTOCOL before anything
+           else
 
 The leader brings everybody's assignment; the answers leave when it is committed in the group's log.
 """

@@ -1,6 +1,7 @@
 """InitProducerId (key 22), versions 0-5.
 
-    3      a producer may name the id and epoch that it had (KIP-360); without transactions it gets a new id all the same, as in Kafka
+    3      a producer may name the id and epoch that it had (KIP-360); without transactions it gets a new id all the
+           same, as in Kafka
     4, 5   new error codes for transactions
 
 Ids come in blocks of 1000 that are claimed in the tree, so none is ever handed out twice, whatever crashes. While the

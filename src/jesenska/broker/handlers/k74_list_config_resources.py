@@ -1,7 +1,8 @@
 """ListConfigResources (key 74), versions 0-1: resources that have settings.
 
     0      client metrics only (ListClientMetricsResources, KIP-1000): none
-    1      by type, all of them where none is asked for (KIP-1142): topics (2), brokers (4), brokers' loggers (8), client metrics (16), groups (32)
+    1      by type, all of them where none is asked for (KIP-1142): topics (2), brokers (4), brokers' loggers (8),
+           client metrics (16), groups (32)
 
 A type that has no settings is UNSUPPORTED_VERSION. Groups have settings of the new group protocol only, so none is
 named.

@@ -3,11 +3,14 @@ topics and Parquet.
 
     flights (stream) -+- airlines, airports, planes, weather (topics, read once; left outer: nothing is lost)
                       +-> three results of each flight -> groups -> counts (state in the checkpoint)
-                            -> changed groups of a micro-batch -> topics flights.by_...      the last value of a key is its result
+                            -> changed groups of a micro-batch -> topics flights.by_...
+                                                               the last value of a key is its result
                                                                -> demo-data/updates/<number of the micro-batch>/
     at the end: the last value of every group -> demo-data/results/by_....parquet
 
-    by_carrier_hour   flights of an airline in an hour      by_route   of a pair of airports      by_weather   by visibility at departure
+    by_carrier_hour   flights of an airline in an hour
+    by_route          of a pair of airports
+    by_weather        by visibility at departure
 
 Counts are sums of whole numbers, so they are exact in any order; averages are made of them at the end. There is no
 watermark: groups stay open, the last hour is as complete as the first, and a flight that comes late (after a crash,

@@ -1,6 +1,7 @@
 """What the clients of a simulation were told, and what must never be, whatever fails.
 
-acknowledged    a record that a producer was told of stands at that offset, for every reader from then on, and at the end
+acknowledged    a record that a producer was told of stands at that offset, for every reader from then on, and at the
+                end
 once            an idempotent producer's record stands in the log once
 in order        a reader gets offsets that go up; a producer's records of a partition keep their order
 the same        two readers that get an offset get the same record

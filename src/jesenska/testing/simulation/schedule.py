@@ -2,7 +2,8 @@
 judgement at the end.
 
 killed              the broker's process is gone between two steps, with what it wrote left on the disk
-power loss          and the disk keeps only what was synced, and any part of the rest; where the topic asks for a sync before each answer
+power loss          and the disk keeps only what was synced, and any part of the rest; where the topic asks for a sync
+                    before each answer
 stopped             in order, and started again
 cut                 connections break, some or all
 slow disk           whatever threads do takes long for a while
