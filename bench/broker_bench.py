@@ -6,7 +6,8 @@
                                                                    in it
     python -m bench.broker_bench --rounds 1 --scale 0.01           a look
     python -m bench.broker_bench --sides jesenska --rows '32 conn' --profile cprofile
-    python -m bench.broker_bench --sides jesenska,before --before ../before     against another checkout of the project, set up
+    python -m bench.broker_bench --sides jesenska,before --before ../before
+                                                                   against another checkout of the project, set up
 
 In each round, each stage of rows (`Row.stage`) runs on one broker and then on the other, each freshly started; the one
 that begins changes from round to round. What the figures mean stands in `bench/figures.py`; the rows are in

@@ -97,7 +97,8 @@ def _slow(run: Run, row: str, *, connections: int) -> None:
         for number in range(connections):
             slow.append(connect(run.broker.bootstrap))
             if number % 25 == 0:
-                time.sleep(0.01)  # else the queue of connections to be accepted overflows, and the system tries again a second later
+                # Else the queue of connections to be accepted overflows, and the system tries again a second later.
+                time.sleep(0.01)
         for connection in slow[1::3]:
             connection.send(b"\0\1\0\0")
         asking = fetch_frame(topic, 0, 0)

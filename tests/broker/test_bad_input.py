@@ -173,7 +173,8 @@ def test_an_unknown_version_of_api_versions_is_answered_with_what_there_is(conne
     connection.send_frame(struct.pack(">hhih", 18, 99, 5, -1) + b"\0\0")
     answer = connection.receive(0, ApiVersionsResponse)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert connection.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == ErrorCode.NONE  # the connection goes on
+    # The connection goes on.
+    assert connection.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("count", [_INT32_MAX, 1_000_001, 1000, -2, -(2**31)])

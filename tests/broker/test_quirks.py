@@ -247,7 +247,8 @@ def _join(connection: RawConnection, version: int, group: str, member: str = "",
         answer = connection.ask(request, version, JoinGroupResponse)
         if answer.error_code not in _NOT_YET or time.monotonic() > deadline:
             return answer
-        connection.ask(FindCoordinatorRequest(key=group), 0, FindCoordinatorResponse)  # with the first one the topic of offsets is made
+        # With the first one the topic of offsets is made.
+        connection.ask(FindCoordinatorRequest(key=group), 0, FindCoordinatorResponse)
 
 
 @pytest.mark.parametrize("version", range(10))

@@ -146,7 +146,9 @@ def test_thousands_of_silent_slow_and_deaf_connections_harm_nobody(many_files: N
                     connection.send(beginnings[kind])
                     slow.append((connection, kind in (1, 2, 3)))
                     if number % _AT_ONCE == 0:
-                        client.wait(1)  # else the queue of connections to be accepted overflows, and the system tries again a second later
+                        # Else the queue of connections to be accepted overflows, and the system tries again a second
+                        # later.
+                        client.wait(1)
                 for _ in range(_ROUNDS):
                     for connection, adds_bytes in slow:
                         if adds_bytes:

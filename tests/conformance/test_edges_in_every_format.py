@@ -32,7 +32,8 @@ pytestmark = pytest.mark.conformance
 need_modules("confluent_kafka", "kafka", "snappy")
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by a function that Python 3.11 advises against
+    # It reads its schemas by a function that Python 3.11 advises against.
+    warnings.simplefilter("ignore", DeprecationWarning)
     import confluent_kafka
     from kafka import KafkaConsumer, TopicPartition
     from kafka.record import MemoryRecords

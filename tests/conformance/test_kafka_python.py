@@ -18,7 +18,8 @@ pytestmark = pytest.mark.conformance
 need_modules("kafka")
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by a function that Python 3.11 advises against
+    # It reads its schemas by a function that Python 3.11 advises against.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import ConfigResource, NewTopic, OffsetSpec
     from kafka.errors import OffsetOutOfRangeError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
@@ -122,7 +123,8 @@ def test_settings_of_topics_and_brokers_are_changed(admin: Any) -> None:
     assert _value(admin, "TOPIC", "kafka-python-configs", "retention.ms") == "70000"
     admin.alter_configs([ConfigResource("TOPIC", "kafka-python-configs", {"retention.ms": "80000"})], incremental=False)
     assert _value(admin, "TOPIC", "kafka-python-configs", "retention.ms") == "80000"
-    assert _value(admin, "TOPIC", "kafka-python-configs", "segment.bytes") == "1048576"  # this client sends along what is set already
+    # This client sends along what is set already.
+    assert _value(admin, "TOPIC", "kafka-python-configs", "segment.bytes") == "1048576"
     admin.alter_configs([ConfigResource("BROKER", "1", {"log.cleaner.delete.retention.ms": "1234567"})])
     assert _value(admin, "BROKER", "1", "log.cleaner.delete.retention.ms") == "1234567"
     admin.alter_configs([ConfigResource("BROKER", "1", {"log.cleaner.delete.retention.ms": ("DELETE", None)})])

@@ -34,7 +34,8 @@ from kio.serial import entity_reader, entity_writer  # noqa: E402
 from kio.static.constants import EntityType  # noqa: E402
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas with a function that Python has deprecated
+    # Kafka-python reads its schemas with a function that Python has deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.protocol
     from kafka.protocol.api_message import ApiMessage
 

@@ -173,7 +173,8 @@ def read_with_librdkafka(bootstrap: str, ledger: GroupLedger, group: str, topic:
             if not owed:
                 continue
             try:
-                answer = consumer.commit(asynchronous=False)  # what was given out of the partitions that are its own now
+                # What was given out of the partitions that are its own now.
+                answer = consumer.commit(asynchronous=False)
             except KafkaException:
                 continue  # the broker is gone, or there is a rebalance: nothing was acknowledged
             done = [item for item in answer or [] if not item.error and item.offset >= 0]

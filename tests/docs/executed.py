@@ -143,7 +143,8 @@ def main(arguments: Sequence[str]) -> int:
         os.execvp("unshare", ["unshare", "--map-root-user", "--net", sys.executable, "-m", "tests.docs.executed", "--loopback", file])
     if "--loopback" in arguments:
         _alone()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever started this may have it ignored, and the commands would inherit that
+    # Whoever started this may have it ignored, and the commands would inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         Session().execute(Path(file).read_text())
     except Untrue as error:

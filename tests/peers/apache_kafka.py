@@ -235,7 +235,8 @@ class ApacheKafka:
     def start(self) -> ApacheKafka:
         jars(self.version)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.ports = self.ports or [free_port() for _ in range(self.nodes)]  # a second start keeps its addresses and data
+        # A second start keeps its addresses and data.
+        self.ports = self.ports or [free_port() for _ in range(self.nodes)]
         if self.zookeeper and (self.zookeeper_connect is None or self.own_zookeeper):
             self._start_zookeeper()
         begun = time.monotonic()
@@ -254,7 +255,8 @@ class ApacheKafka:
     def _cluster_id(self) -> str:
         kept = self.directory / "cluster-id"
         if not kept.exists():
-            kept.write_text(urlsafe_b64encode(b"\x01" + uuid.uuid4().bytes[1:]).decode().rstrip("="))  # never a "-" in front: an argument
+            # Never a "-" in front: an argument.
+            kept.write_text(urlsafe_b64encode(b"\x01" + uuid.uuid4().bytes[1:]).decode().rstrip("="))
         return kept.read_text()
 
     def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:

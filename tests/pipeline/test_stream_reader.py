@@ -114,7 +114,8 @@ def test_a_topic_that_goes_between_two_look_ups_is_simply_gone(bootstrap: str, t
     topics.delete(goes)
     topics.send(stays, [b"x"])
     outdated_once()
-    assert _numbers(reader.latestOffset(known, reader.getDefaultReadLimit())) == {stays: {"0": 2}, goes: {"0": 1}}  # its place is kept
+    # Its place is kept.
+    assert _numbers(reader.latestOffset(known, reader.getDefaultReadLimit())) == {stays: {"0": 2}, goes: {"0": 1}}
     outdated_once()
     assert [piece.value.size for piece in reader.partitions(start, known)] == [1]
     outdated_once()

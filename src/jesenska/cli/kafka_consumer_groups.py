@@ -132,7 +132,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
             return await groups_in_tree.work(options, action)
     timeout = {} if options.timeout is None else {"request.timeout.ms": str(options.timeout)}
     async with cluster_of(options, timeout) as cluster, telling("Waiting for the group's coordinator"):
-        await cluster.any_channel()  # looking for a coordinator goes on for half a minute: where nobody answers, that is said at once
+        # Looking for a coordinator goes on for half a minute: where nobody answers, that is said at once.
+        await cluster.any_channel()
         tool = _Tool(cluster, options)
         return await {
             "list": tool.list_groups, "describe": tool.describe, "delete": tool.delete, "reset-offsets": tool.reset, "delete-offsets": tool.delete_offsets,

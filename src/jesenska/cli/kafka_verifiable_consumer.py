@@ -69,7 +69,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         settings["session.timeout.ms"] = options.session_timeout
     async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         async with telling("Waiting for the broker"):
-            await cluster.any_channel()  # a group's member tries again for ever: where nobody answers at the start, that is said
+            # A group's member tries again for ever: where nobody answers at the start, that is said.
+            await cluster.any_channel()
         with stopping() as stop:
             reading = _Reading(Events(cluster.clock), stop, options, settings["max.poll.records"])
             consumer = GroupConsumer(

@@ -240,7 +240,8 @@ class Cluster:
                 self._used_at[address] = self.clock.monotonic()
                 return channel
         addresses = list(dict.fromkeys([*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]))
-        addresses.sort(key=lambda address: self._failed.get(address, (0, 0.0))[1])  # those that may be asked at once come first
+        # Those that may be asked at once come first.
+        addresses.sort(key=lambda address: self._failed.get(address, (0, 0.0))[1])
         failure: KafkaError | None = None
         for host, port in addresses:
             try:

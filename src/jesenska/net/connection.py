@@ -100,7 +100,8 @@ class FramedConnection:
         self._on_closed = on_closed
         self._on_drained = on_drained
         self.transport = PlainTransport(loop, sock, self._drained, self.close)
-        self._own: memoryview | None = None  # bytes that belong to this connection alone: the beginning of a frame that has not arrived whole
+        # Bytes that belong to this connection alone: the beginning of a frame that has not arrived whole.
+        self._own: memoryview | None = None
         self._filled = 0
         self._wanted = 0  # the frame's size with its length, 0 while that is not known
         self._waiting: memoryview | None = None  # frames that arrived behind the one that paused us

@@ -1,7 +1,7 @@
 """The header of a record batch (format v2), in front of all its records:
 
     offset  bytes  field
-         0      8  base_offset              first offset of the batch              not under the CRC: the broker sets it
+         0      8  base_offset              first offset of the batch              not under the CRC, the broker's
          8      4  batch_length             bytes that follow this field           not under the CRC
         12      4  partition_leader_epoch   -1 from clients, the leader sets it    not under the CRC
         16      1  magic                    2                                      not under the CRC

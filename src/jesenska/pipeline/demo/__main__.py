@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _Run(options, folder, broker, clock, reporter).run()
         lock.close()
     except KeyboardInterrupt:
-        for number in (signal.SIGINT, signal.SIGTERM):  # what ends in order ends soon, and a second Ctrl-C is no reason to leave the broker behind
+        # What ends in order ends soon, and a second Ctrl-C is no reason to leave the broker behind.
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         reporter.show("\nInterrupted: the next run goes on from here.")
         broker.stop(clock, time.sleep)
