@@ -43,10 +43,12 @@ from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.log import checkpoints
 from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
 from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
+from jesenska.log.closing import DELETE_DIRECTORY_SUFFIX, doomed_directory, finish_close, mark_deleted, prepare_close
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_flush import FileWrite, FlushWork, NotOpenedError, try_sync
+from jesenska.log.log_start import delete_old_segments, segments_of_unknown_time
 from jesenska.log.meta_properties import (
     MetaProperties,
     check_meta_properties,
@@ -54,7 +56,7 @@ from jesenska.log.meta_properties import (
     refuse_raft_data,
     write_meta_properties,
 )
-from jesenska.log.partition_log import DELETE_DIRECTORY_SUFFIX, PartitionLog, doomed_directory
+from jesenska.log.partition_log import PartitionLog
 from jesenska.log.partition_metadata import read_topic_id, write_topic_id
 from jesenska.log.recovery import LoadedLog, LogLoader
 from jesenska.log.segment_file import OpenFiles
@@ -385,7 +387,7 @@ class LogDirectories:
         for directory in self.directories:
             directory.logs.pop(topic_partition, None)
         try:
-            path = log.mark_deleted()
+            path = mark_deleted(log)
         except OSError as error:
             raise KafkaStorageError(f"{log.directory} cannot be renamed for deletion: {error.strerror}; the next start finds it unknown.") from error
         self._doomed.append((self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms, path))
@@ -460,7 +462,7 @@ class LogDirectories:
 
     def _retain(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
         """Retention. Times of segments that nobody has asked about since the start are read in the background first."""
-        unknown = [segment for log in logs for segment in log.segments_of_unknown_time()]
+        unknown = [segment for log in logs for segment in segments_of_unknown_time(log)]
         if not unknown:
             self._delete_old_segments(logs, now_ms)
             return
@@ -488,7 +490,7 @@ class LogDirectories:
         """A log whose disk fails does not keep the others from theirs; one that is busy has its turn at the next tick."""
         for log in logs:
             try:
-                renamed = log.delete_old_segments(now_ms)
+                renamed = delete_old_segments(log, now_ms)
             except OSError as error:
                 logger.error("%s: retention could not delete segments: %s", log.topic_partition, error)
                 continue
@@ -649,15 +651,15 @@ class LogDirectories:
                 closing: list[tuple[PartitionLog, FlushWork | None, Future[int | NotOpenedError | OSError] | None]] = []
                 for log in logs[start : start + _CLOSED_AT_ONCE]:
                     try:
-                        work = log.prepare_close(clean=clean)
+                        work = prepare_close(log, clean=clean)
                     except OSError as error:
                         whole = _not_in_order(log, error)
-                        log.finish_close(None, error)
+                        finish_close(log, None, error)
                     else:
                         closing.append((log, work, None if work is None else pool.submit(try_sync, self._files, work)))
                 for log, work, future in closing:
                     try:
-                        log.finish_close(work, 0 if future is None else future.result())
+                        finish_close(log, work, 0 if future is None else future.result())
                     except OSError as error:
                         whole = _not_in_order(log, error)
                     whole = whole and not log.is_failed
