@@ -15,13 +15,15 @@ from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
 from jesenska.log.directory_lock import LogDirectoryError, owner_pid
+from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directories import DirectorySettings, LoadProgress, LogDirectories
+from jesenska.log.log_directories import LogDirectories
 from jesenska.log.log_start import delete_records
 from jesenska.log.meta_properties import ForeignDataError, read_meta_properties
 from jesenska.log.offset_index import OffsetIndex
+from jesenska.log.partition_loading import LoadProgress
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.partition_metadata import read_topic_id
 from jesenska.log.time_index import TimeIndex

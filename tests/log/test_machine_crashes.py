@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directories import DirectorySettings, LogDirectories
+from jesenska.log.log_directories import LogDirectories
 from jesenska.log.log_start import delete_records
 from jesenska.log.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers

@@ -13,10 +13,11 @@ from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollo
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log import checkpoints
 from jesenska.log.background import Background, DirectoryWriter, InlineBackground
+from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.files import FileLayer
 from jesenska.log.follower_appends import append_as_follower
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directories import DirectorySettings, LogDirectories
+from jesenska.log.log_directories import LogDirectories
 from jesenska.log.log_start import delete_records
 from jesenska.log.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers

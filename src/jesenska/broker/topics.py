@@ -52,7 +52,7 @@ from jesenska.controller.topics import (
 )
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directories import Known
+from jesenska.log.partition_loading import Known
 from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import Store, multi_in_pieces

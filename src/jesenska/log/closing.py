@@ -1,6 +1,7 @@
 """The end of a log in this process: it is closed, or its topic is gone and its directory is given up.
 
-    close_log       prepare_close -> sync (log_flush) -> finish_close; the three apart where many logs are synced at once (log_directories)
+    close_log       prepare_close -> sync (log_flush) -> finish_close
+    close_logs      the same for many logs, which are synced side by side
     mark_deleted    the directory is renamed, so that a topic of the same name can have a new one; its files go later
 
 From here on the log takes no appends. Readers that hold a region keep their file. After an orderly close the recovery point is the log's end, a producer
@@ -13,9 +14,12 @@ from __future__ import annotations
 import errno
 import logging
 import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.files import FileLayer
 from jesenska.log.log_flush import FlushWork, NotOpenedError, try_sync
 from jesenska.log.partition_log import PartitionLog
 
@@ -23,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 DELETE_DIRECTORY_SUFFIX = "-delete"
 _DIRECTORY_NAME_MAX = 255
+#: Threads that sync, and logs whose files are open for that at once.
+_SYNC_THREADS = 16
+_CLOSED_AT_ONCE = 256
 
 
 def close_log(log: PartitionLog, *, clean: bool = True) -> None:
@@ -34,6 +41,35 @@ def close_log(log: PartitionLog, *, clean: bool = True) -> None:
         finish_close(log, None, error)
         raise
     finish_close(log, work, 0 if work is None else try_sync(log.files, work))
+
+
+def close_logs(logs: Sequence[PartitionLog], files: FileLayer, helpers: Callable[[int, str], Executor], *, clean: bool) -> bool:
+    """Ends many logs as `close_log` does; True if all are in order. `helpers` makes threads, so many of that name. Many files are synced at once, since the
+    file system commits them together."""
+    whole = True
+    with helpers(_SYNC_THREADS, "closing") as pool:
+        for start in range(0, len(logs), _CLOSED_AT_ONCE):
+            closing: list[tuple[PartitionLog, FlushWork | None, Future[int | NotOpenedError | OSError] | None]] = []
+            for log in logs[start : start + _CLOSED_AT_ONCE]:
+                try:
+                    work = prepare_close(log, clean=clean)
+                except OSError as error:
+                    whole = _not_in_order(log, error)
+                    finish_close(log, None, error)
+                else:
+                    closing.append((log, work, None if work is None else pool.submit(try_sync, files, work)))
+            for log, work, future in closing:
+                try:
+                    finish_close(log, work, 0 if future is None else future.result())
+                except OSError as error:
+                    whole = _not_in_order(log, error)
+                whole = whole and not log.is_failed
+    return whole
+
+
+def _not_in_order(log: PartitionLog, error: OSError) -> bool:
+    logger.error("%s could not be closed in order: %s; the next start recovers it", log.topic_partition, error)
+    return False
 
 
 def prepare_close(log: PartitionLog, *, clean: bool) -> FlushWork | None:
