@@ -40,6 +40,9 @@ class ServedConnection(Protocol):
 
     def send_event(self, event: WatchEvent) -> None: ...
 
+    def too_many_watches(self) -> None:
+        """It has more than it may."""
+
     def write_out(self) -> None: ...
 
     def close(self) -> None: ...
