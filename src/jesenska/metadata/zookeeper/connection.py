@@ -25,8 +25,9 @@ from jesenska.metadata.zookeeper import four_letter_words, messages
 from jesenska.metadata.zookeeper.frames import Frames, framed
 from jesenska.metadata.zookeeper.messages import PASSWORD_BYTES, SYNC_CONNECTED, ConnectResponse, MessageError, OpCode, Reader, RequestHeader, WatcherEvent, Xid
 from jesenska.metadata.zookeeper.reads import Caller
-from jesenska.metadata.zookeeper.requests import Answer, Requests, Slot
-from jesenska.metadata.zookeeper.serving import Serving
+from jesenska.metadata.zookeeper.requests import Requests
+from jesenska.metadata.zookeeper.serving import ServedConnection, Serving
+from jesenska.metadata.zookeeper.slots import Answer, Slot
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +38,11 @@ _SHORT_NAMES = {OpCode.CREATE: "CREA", OpCode.DELETE: "DELE", OpCode.EXISTS: "EX
                 OpCode.GET_CHILDREN: "GETC", OpCode.GET_CHILDREN2: "GETC", OpCode.PING: "PING", OpCode.CLOSE_SESSION: "CLOS"}  # fmt: skip
 
 
-class ZooKeeperConnection:
+class ZooKeeperConnection(ServedConnection):
     """One client's connection: an asyncio.Protocol that does not say so, for what is compiled has no base that is not."""
 
     def __init__(self, server: Serving) -> None:
+        super().__init__()
         self._server = server
         self._tree = server.tree.tree
         self._transport: asyncio.Transport | None = None
@@ -61,8 +63,6 @@ class ZooKeeperConnection:
         self._caller = Caller()
         self._requests = Requests(server, self._caller)
         self.timeout_ms = 0
-        self.is_closing_session = False
-        self.figures = four_letter_words.Figures()
         self._established_ms = server.clock.now_ms()
         self._last_xid = self._last_zxid = 0
 
@@ -340,11 +340,14 @@ class ZooKeeperConnection:
         logger.warning("the connection of %s is closed: it has more than %d watches", self._address, ZOOKEEPER_WATCHES_MAX)
         self._abort()
 
+    def outstanding(self) -> int:
+        return len(self.slots)
+
     def figures_for_words(self) -> four_letter_words.ConnectionFigures:
         figures, last_kind = self.figures, self._requests.last_kind
         return four_letter_words.ConnectionFigures(
             address=self._address,
-            queued=len(self.slots),
+            queued=self.outstanding(),
             received=figures.received,
             sent=figures.sent,
             session_id=self._caller.session_id,

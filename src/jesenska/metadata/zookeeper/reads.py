@@ -27,6 +27,7 @@ from jesenska.metadata.zookeeper.messages import (
     WatchesRequest,
 )
 from jesenska.metadata.zookeeper.serving import ServedConnection, Serving
+from jesenska.metadata.zookeeper.slots import Answer
 
 
 class Caller:
@@ -49,7 +50,7 @@ class Reads:
         self._tree = server.tree.tree
         self._caller = caller
 
-    def read(self, kind: OpCode, body: Any, client: ServedConnection) -> bytes | bytearray | TreeCode:
+    def read(self, kind: OpCode, body: Any, client: ServedConnection) -> Answer:
         """The body of the answer, or why there is none."""
         try:
             return messages.write(bytearray(), self._found(kind, body, client))

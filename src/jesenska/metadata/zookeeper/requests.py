@@ -12,7 +12,6 @@ anything else               UNIMPLEMENTED; where ZooKeeper does not know it eith
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from jesenska.base.limits import ZOOKEEPER_IDENTITIES_MAX
 from jesenska.metadata.acl import digest_identity
@@ -36,6 +35,7 @@ from jesenska.metadata.zookeeper.messages import (
 from jesenska.metadata.zookeeper.operations import code_of, operation_of, refused_multi, response_to
 from jesenska.metadata.zookeeper.reads import Caller, Reads
 from jesenska.metadata.zookeeper.serving import ServedConnection, Serving
+from jesenska.metadata.zookeeper.slots import Slot
 
 _WRITES = frozenset({OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DATA, OpCode.SET_ACL, OpCode.CHECK})
 _READS = frozenset(
@@ -44,32 +44,8 @@ _READS = frozenset(
 _KNOWN = frozenset({OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.ADD_WATCH, OpCode.SASL})
 _KINDS = {int(kind): kind for kind in OpCode}
 
-
-#: The body of an answer, or why there is none.
-Answer = bytes | bytearray | TreeCode
-
-
-class Slot:
-    """A request's place in the order of answers: what its answer is, once that is known (`answer`), and the zxid of the state it belongs to.
-
-    A slot with `read` is ready when its turn comes: it then reads what is committed."""
-
-    __slots__ = ("answer", "begun_ms", "closes", "read", "size", "type", "xid", "zxid")
-
-    def __init__(self, xid: int, kind: int, size: int, begun_ms: float) -> None:
-        self.xid, self.type, self.size, self.begun_ms = xid, kind, size, begun_ms
-        self.answer: Answer | None = None
-        self.read: Callable[[], Answer] | None = None
-        self.zxid: int | None = None
-        self.closes = False
-
-
-class Asking(ServedConnection, Protocol):
-    """The connection that a request came by."""
-
-    def done(self, slot: Slot, answer: Answer) -> None:
-        """A write was committed or refused."""
-        ...
+#: The body of a write's answer, from what the tree says of it.
+Encode = Callable[[tuple[Result, ...]], bytearray]
 
 
 class Requests:
@@ -84,7 +60,7 @@ class Requests:
         #: The newest request's, if it is known.
         self.last_kind: OpCode | None = None
 
-    def take(self, number: int, reader: Reader, slot: Slot, client: Asking) -> None:
+    def take(self, number: int, reader: Reader, slot: Slot, client: ServedConnection) -> None:
         """Submits a write, or says how the slot is answered when its turn comes. MessageError or TreeError where it can be neither."""
         server = self._server
         kind = _KINDS.get(number)
@@ -139,7 +115,13 @@ class Requests:
             slot.answer, slot.zxid, slot.closes = TreeCode.UNIMPLEMENTED, -1, True
 
     def _submit(
-        self, slot: Slot, client: Asking, operations: tuple[Operation, ...], encode: Callable[[tuple[Result, ...]], bytearray], *, is_multi: bool = False
+        self,
+        slot: Slot,
+        client: ServedConnection,
+        operations: tuple[Operation, ...],
+        encode: Callable[[tuple[Result, ...]], bytearray],
+        *,
+        is_multi: bool = False,
     ) -> None:
         def done(results: tuple[Result, ...], error: Exception | None) -> None:
             if error is None:
@@ -151,7 +133,7 @@ class Requests:
 
         self._server.tree.submit(Multi(self._caller.session_id, operations, self._caller.identities), done)
 
-    def _multi(self, slot: Slot, client: Asking, requests: tuple[SubRequest, ...]) -> None:
+    def _multi(self, slot: Slot, client: ServedConnection, requests: tuple[SubRequest, ...]) -> None:
         operations: list[Operation] = []
         for index, (kind, body) in enumerate(requests):
             try:
