@@ -96,7 +96,7 @@ extensions = []
 request_path = []
 if has_compiler():
     records = Path(CODEC).parent
-    parts = [str(records / name) for name in ("_messages.pxi", "crc32.h", "crc32c.h", "crc_tables.h")]
+    parts = sorted(str(path) for pattern in ("*.pxi", "*.h") for path in records.glob(pattern))
     flags = [*optimised(3), "-g0"]
     codec = Extension("jesenska.records._crecords", [CODEC], depends=parts, include_dirs=[str(records)], extra_compile_args=flags, optional=True)
     # Its C code is a build product: it does not go beside its source.

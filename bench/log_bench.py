@@ -19,9 +19,12 @@ from random import Random
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.background import Background, DirectoryWriter
+from jesenska.log.closing import close_log
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import PartitionLog
+from jesenska.log.reading import read_log
 from jesenska.log.recovery import LogLoader
 from jesenska.log.segment_file import OpenFiles
 from jesenska.records.batch import iter_headers
@@ -52,9 +55,9 @@ def small_appends(directory: Path, count: int, producer_id: int) -> float:
     headers = [[header._replace(base_sequence=sequence if producer_id >= 0 else -1)] for sequence in range(count)]
     begin = time.perf_counter()
     for one in headers:
-        log.append(buffer, one, 0, NOW_MS)
+        append_at_once(log, buffer, one, 0, NOW_MS)
     seconds = time.perf_counter() - begin
-    log.close(clean=False)
+    close_log(log, clean=False)
     return seconds / count * 1e6
 
 
@@ -66,9 +69,9 @@ def large_appends(directory: Path, total_bytes: int) -> float:
     count = total_bytes // len(batch)
     begin = time.perf_counter()
     for _ in range(count):
-        log.append(buffer, headers, 0, NOW_MS)
+        append_at_once(log, buffer, headers, 0, NOW_MS)
     seconds = time.perf_counter() - begin
-    log.close(clean=False)
+    close_log(log, clean=False)
     return count * len(batch) / seconds / 1e9
 
 
@@ -90,7 +93,7 @@ def recovery(directory: Path) -> float:
     begin = time.perf_counter()
     log = open_log(directory, LogConfig(), clean=False)
     seconds = time.perf_counter() - begin
-    log.close(clean=False)
+    close_log(log, clean=False)
     return size / seconds / 1e9
 
 
@@ -98,25 +101,25 @@ def lookups(directory: Path, count: int) -> tuple[float, float]:
     log = open_log(directory, LogConfig())
     chance = Random(1)
     offsets = [chance.randrange(log.log_end_offset) for _ in range(count)]
-    log.read(0, 100_000)
+    read_log(log, 0, 100_000)
     begin = time.perf_counter()
     for offset in offsets:
-        region = log.read(offset, 100_000).region
+        region = read_log(log, offset, 100_000).region
         assert region is not None
         region.release()
     anywhere = time.perf_counter() - begin
     batch = encode_batch([(NOW_MS, b"key", bytes(100), ())])
     headers = [header for _, header in iter_headers(batch)]
     for _ in range(100):
-        log.append(memoryview(batch), headers, 0, NOW_MS)
+        append_at_once(log, memoryview(batch), headers, 0, NOW_MS)
     tail = log.log_end_offset - 1
     begin = time.perf_counter()
     for _ in range(count):
-        region = log.read(tail, 100_000).region
+        region = read_log(log, tail, 100_000).region
         assert region is not None
         region.release()
     at_tail = time.perf_counter() - begin
-    log.close(clean=False)
+    close_log(log, clean=False)
     return anywhere / count * 1e6, at_tail / count * 1e6
 
 

@@ -25,6 +25,7 @@ from jesenska.coordination.shard import KeyValue
 from jesenska.groups.events import CommitOffsets, CommittedOffset, Join, JoinAnswer, PartitionsAnswer, Response
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.groups.records import OffsetCommitValue, offset_record
+from jesenska.log.follower_appends import append_as_follower
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
@@ -162,7 +163,7 @@ class Written:
         self._now_ms = broker.clock.now_ms()
 
     def _append(self, batch: bytearray) -> None:
-        assert self._log.append_as_follower(memoryview(batch), [read_header(batch)], self._now_ms, lambda outcome: None) is not None
+        assert append_as_follower(self._log, memoryview(batch), [read_header(batch)], self._now_ms, lambda outcome: None) is not None
 
     def offset(self, group: str, offset: int, producer_id: int = -1) -> None:
         record: KeyValue = offset_record(group, "t", 0, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self._now_ms))

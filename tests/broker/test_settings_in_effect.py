@@ -19,7 +19,7 @@ from jesenska.broker.groups import group_settings_of
 from jesenska.broker.server import Broker
 from jesenska.broker.tree_home import ZooKeeperHome
 from jesenska.config.layers import BrokerConfig, TopicConfig
-from jesenska.log.log_directories import DirectorySettings
+from jesenska.log.directory_settings import DirectorySettings
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.registration import ensure_paths

@@ -15,6 +15,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
+from jesenska.log.reading import read_log
 from jesenska.records.decode import decode_batches
 from jesenska.records.header import Codec
 from jesenska.records.record import Record
@@ -76,7 +77,7 @@ def _read(directories: LogDirectories, topic_partition: TopicPartition) -> list[
     log.high_watermark = log.log_end_offset
     found: list[Record] = []
     while len(found) < log.log_end_offset:
-        region = log.read(len(found), 1 << 20).region
+        region = read_log(log, len(found), 1 << 20).region
         assert region is not None
         try:
             data = os.pread(region.file.fileno(), region.size_bytes, region.position)

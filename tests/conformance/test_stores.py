@@ -37,6 +37,7 @@ from jesenska.metadata.tree_operations import (
 )
 from jesenska.metadata.watches import EventType, WatchEvent
 from jesenska.metadata.zookeeper.client import ZooKeeperStore, connect
+from jesenska.metadata.zookeeper.client_session import ClientSession
 from jesenska.metadata.zookeeper.connect_string import ConnectString
 from tests.conformance.conftest import need
 from tests.peers.zookeeper import ZooKeeper
@@ -94,10 +95,9 @@ class Served:
         """Closes the session from another connection, which knows its password, while its own is cut."""
         inner, proxy = self.inner[store.session_id], self.proxies[store.session_id]
         proxy.cut()
-        other = ZooKeeperStore(ConnectString((("127.0.0.1", self._port),)), 4000, ())
-        other._session_id, other._password = inner._session_id, inner._password
-        other._task = asyncio.create_task(other._run())
-        await until(lambda: other.state is SessionState.CONNECTED)
+        other = ClientSession(ConnectString((("127.0.0.1", self._port),)), 4000, ())
+        other.session_id, other.password = inner.session_id, inner._session.password
+        await other.open(30_000)
         await other.close()
         proxy.mend()
 

@@ -19,6 +19,7 @@ from jesenska.base.regions import FileRegion
 from jesenska.coordination.loader import Reading
 from jesenska.coordination.runtime import Runtime, Tenant
 from jesenska.coordination.shard import KeyValue
+from jesenska.log.closing import close_log
 from jesenska.log.partition_log import PartitionLog
 from jesenska.replication.partition import ACKS_ALL, Partition
 from jesenska.replication.replicas import Replicas
@@ -80,7 +81,7 @@ def run(directory: Path, test: Callable[[Harness], Awaitable[None]]) -> None:
                 await asyncio.wait_for(test(harness), 30)
             finally:
                 await harness.runtime.close()
-                harness.files.log.close(clean=False)
+                close_log(harness.files.log, clean=False)
 
     asyncio.run(main())
 

@@ -18,7 +18,9 @@ from jesenska.cli.configuration import broker_config
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.checkpoints import RECOVERY_POINTS, OffsetCheckpoint
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import append_at_once
 from jesenska.log.partition_log import PartitionLog
+from jesenska.log.reading import read_log
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
@@ -161,7 +163,7 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
             log = broker.directories.logs[key]
             batch = bytearray(item.batch)
             try:
-                result = log.append(memoryview(batch), [read_header(batch)], 1_000_000, broker.clock.now_ms())
+                result = append_at_once(log, memoryview(batch), [read_header(batch)], 1_000_000, broker.clock.now_ms())
             except KafkaError as error:
                 raise AssertionError(f"{key}: producer {producer_id} is not remembered: {error!r}") from error
             assert (result.duplicate, result.base_offset) == (True, item.base_offset), f"{key}: the last batch of producer {producer_id} was taken twice"
@@ -172,7 +174,7 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
         told.sent.add(value)
         batch = encode_batch([(broker.clock.now_ms(), None, value, ())])
         end = log.log_end_offset
-        assert log.append(memoryview(batch), [read_header(batch)], topics[KEPT].partitions[0].leader_epoch, broker.clock.now_ms()).base_offset == end
+        assert append_at_once(log, memoryview(batch), [read_header(batch)], topics[KEPT].partitions[0].leader_epoch, broker.clock.now_ms()).base_offset == end
 
 
 def _compare_log(log: PartitionLog, facts: Facts, told: Told, *, holes: bool) -> dict[tuple[TopicPartition, int], int]:
@@ -186,7 +188,7 @@ def _compare_log(log: PartitionLog, facts: Facts, told: Told, *, holes: bool) ->
     assert log.log_start_offset <= start, f"{key} begins at {log.log_start_offset}, and nothing from {start} on may be deleted"
     found: dict[int, bytes] = {}
     offset = log.log_start_offset
-    while (region := log.read(offset, _READ_BYTES).region) is not None:
+    while (region := read_log(log, offset, _READ_BYTES).region) is not None:
         try:
             data = os.pread(region.file.fileno(), region.size_bytes, region.position)
         finally:

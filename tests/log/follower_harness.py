@@ -7,8 +7,9 @@ from pathlib import Path
 from jesenska.base.errors import KafkaError
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.files import FileLayer
+from jesenska.log.follower_appends import append_as_follower
+from jesenska.log.leader_appends import AppendResult
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import AppendResult
 from jesenska.records.batch import iter_headers
 from jesenska.records.encode import encode_batch
 from tests.log.log_harness import NOW_MS, LogHarness
@@ -49,7 +50,7 @@ class Follower:
     def append(self, *batches: bytes) -> AppendResult | None:
         buffer = memoryview(bytearray(b"".join(batches)))
         headers = [header for _, header in iter_headers(buffer)]
-        result = self.harness.log.append_as_follower(buffer, headers, NOW_MS, self.answers.append)
+        result = append_as_follower(self.harness.log, buffer, headers, NOW_MS, self.answers.append)
         buffer[:] = bytes(len(buffer))
         return result
 

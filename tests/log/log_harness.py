@@ -8,9 +8,13 @@ from pathlib import Path
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.background import DirectoryWriter, inline_writer
+from jesenska.log.closing import close_log
 from jesenska.log.files import FileLayer
+from jesenska.log.follower_appends import append_as_follower
+from jesenska.log.leader_appends import AppendResult, append_at_once
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import AppendResult, PartitionLog
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.reading import lookup_by_time, read_log
 from jesenska.log.recovery import LogLoader
 from jesenska.log.segment_file import OpenFiles
 from jesenska.log.time_lookup import TimestampOffset
@@ -75,19 +79,19 @@ class LogHarness:
     def reopen(self) -> PartitionLog:
         """An orderly stop and a start."""
         start = self.log.log_start_offset
-        self.log.close()
+        close_log(self.log)
         return self.open(clean=True, log_start_offset=start)
 
     def crash(self, recovery_point: int | None = None) -> PartitionLog:
         """The process dies (what was written is in the files) and a new one starts."""
         point = self.log.recovery_point if recovery_point is None else recovery_point
-        self.log.close(clean=False)
+        close_log(self.log, clean=False)
         return self.open(clean=False, recovery_point=point)
 
     def append(self, *batches: bytearray, leader_epoch: int = 0, now_ms: int | None = None) -> AppendResult:
         buffer = memoryview(bytearray(b"".join(batches)))
         headers = [header for _, header in iter_headers(buffer)]
-        result = self.log.append(buffer, headers, leader_epoch, self.now_ms if now_ms is None else now_ms)
+        result = append_at_once(self.log, buffer, headers, leader_epoch, self.now_ms if now_ms is None else now_ms)
         self.log.high_watermark = self.log.log_end_offset
         return result
 
@@ -95,7 +99,7 @@ class LogHarness:
         """Batches as the leader wrote them, with nothing in flight."""
         buffer = memoryview(bytearray(batches))
         outcomes: list[AppendResult | KafkaError] = []
-        result = self.log.append_as_follower(buffer, [header for _, header in iter_headers(buffer)], self.now_ms, outcomes.append)
+        result = append_as_follower(self.log, buffer, [header for _, header in iter_headers(buffer)], self.now_ms, outcomes.append)
         return _result(result or outcomes[0])
 
     def truncate_to(self, offset: int) -> None:
@@ -111,7 +115,7 @@ class LogHarness:
         assert outcomes == [None]
 
     def read(self, offset: int, max_bytes: int = 1 << 20, max_offset: int | None = None, minimum_one_batch: bool = True) -> bytes:
-        result = self.log.read(offset, max_bytes, max_offset, minimum_one_batch)
+        result = read_log(self.log, offset, max_bytes, max_offset, minimum_one_batch)
         if result.region is None:
             return b""
         try:
@@ -120,7 +124,7 @@ class LogHarness:
             result.region.release()
 
     def first_at_or_after(self, timestamp_ms: int) -> TimestampOffset | None:
-        lookup = self.log.time_lookup()
+        lookup = lookup_by_time(self.log)
         try:
             return lookup.first_at_or_after(timestamp_ms)
         finally:
@@ -128,7 +132,7 @@ class LogHarness:
             lookup.done()
 
     def first_of_largest(self) -> TimestampOffset | None:
-        lookup = self.log.time_lookup()
+        lookup = lookup_by_time(self.log)
         try:
             return lookup.first_of_largest()
         finally:
@@ -159,7 +163,7 @@ class LogHarness:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.log.close(clean=False)
+        close_log(self.log, clean=False)
 
 
 def _result(outcome: AppendResult | KafkaError) -> AppendResult:

@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaStorageError, MessageTooLargeError, OffsetOutOfRangeError, RecordListTooLargeError
+from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
+from jesenska.log.log_start import delete_old_segments, delete_records
+from jesenska.log.reading import read_log
 from jesenska.records.batch import iter_headers, verify_crc
 from jesenska.records.decode import decode_batches
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -58,20 +61,20 @@ def test_the_time_of_a_batch_that_was_appended_before_is_that_of_its_latest_reco
 def test_read_at_the_end_is_empty_and_beyond_is_out_of_range(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
         harness.append(make_batch(2))
-        assert harness.log.read(2, 100).region is None
+        assert read_log(harness.log, 2, 100).region is None
         with pytest.raises(OffsetOutOfRangeError):
-            harness.log.read(3, 100)
+            read_log(harness.log, 3, 100)
         with pytest.raises(OffsetOutOfRangeError):
-            harness.log.read(-1, 100)
+            read_log(harness.log, -1, 100)
 
 
 def test_read_below_the_log_start_is_out_of_range(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
         for _ in range(4):
             harness.append(make_batch(2))
-        assert harness.log.delete_records(3) == 3
+        assert delete_records(harness.log, 3) == 3
         with pytest.raises(OffsetOutOfRangeError):
-            harness.log.read(2, 100)
+            read_log(harness.log, 2, 100)
         assert harness.offsets() == [3, 4, 5, 6, 7]
 
 
@@ -80,8 +83,8 @@ def test_delete_records_to_the_high_watermark_and_not_beyond(tmp_path: Path) -> 
         harness.append(make_batch(4))
         harness.log.high_watermark = 3
         with pytest.raises(OffsetOutOfRangeError):
-            harness.log.delete_records(4)
-        assert harness.log.delete_records(-1) == 3
+            delete_records(harness.log, 4)
+        assert delete_records(harness.log, -1) == 3
 
 
 def test_first_batch_is_whole_even_if_larger_than_asked_for(tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_first_batch_that_is_larger_than_asked_for_is_not_cut_where_none_has_to_
             if reopened:
                 harness.reopen()
             for max_bytes in (0, 10, len(batch) - 1):
-                result = harness.log.read(1, max_bytes, minimum_one_batch=False)
+                result = read_log(harness.log, 1, max_bytes, minimum_one_batch=False)
                 assert (result.region, result.has_more) == (None, True)
             assert len(harness.read(1, max_bytes=len(batch), minimum_one_batch=False)) == len(batch)
             assert len(harness.read(1, max_bytes=len(batch) + 5, minimum_one_batch=False)) == len(batch) + 5
@@ -148,7 +151,7 @@ def test_more_than_a_segment_holds_is_refused(tmp_path: Path) -> None:
 
 def test_closed_log_takes_no_appends(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
-        harness.log.close()
+        close_log(harness.log)
         with pytest.raises(KafkaStorageError):
             harness.append(make_batch())
 
@@ -173,10 +176,10 @@ def test_region_survives_deletion_of_its_segment(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=200, retention_bytes=0)) as harness:
         for _ in range(6):
             harness.append(make_batch())
-        region = harness.log.read(0, 10_000).region
+        region = read_log(harness.log, 0, 10_000).region
         assert region is not None
         expected = harness.files.pread(region.file.fileno(), region.size_bytes, region.position)
-        for path in harness.log.delete_old_segments(NOW_MS):
+        for path in delete_old_segments(harness.log, NOW_MS):
             path.unlink()
         assert harness.log.log_start_offset > 0
         assert harness.files.pread(region.file.fileno(), region.size_bytes, region.position) == expected
@@ -225,7 +228,7 @@ def test_any_offset_is_found_as_by_reading_everything(
         if harness.log.log_end_offset == 0:
             return
         for offset in data.draw(st.lists(st.integers(0, harness.log.log_end_offset - 1), max_size=10)):
-            result2 = harness.log.read(offset, 1)
+            result2 = read_log(harness.log, offset, 1)
             assert result2.region is not None
             result2.region.release()
             assert result2.base_offset == next(base for base, last in expected if last >= offset)

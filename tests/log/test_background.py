@@ -9,8 +9,8 @@ from pathlib import Path
 from jesenska.base.errors import KafkaError
 from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import AppendResult, append_or_queue
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import AppendResult
 from jesenska.records.batch import iter_headers
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 
@@ -33,7 +33,7 @@ def test_every_append_is_answered_once_while_flushes_come_and_go(tmp_path: Path)
 
                 for number in range(300):
                     buffer = memoryview(make_batch(1, timestamp=NOW_MS + number, producer_id=1, producer_epoch=0, base_sequence=number))
-                    result = harness.log.append_or_queue(buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS, answered)
+                    result = append_or_queue(harness.log, buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS, answered)
                     if result is not None:
                         answered(result)
                     if number % 20 == 0:

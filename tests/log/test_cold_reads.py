@@ -12,9 +12,12 @@ import pytest
 from jesenska.base.errors import KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.partition_log import PartitionLog, ReadResult
+from jesenska.log.log_start import delete_old_segments
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.reading import ReadResult, lookup_by_time, read_log, warm_up_for
 from jesenska.log.segment import ColdError
 from jesenska.log.time_lookup import TimestampOffset
 from jesenska.records.batch import iter_headers
@@ -87,9 +90,9 @@ def read_warm(log: PartitionLog, offset: int) -> ReadResult:
     """Reads as a fetch does; how often it was cold before is bounded."""
     for _ in range(3):
         try:
-            return log.read(offset, 1 << 20, wait=False)
+            return read_log(log, offset, 1 << 20, wait=False)
         except ColdError:
-            warm_up = log.warm_up(offset)
+            warm_up = warm_up_for(log, offset)
             elsewhere(warm_up.run)
             warm_up.done()
     raise AssertionError("it never gets warm")
@@ -111,20 +114,20 @@ def test_an_index_that_is_not_loaded_is_loaded_by_another_thread(tmp_path: Path)
         files.forbidden = True
         for offset in (0, 7, 13, 22):
             with pytest.raises(ColdError):
-                harness.log.read(offset, 1 << 20, wait=False)
+                read_log(harness.log, offset, 1 << 20, wait=False)
             found = base_offsets(read_warm(harness.log, offset))
             assert found[0] == offset
-            assert base_offsets(harness.log.read(offset, 1 << 20, wait=False)) == found, "and then it stays"
+            assert base_offsets(read_log(harness.log, offset, 1 << 20, wait=False)) == found, "and then it stays"
 
 
 def test_pages_that_are_not_in_memory_are_read_by_another_thread(tmp_path: Path) -> None:
     harness, files = written(tmp_path)
     with harness:
-        assert base_offsets(harness.log.read(3, 1 << 20)) != []
+        assert base_offsets(read_log(harness.log, 3, 1 << 20)) != []
         files.warm.clear()
         files.is_cold = files.forbidden = True
         with pytest.raises(ColdError):
-            harness.log.read(3, 1 << 20, wait=False)
+            read_log(harness.log, 3, 1 << 20, wait=False)
         assert base_offsets(read_warm(harness.log, 3))[0] == 3
 
 
@@ -133,8 +136,8 @@ def test_the_end_of_the_log_is_never_cold(tmp_path: Path) -> None:
     with harness:
         harness.append(make_batch())
         files.is_cold = files.forbidden = True
-        assert harness.log.read(31, 1 << 20, wait=False).region is None
-        assert base_offsets(harness.log.read(30, 1 << 20, wait=False)) == [30]
+        assert read_log(harness.log, 31, 1 << 20, wait=False).region is None
+        assert base_offsets(read_log(harness.log, 30, 1 << 20, wait=False)) == [30]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -153,10 +156,10 @@ def test_an_index_that_makes_no_sense_is_built_anew_by_another_thread(tmp_path: 
 def test_a_segment_that_is_deleted_while_another_thread_looks_into_it_is_no_trouble(tmp_path: Path) -> None:
     harness, files = written(tmp_path)
     with harness:
-        warm_up = harness.log.warm_up(0)
-        lookup = harness.log.time_lookup()
+        warm_up = warm_up_for(harness.log, 0)
+        lookup = lookup_by_time(harness.log)
         harness.log.config = replace(_CONFIG, retention_ms=0)
-        assert harness.log.delete_old_segments(NOW_MS + 1000)
+        assert delete_old_segments(harness.log, NOW_MS + 1000)
         start = harness.log.log_start_offset
         assert start > 0
         elsewhere(warm_up.run)
@@ -176,18 +179,18 @@ def test_a_file_that_cannot_be_read_is_an_error_of_the_read_and_not_of_the_warm_
     harness, _ = written(tmp_path)
     with harness:
         harness.log.segments[0].file.path.unlink()
-        warm_up = harness.log.warm_up(0)
+        warm_up = warm_up_for(harness.log, 0)
         elsewhere(warm_up.run)
         warm_up.done()
         with pytest.raises(KafkaStorageError, match="cannot be read"):
-            harness.log.read(0, 1 << 20)
+            read_log(harness.log, 0, 1 << 20)
 
 
 def test_times_are_looked_up_by_another_thread_while_the_log_goes_on(tmp_path: Path) -> None:
     harness, files = written(tmp_path)
     with harness:
         files.forbidden = True
-        lookup = harness.log.time_lookup()
+        lookup = lookup_by_time(harness.log)
         answers: list[object] = []
 
         def ask() -> None:
@@ -225,7 +228,7 @@ def test_retention_reads_the_times_of_old_segments_in_the_background(tmp_path: P
     log = directories.create(TopicPartition("t", 0), None, config, NOW_MS)
     for number in range(30):
         buffer = memoryview(make_batch(timestamp=NOW_MS + 100 * number))
-        log.append(buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS)
+        append_at_once(log, buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS)
         log.high_watermark = log.log_end_offset
     directories.close()
     directories = start()

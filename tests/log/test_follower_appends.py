@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
+from jesenska.log.closing import mark_deleted
+from jesenska.log.leader_appends import AppendResult, append_or_queue
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import AppendResult
+from jesenska.log.log_start import delete_records
 from jesenska.records.batch import iter_headers
 from tests.log.follower_harness import Follower, leader_batch
 from tests.log.test_queue_and_disk_faults import FaultyFiles
@@ -39,7 +41,7 @@ def test_a_leader_that_becomes_follower_while_its_appends_are_queued_goes_on_beh
         follower.fill(1)
         harness.log.flush()
         buffer = memoryview(bytearray(leader_batch(0, 2)))
-        assert harness.log.append_or_queue(buffer, [header for _, header in iter_headers(buffer)], 3, 0, follower.answers.append) is None
+        assert append_or_queue(harness.log, buffer, [header for _, header in iter_headers(buffer)], 3, 0, follower.answers.append) is None
         assert follower.append(leader_batch(3, epoch=5)) is None
         follower.settle()
         assert [answer.base_offset for answer in follower.answers if isinstance(answer, AppendResult)] == [1, 3]
@@ -158,7 +160,7 @@ def test_a_log_whose_records_are_deleted_begins_anew_with_a_batch_that_holds_its
     with follower.harness as harness:
         follower.fill(10)
         harness.log.high_watermark = 10
-        harness.log.delete_records(-1)
+        delete_records(harness.log, -1)
         assert follower.append(leader_batch(8, 5)) is None
         follower.settle()
         assert harness.offsets() == [8, 9, 10, 11, 12]
@@ -184,6 +186,6 @@ def test_what_begins_a_log_anew_is_lost_with_the_topic(tmp_path: Path) -> None:
         follower.restart_at(10)
         follower.settle()
         assert follower.append(leader_batch(6, 8)) is None
-        harness.log.mark_deleted()
+        mark_deleted(harness.log)
         follower.settle()
         assert isinstance(follower.answers[0], KafkaStorageError)

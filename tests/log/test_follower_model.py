@@ -15,11 +15,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
+from jesenska.log.closing import close_log
 from jesenska.log.files import FileLayer
+from jesenska.log.follower_appends import append_as_follower
+from jesenska.log.leader_appends import AppendResult
 from jesenska.log.leader_epochs import LeaderEpochs
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import AppendResult, PartitionLog
+from jesenska.log.partition_log import PartitionLog
 from jesenska.log.producer_state import ProducerState
+from jesenska.log.reading import read_log
 from jesenska.log.recovery import LogLoader
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
@@ -144,7 +148,7 @@ class Run:
         if anew.offset < self.log.next_offset:
             self.model.asked.append(anew)
         try:
-            result = self.log.append_as_follower(memoryview(data), headers, NOW_MS, partial(self.appended, headers))
+            result = append_as_follower(self.log, memoryview(data), headers, NOW_MS, partial(self.appended, headers))
         except NotLeaderOrFollowerError:
             assert self.log.has_queued_appends
             self.refused(anew)
@@ -260,7 +264,7 @@ class Run:
         assert facts(log.producers) == model.producers()
         for header in model.headers:
             for offset in (header.base_offset, header.last_offset):
-                found = log.read(offset, 1)
+                found = read_log(log, offset, 1)
                 assert found.base_offset == header.base_offset
                 assert found.region is not None
                 found.region.release()
@@ -281,7 +285,7 @@ class Run:
         self.follower.flusher.jobs.clear()
         self.files.room_bytes = None
         point = self.checkpoint
-        self.follower.harness.log.close(clean=False)
+        close_log(self.follower.harness.log, clean=False)
         self.follower.harness.writer.flushes_in_flight = 0
         self.follower.harness.open(clean=False, recovery_point=point)
         found = [header for segment in self.log.segments for _, header in segment.headers()]
@@ -302,4 +306,4 @@ def test_a_followers_log_is_what_its_batches_say(tmp_path_factory: pytest.TempPa
         run.step(step)
     run.settle()
     run.crash()
-    run.log.close(clean=False)
+    close_log(run.log, clean=False)

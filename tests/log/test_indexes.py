@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jesenska.log.closing import close_log
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import CorruptIndexError
 from jesenska.log.log_config import LogConfig
+from jesenska.log.log_start import delete_records
 from jesenska.log.offset_index import OffsetIndex
 from jesenska.log.time_index import TimeIndex
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -155,7 +157,7 @@ def test_missing_or_damaged_index_is_built_anew_when_needed(tmp_path: Path) -> N
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=1000, index_interval_bytes=100)) as harness:
         for number in range(40):
             harness.append(make_batch(timestamp=NOW_MS + number))
-        harness.log.close()
+        close_log(harness.log)
         expected = {path.name: path.read_bytes() for path in harness.directory.glob("*index")}
         (tmp_path / "t-0" / "00000000000000000000.index").write_bytes(b"nonsense" * 3)
         (tmp_path / "t-0" / "00000000000000000000.timeindex").unlink()
@@ -214,7 +216,7 @@ def test_first_record_at_or_after_a_time_equals_a_scan(
             harness.append(encode_batch([(time, b"k", b"v", ()) for time in batch]))
         flat = [time for batch in times for time in batch]
         start = min(log_start, len(flat))
-        harness.log.delete_records(start)
+        delete_records(harness.log, start)
         if reopen:
             harness.reopen()
         for wanted in range(52):

@@ -7,9 +7,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jesenska.log.closing import close_log, mark_deleted
 from jesenska.log.epochs_file import read_leader_epochs, write_leader_epochs
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_epochs import LeaderEpochs
+from jesenska.log.log_start import delete_records
 from jesenska.log.partition_log import PartitionLog
 from tests.log.log_harness import LogHarness, make_batch
 
@@ -59,7 +61,7 @@ def test_an_epoch_begins_with_its_first_batch(tmp_path: Path) -> None:
         assert harness.log.end_offset_for_epoch(2) == (2, 6)
         assert harness.log.end_offset_for_epoch(3) == (2, 6)
         assert harness.log.end_offset_for_epoch(4) == (4, 9)
-        harness.log.delete_records(7)
+        delete_records(harness.log, 7)
         assert harness.log.leader_epochs.entries() == [(4, 7)]
 
 
@@ -129,7 +131,7 @@ def test_a_flush_and_an_orderly_stop_write_the_file(tmp_path: Path) -> None:
         harness.log.flush()
         assert _on_disk(harness) == b"0\n1\n2 0\n"
         harness.append(make_batch(3), leader_epoch=3)
-        harness.log.close()
+        close_log(harness.log)
         assert _on_disk(harness) == b"0\n2\n2 0\n3 3\n"
 
 
@@ -163,7 +165,7 @@ def test_a_write_that_comes_after_the_topic_was_deleted_writes_nothing(tmp_path:
     with LogHarness(tmp_path / "t-0") as harness:
         harness.append(make_batch(3), leader_epoch=2)
         (late,) = harness.log.unwritten()
-        harness.log.mark_deleted()
+        mark_deleted(harness.log)
         harness.directory.mkdir()
         late.run()
         assert list(harness.directory.iterdir()) == []

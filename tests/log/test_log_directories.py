@@ -15,11 +15,15 @@ from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
 from jesenska.log.directory_lock import LogDirectoryError, owner_pid
+from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directories import DirectorySettings, LoadProgress, LogDirectories
+from jesenska.log.log_directories import LogDirectories
+from jesenska.log.log_start import delete_records
 from jesenska.log.meta_properties import ForeignDataError, read_meta_properties
 from jesenska.log.offset_index import OffsetIndex
+from jesenska.log.partition_loading import LoadProgress
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.partition_metadata import read_topic_id
 from jesenska.log.time_index import TimeIndex
@@ -49,7 +53,7 @@ def start(*paths: Path, names: tuple[str, ...] = (), config: LogConfig | None = 
 
 def append(log: PartitionLog, count: int = 1, timestamp: int = NOW_MS) -> None:
     buffer = memoryview(make_batch(count, timestamp=timestamp))
-    log.append(buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS)
+    append_at_once(log, buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS)
     log.high_watermark = log.log_end_offset
 
 
@@ -420,7 +424,7 @@ def test_log_start_offset_within_a_segment_survives_a_restart(tmp_path: Path) ->
     directories = start(tmp_path)
     log = directories.create(TopicPartition("t", 0), TOPIC_ID, LogConfig(), NOW_MS)
     append(log, 10)
-    log.delete_records(4)
+    delete_records(log, 4)
     directories.close()
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nt 0 4\n"
     again = start(tmp_path, names=("t-0",))

@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directories import DirectorySettings, LogDirectories
+from jesenska.log.log_directories import LogDirectories
+from jesenska.log.log_start import delete_records
 from jesenska.log.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers
 from jesenska.testing.simulation.disk import ForgetfulFiles
@@ -64,7 +67,7 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
         for step in steps:
             if step == "append":
                 buffer = memoryview(make_batch(chance.randint(1, 3), value_bytes=chance.randint(0, 150)))
-                log.append(buffer, [header for _, header in iter_headers(buffer)], sequence // 9, NOW_MS + sequence)
+                append_at_once(log, buffer, [header for _, header in iter_headers(buffer)], sequence // 9, NOW_MS + sequence)
                 sequence += 1
             elif step == "flush":
                 log.flush()
@@ -80,7 +83,7 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
                 safe = min(safe, log.log_end_offset)
             elif step == "delete records":
                 log.high_watermark = log.log_end_offset
-                log.delete_records(chance.randint(log.log_start_offset, log.log_end_offset))
+                delete_records(log, chance.randint(log.log_start_offset, log.log_end_offset))
             elif step == "retention":
                 log.high_watermark = log.log_end_offset
                 directories.delete_old_segments(NOW_MS)
@@ -116,6 +119,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
 from jesenska.records.batch import iter_headers
@@ -129,7 +133,7 @@ directories.load(lambda topic_partition, topic_id: config, 0)
 log = directories.create(TopicPartition("t", 0), None, config, 0)
 while True:
     buffer = memoryview(encode_batch([(1, b"k", bytes(200), ())] * 3))
-    result = log.append(buffer, [header for _, header in iter_headers(buffer)], 0, 1)
+    result = append_at_once(log, buffer, [header for _, header in iter_headers(buffer)], 0, 1)
     sys.stdout.write(f"{result.last_offset}\\n")
     sys.stdout.flush()
 """

@@ -15,6 +15,7 @@ from jesenska.base.errors import (
     OutOfOrderSequenceNumberError,
     TransactionCoordinatorFencedError,
 )
+from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
 from jesenska.log.producer_state import ProducerState, Undo, decode_snapshot, encode_snapshot
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
@@ -222,7 +223,7 @@ def test_damaged_snapshot_only_makes_the_replay_longer(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=500)) as harness:
         for sequence in range(10):
             harness.append(make_batch(1, producer_id=4, producer_epoch=2, base_sequence=sequence))
-        harness.log.close()
+        close_log(harness.log)
         for path in harness.directory.glob("*.snapshot"):
             path.write_bytes(b"torn")
         harness.open(clean=True)

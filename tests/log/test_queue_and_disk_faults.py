@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.log.background import DirectoryWriter
+from jesenska.log.closing import mark_deleted
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import AppendResult, append_or_queue
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import AppendResult
+from jesenska.log.reading import read_log
 from jesenska.records.batch import iter_headers
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 from tests.log.manual_background import ManualBackground
@@ -65,7 +67,7 @@ class Queued:
         buffer = memoryview(batch)
         headers = [header for _, header in iter_headers(buffer)]
         log = self.harness.log
-        return log.append_or_queue(buffer, headers, 0, NOW_MS, self.answers.append)
+        return append_or_queue(log, buffer, headers, 0, NOW_MS, self.answers.append)
 
     def offsets_answered(self) -> list[int]:
         return [answer.base_offset for answer in self.answers if isinstance(answer, AppendResult)]
@@ -318,7 +320,7 @@ def test_log_that_is_deleted_while_it_rolls_keeps_no_descriptors(tmp_path: Path)
     for _ in range(5):
         queued.append(make_batch())
     queued.writer.run_one()
-    queued.harness.log.mark_deleted()
+    mark_deleted(queued.harness.log)
     queued.writer.run_all()
     queued.flusher.run_all()
     assert files.descriptors == []
@@ -492,7 +494,7 @@ def test_flush_without_descriptors_left_fails_nothing_but_itself(tmp_path: Path)
             segment.close()
         files.exhausted = True
         with pytest.raises(KafkaStorageError, match="Too many open files"):
-            harness.log.read(0, 100)
+            read_log(harness.log, 0, 100)
         with pytest.raises(KafkaStorageError):
             for _ in range(3):
                 harness.append(make_batch())

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaStorageError
+from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
+from jesenska.log.log_start import delete_records
 from jesenska.log.producer_state import encode_snapshot
 from jesenska.records.header import HEADER_SIZE
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -37,7 +39,7 @@ def test_torn_last_batch_is_cut_off(tmp_path: Path, missing_bytes: int) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
         filled(harness, 5)
         path, size_bytes = harness.log.active_segment.file.path, harness.log.size_bytes
-        harness.log.close(clean=False)
+        close_log(harness.log, clean=False)
         with path.open("r+b") as file:
             file.truncate(size_bytes - missing_bytes)
         harness.open(clean=False)
@@ -52,7 +54,7 @@ def test_nonsense_behind_the_last_batch_is_cut_off(tmp_path: Path, nonsense: byt
         filled(harness, 5)
         before = harness.contents()
         path = harness.log.active_segment.file.path
-        harness.log.close(clean=False)
+        close_log(harness.log, clean=False)
         with path.open("ab") as file:
             file.write(nonsense)
         harness.open(clean=False)
@@ -64,7 +66,7 @@ def test_segments_after_a_bad_batch_are_dropped(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
         first, second, third, *_ = harness.log.segments
-        harness.log.close(clean=False)
+        close_log(harness.log, clean=False)
         content = bytearray(second.file.path.read_bytes())
         content[-5] ^= 1
         second.file.path.write_bytes(content)
@@ -124,7 +126,7 @@ def lose_the_batches_before_the_last_segment(harness: LogHarness, left_of_it: by
     before, last = harness.log.segments[-2:]
     place = before.last_place()
     assert place is not None
-    harness.log.close(clean=False)
+    close_log(harness.log, clean=False)
     with before.file.path.open("r+b") as file:
         file.truncate(place.position)
     last.file.path.write_bytes(left_of_it)
@@ -136,7 +138,7 @@ def test_damage_that_an_orderly_stop_cannot_leave_is_recovered_all_the_same(tmp_
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
         path = harness.log.active_segment.file.path
-        harness.log.close()
+        close_log(harness.log)
         with path.open("ab") as file:
             file.write(damage)
         harness.open(clean=True)
@@ -150,7 +152,7 @@ def test_damage_after_an_orderly_stop_costs_what_is_behind_it_and_no_older_segme
         first, *_, last = harness.log.segments
         place = last.last_place()
         assert place is not None
-        harness.log.close()
+        close_log(harness.log)
         flip(first.file.path, -5)
         with last.file.path.open("r+b") as file:
             file.truncate(place.position + 20)
@@ -165,7 +167,7 @@ def test_what_an_orderly_stop_left_behind_damage_is_kept_under_another_name(tmp_
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
         _, second, third, *_ = harness.log.segments
-        harness.log.close()
+        close_log(harness.log)
         content = bytearray(second.file.path.read_bytes())
         third_content = third.file.path.read_bytes()
         second.file.path.write_bytes(content[:8] + b"\xff" * 4 + content[12:])
@@ -184,7 +186,7 @@ def test_two_damaged_segments_are_met_one_after_the_other(tmp_path: Path) -> Non
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
         _, second, *_, last = harness.log.segments
-        harness.log.close()
+        close_log(harness.log)
         for path in harness.directory.glob("*.snapshot"):
             path.unlink()
         for segment in (second, last):
@@ -198,7 +200,7 @@ def test_two_damaged_segments_are_met_one_after_the_other(tmp_path: Path) -> Non
 def test_names_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness, 3)
-        harness.log.close()
+        close_log(harness.log)
         strangers = ("1.log", "foo.log.swap", "foo.log", "00000000000000000000.log.7.cut", "1.log.deleted_by_hand")
         for name in strangers:
             (harness.directory / name).write_bytes(b"somebody's")
@@ -210,7 +212,7 @@ def test_names_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:
 def test_damaged_result_of_a_compaction_is_not_used(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
-        harness.log.close()
+        close_log(harness.log)
         (harness.directory / "00000000000000000000.log.swap").write_bytes(bytes(300))
         harness.open(clean=True)
         assert harness.offsets() == list(range(20))
@@ -229,13 +231,13 @@ def test_segments_below_the_recovery_point_are_not_read(tmp_path: Path) -> None:
         first = harness.log.segments[0]
         point = harness.log.recovery_point
         assert point > first.base_offset
-        harness.log.close(clean=False)
+        close_log(harness.log, clean=False)
         content = bytearray(first.file.path.read_bytes())
         content[HEADER_SIZE + 3] ^= 1
         first.file.path.write_bytes(content)
         harness.open(clean=False, recovery_point=point)
         assert harness.log.log_end_offset == 20
-        harness.log.close(clean=False)
+        close_log(harness.log, clean=False)
         harness.open(clean=False, recovery_point=0)
         assert harness.log.log_end_offset == 0
 
@@ -243,13 +245,13 @@ def test_segments_below_the_recovery_point_are_not_read(tmp_path: Path) -> None:
 def test_recovery_builds_indexes_epochs_and_producers_anew(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
-        harness.log.close(clean=True)
+        close_log(harness.log, clean=True)
         before = {path.name: path.read_bytes() for path in harness.directory.iterdir()}
         for name in before:
             if not name.endswith(".log"):
                 (harness.directory / name).unlink()
         harness.open(clean=False)
-        harness.log.close(clean=True)
+        close_log(harness.log, clean=True)
         after = {path.name: path.read_bytes() for path in harness.directory.iterdir()}
         assert {name: data for name, data in after.items() if not name.endswith(".snapshot")} == {
             name: data for name, data in before.items() if not name.endswith(".snapshot")
@@ -261,7 +263,7 @@ def test_recovery_builds_indexes_epochs_and_producers_anew(tmp_path: Path) -> No
 def test_lost_leader_epoch_file_is_rebuilt_after_an_orderly_stop_too(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
-        harness.log.close()
+        close_log(harness.log)
         (harness.directory / "leader-epoch-checkpoint").write_bytes(b"")
         harness.open(clean=True)
         assert harness.log.leader_epochs.entries() == [(0, 0), (1, 7), (2, 14)]
@@ -270,7 +272,7 @@ def test_lost_leader_epoch_file_is_rebuilt_after_an_orderly_stop_too(tmp_path: P
 def test_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
-        harness.log.close(clean=False)
+        close_log(harness.log, clean=False)
         harness.open(clean=False, log_start_offset=50)
         assert (harness.log.log_start_offset, harness.log.log_end_offset) == (50, 50)
         assert harness.append(make_batch()).base_offset == 50
@@ -279,7 +281,7 @@ def test_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> Non
 def test_leftovers_of_interrupted_work_are_removed(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness, 3)
-        harness.log.close()
+        close_log(harness.log)
         for name in ("00000000000000000000.log.deleted", "00000000000000000000.log.cleaned", "x.tmp", "00000000000000000099.index"):
             (harness.directory / name).write_bytes(b"old")
         harness.open(clean=True)
@@ -297,7 +299,7 @@ def test_finished_compaction_takes_its_place(tmp_path: Path) -> None:
         filled(harness)
         last = [segment.base_offset for segment in harness.log.segments if segment.base_offset <= 8][-1]
         following = [segment.base_offset for segment in harness.log.segments if segment.base_offset > 8]
-        harness.log.close()
+        close_log(harness.log)
         (harness.directory / "00000000000000000000.log.swap").write_bytes(compacted)
         harness.open(clean=True)
         assert [segment.base_offset for segment in harness.log.segments] == [0, *following]
@@ -313,7 +315,7 @@ def test_old_message_formats_are_refused_and_left_as_they_are(tmp_path: Path) ->
     path = directory / "00000000000000000000.log"
     path.write_bytes(message * 3)
     with pytest.raises(KafkaStorageError, match="format 0 or 1"), LogHarness(directory) as harness:
-        harness.log.close()
+        close_log(harness.log)
     with pytest.raises(KafkaStorageError, match="format 0 or 1"):
         _recover(directory)
     assert path.read_bytes() == message * 3
@@ -397,7 +399,7 @@ def test_recovery_keeps_exactly_the_batches_before_the_damage(
             for position, header in segment.headers()
         ]
         before = harness.contents()
-        harness.log.close(clean=False)
+        close_log(harness.log, clean=False)
 
         unsynced = [row for row in batches if row[0] > point]
         total = sum(end - start for _, _, start, end in unsynced)
@@ -448,7 +450,7 @@ def test_truncation_into_the_batch_that_holds_the_log_start_moves_it_back(tmp_pa
     with LogHarness(tmp_path / "t-0") as harness:
         harness.append(make_batch(3))
         harness.append(make_batch(5))
-        harness.log.delete_records(5)
+        delete_records(harness.log, 5)
         harness.truncate_to(6)
         assert (harness.log.log_start_offset, harness.log.log_end_offset) == (3, 3)
         assert harness.append(make_batch()).base_offset == 3
@@ -457,7 +459,7 @@ def test_truncation_into_the_batch_that_holds_the_log_start_moves_it_back(tmp_pa
 def test_snapshot_beyond_the_end_is_not_believed(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
         filled(harness, 5)
-        harness.log.close(clean=False)
+        close_log(harness.log, clean=False)
         later = harness.directory / "00000000000000000009.snapshot"
         later.write_bytes(encode_snapshot([]))
         harness.open(clean=False)

@@ -6,7 +6,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
+from jesenska.log.log_start import delete_old_segments, delete_records
 from jesenska.log.producer_state import decode_snapshot
 from jesenska.log.retention import SegmentFacts, count_deletable
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -70,7 +72,7 @@ def test_index_files_end_with_their_entries_while_a_log_is_written_and_afterward
             assert segment.offset_index.path.stat().st_size == 8 * len(segment.offset_index) > 0
             assert segment.time_index.path.stat().st_size == 12 * len(segment.time_index) > 0
         harness.reopen()
-        harness.log.close()
+        close_log(harness.log)
         assert active.offset_index.path.stat().st_size == 8 * len(active.offset_index)
 
 
@@ -86,7 +88,7 @@ def test_preallocated_segment_is_cut_at_the_stop(tmp_path: Path) -> None:
             size_bytes = 0
         assert path.stat().st_size == 100_000
         harness.reopen()
-        harness.log.close()
+        close_log(harness.log)
         assert path.stat().st_size == size_bytes
         assert harness.log.log_end_offset == 3
 
@@ -116,19 +118,19 @@ def test_old_segments_go_by_the_time_of_their_records(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=2 * len(batch), retention_ms=5 * DAY_MS, segment_ms=1000 * DAY_MS)) as harness:
         for day in range(10):
             harness.append(make_batch(timestamp=NOW_MS + day * DAY_MS))
-        doomed = harness.log.delete_old_segments(NOW_MS + 9 * DAY_MS)
+        doomed = delete_old_segments(harness.log, NOW_MS + 9 * DAY_MS)
         assert harness.log.log_start_offset == 4
         assert harness.offsets() == [4, 5, 6, 7, 8, 9]
         assert all(path.name.endswith(".deleted") and path.exists() for path in doomed)
         assert "00000000000000000002.log.deleted" in harness.names()
-        assert harness.log.delete_old_segments(NOW_MS + 9 * DAY_MS) == []
+        assert delete_old_segments(harness.log, NOW_MS + 9 * DAY_MS) == []
 
 
 def test_everything_old_goes_and_the_log_goes_on_at_its_end(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", LogConfig(retention_ms=1000)) as harness:
         for _ in range(3):
             harness.append(make_batch())
-        assert harness.log.delete_old_segments(NOW_MS + 10_000)
+        assert delete_old_segments(harness.log, NOW_MS + 10_000)
         assert (harness.log.log_start_offset, harness.log.log_end_offset) == (3, 3)
         assert harness.append(make_batch()).base_offset == 3
         harness.reopen()
@@ -140,8 +142,8 @@ def test_records_without_times_go_by_the_file_modification_time(tmp_path: Path) 
         harness.append(make_batch(timestamp=-1))
         modified = 1_500_000_000
         os.utime(harness.log.active_segment.file.path, (modified, modified))
-        assert harness.log.delete_old_segments(modified * 1000 + 1000) == []
-        assert harness.log.delete_old_segments(modified * 1000 + 1001) != []
+        assert delete_old_segments(harness.log, modified * 1000 + 1000) == []
+        assert delete_old_segments(harness.log, modified * 1000 + 1001) != []
 
 
 def test_oldest_segments_go_while_the_rest_is_large_enough(tmp_path: Path) -> None:
@@ -149,7 +151,7 @@ def test_oldest_segments_go_while_the_rest_is_large_enough(tmp_path: Path) -> No
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=2 * len(batch), retention_ms=-1, retention_bytes=5 * len(batch))) as harness:
         for _ in range(10):
             harness.append(bytearray(batch))
-        harness.log.delete_old_segments(NOW_MS)
+        delete_old_segments(harness.log, NOW_MS)
         assert harness.offsets() == [4, 5, 6, 7, 8, 9]
 
 
@@ -159,7 +161,7 @@ def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
         for _ in range(10):
             harness.append(bytearray(batch))
         harness.log.high_watermark = 5
-        harness.log.delete_old_segments(NOW_MS)
+        delete_old_segments(harness.log, NOW_MS)
         assert harness.log.log_start_offset == 4
 
 
@@ -169,9 +171,9 @@ def test_compacted_topic_keeps_old_segments_but_not_deleted_records(tmp_path: Pa
     with LogHarness(tmp_path / "t-0", config) as harness:
         for _ in range(6):
             harness.append(bytearray(batch))
-        assert harness.log.delete_old_segments(NOW_MS + DAY_MS) == []
-        harness.log.delete_records(3)
-        assert harness.log.delete_old_segments(NOW_MS + DAY_MS) != []
+        assert delete_old_segments(harness.log, NOW_MS + DAY_MS) == []
+        delete_records(harness.log, 3)
+        assert delete_old_segments(harness.log, NOW_MS + DAY_MS) != []
         assert [segment.base_offset for segment in harness.log.segments] == [2, 4]
         assert harness.offsets() == [3, 4, 5]
 
@@ -196,5 +198,5 @@ def test_unlimited_retention_keeps_everything(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=200, retention_ms=-1, retention_bytes=-1)) as harness:
         for _ in range(5):
             harness.append(make_batch(timestamp=1))
-        assert harness.log.delete_old_segments(NOW_MS) == []
+        assert delete_old_segments(harness.log, NOW_MS) == []
         assert harness.offsets() == [0, 1, 2, 3, 4]

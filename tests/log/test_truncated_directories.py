@@ -14,9 +14,12 @@ from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollo
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log import checkpoints
 from jesenska.log.background import Background, DirectoryWriter, InlineBackground
+from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.files import FileLayer
+from jesenska.log.follower_appends import append_as_follower
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directories import DirectorySettings, LogDirectories
+from jesenska.log.log_directories import LogDirectories
+from jesenska.log.log_start import delete_records
 from jesenska.log.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers
 from tests.log.follower_harness import leader_batch
@@ -64,7 +67,7 @@ def start(path: Path, files: FileLayer, background: Background | None = None, wr
 def append(log: PartitionLog, offset: int, count: int = 1) -> None:
     buffer = memoryview(bytearray(leader_batch(offset, count)))
     outcomes: list[object] = []
-    log.append_as_follower(buffer, [header for _, header in iter_headers(buffer)], NOW_MS, outcomes.append)
+    append_as_follower(log, buffer, [header for _, header in iter_headers(buffer)], NOW_MS, outcomes.append)
 
 
 def filled(directories: LogDirectories, count: int) -> None:
@@ -155,7 +158,7 @@ def test_a_lowered_log_start_offset_is_on_the_disk_before_anything_is_appended(t
     directories = start(tmp_path, files, partitions=1)
     filled(directories, 9)
     log = directories.logs[partition(0)]
-    log.delete_records(8)
+    delete_records(log, 8)
     directories.checkpoint_log_start_offsets()
     assert on_disk(tmp_path, checkpoints.LOG_START_OFFSETS) == {partition(0): 8}
     outcomes: list[dict[TopicPartition, KafkaError]] = []
@@ -176,7 +179,7 @@ def test_a_checkpoint_meanwhile_does_not_open_a_log_whose_lowered_start_is_not_o
     directories = start(tmp_path, FileLayer(), background, partitions=1)
     filled(directories, 9)
     log = directories.logs[partition(0)]
-    log.delete_records(8)
+    delete_records(log, 8)
     directories.checkpoint_log_start_offsets()
     background.run_all()
     directories.restart({partition(0): 2}, NOW_MS, lambda failures: None)
@@ -199,7 +202,7 @@ def test_a_checkpoint_meanwhile_does_not_open_a_log_whose_lowered_start_is_not_o
 def test_the_high_watermark_of_the_checkpoint_stays_within_the_log(tmp_path: Path, checkpointed: int, found: int) -> None:
     directories = start(tmp_path, FileLayer(), partitions=1)
     filled(directories, 9)
-    directories.logs[partition(0)].delete_records(4)
+    delete_records(directories.logs[partition(0)], 4)
     directories.close()
     checkpoints.OffsetCheckpoint(tmp_path / checkpoints.HIGH_WATERMARKS, FileLayer()).write({partition(0): checkpointed})
     again = start(tmp_path, FileLayer())

@@ -12,9 +12,11 @@ import pytest
 
 from jesenska.base.errors import KafkaStorageError, NotLeaderOrFollowerError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.closing import close_log, finish_close, mark_deleted, prepare_close
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import AppendResult, append_or_queue
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import AppendResult
+from jesenska.log.log_start import delete_old_segments
 from jesenska.records.header import read_header
 from tests.log.follower_harness import Follower, leader_batch
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -34,7 +36,7 @@ def test_a_truncation_waits_for_what_is_queued_and_refuses_what_comes_after(tmp_
         with pytest.raises(NotLeaderOrFollowerError):
             follower.append(leader_batch(5))
         with pytest.raises(NotLeaderOrFollowerError):
-            harness.log.append_or_queue(memoryview(make_batch()), [read_header(make_batch())], 0, NOW_MS, follower.answers.append)
+            append_or_queue(harness.log, memoryview(make_batch()), [read_header(make_batch())], 0, NOW_MS, follower.answers.append)
         is_busy = harness.log.has_queued_appends
         follower.writer.run_one()
         assert follower.answers == [AppendResult(3, 4, -1, 0, False)]
@@ -248,9 +250,9 @@ def test_an_orderly_stop_syncs_the_new_end_though_a_flush_went_before_it(tmp_pat
         follower.flusher.run_all()
         follower.settle()
         assert follower.truncated == [None]
-        work = harness.log.prepare_close(clean=True)
+        work = prepare_close(harness.log, clean=True)
         assert work is not None
-        harness.log.finish_close(work, 0)
+        finish_close(harness.log, work, 0)
 
 
 def test_nothing_of_before_is_known_of_producers_in_a_log_that_begins_anew(tmp_path: Path) -> None:
@@ -381,7 +383,7 @@ def test_a_log_that_could_not_be_truncated_is_recovered_by_the_next_start(tmp_pa
         follower.writer.run_all()
         files.left = None
         assert harness.log.is_failed
-        harness.log.close()
+        close_log(harness.log)
         harness.open(clean=False, recovery_point=24)
         assert harness.offsets() == list(range(len(harness.offsets())))
 
@@ -399,7 +401,7 @@ def test_a_topic_that_is_deleted_meanwhile_leaves_its_successors_files_alone(tmp
             if not follower.writer.jobs:
                 continue
             directory = harness.directory
-            harness.log.mark_deleted()
+            mark_deleted(harness.log)
             with LogHarness(directory) as successor:
                 successor.append(bytearray(leader_batch(0, 5)))
                 before = {name: (directory / name).read_bytes() for name in successor.names()}
@@ -462,9 +464,9 @@ def test_retention_leaves_a_log_alone_that_is_being_truncated(tmp_path: Path) ->
             follower.settle()
         harness.log.high_watermark = 12
         follower.truncate_to(7)
-        assert harness.log.delete_old_segments(NOW_MS + 1000) == []
+        assert delete_old_segments(harness.log, NOW_MS + 1000) == []
         follower.settle()
         assert harness.offsets() == list(range(7))
-        assert harness.log.delete_old_segments(NOW_MS + 1000) == [], "it is rolled first"
+        assert delete_old_segments(harness.log, NOW_MS + 1000) == [], "it is rolled first"
         follower.settle()
-        assert harness.log.delete_old_segments(NOW_MS + 1000) != []
+        assert delete_old_segments(harness.log, NOW_MS + 1000) != []

@@ -10,8 +10,9 @@ import pytest
 from jesenska.base.errors import KafkaError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.log.background import DirectoryWriter
+from jesenska.log.closing import close_log
+from jesenska.log.leader_appends import AppendResult
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import AppendResult
 from jesenska.records.header import read_header
 from jesenska.replication.partition import ACKS_ALL, Partition
 from jesenska.replication.replicas import Replicas
@@ -54,7 +55,7 @@ class Harness:
 def harness(tmp_path: Path) -> Iterator[Harness]:
     made = Harness(tmp_path)
     yield made
-    made.log.close(clean=False)
+    close_log(made.log, clean=False)
 
 
 def test_acks_1_is_answered_when_it_is_written_and_nobody_reads_it_before_it_is_committed(harness: Harness) -> None:

@@ -19,7 +19,7 @@ from jesenska.coordination.loader import Loader
 from jesenska.coordination.operations import Append, Appended
 from jesenska.coordination.runtime import Runtime
 from jesenska.groups.offsets import GroupOffsets
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log import leader_appends
 from jesenska.log.producer_state import ProducerState
 from jesenska.log.recovery import LogLoader
 from jesenska.replication.replicas import Replicas
@@ -52,7 +52,7 @@ def answered_before_it_is_written() -> None:
 
 def answered_before_it_is_synced() -> None:
     """flush.messages=1 is not waited for."""
-    PartitionLog._waits_for_sync = lambda self, result: False  # type: ignore[method-assign]
+    leader_appends.waits_for_sync = lambda log, result: False
 
 
 def sent_again_and_written_twice() -> None:

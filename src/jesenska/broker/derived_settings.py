@@ -6,8 +6,8 @@ from __future__ import annotations
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.config.table import release_number
+from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directories import DirectorySettings
 from jesenska.records.check import CheckRules, MovingRules
 
 

@@ -29,7 +29,7 @@ from jesenska.controller.context import ControllerContext, TopicView
 from jesenska.controller.effects import TopicPartitions
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directories import Known
+from jesenska.log.partition_loading import Known
 from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata import paths
 from jesenska.replication.partition import Partition

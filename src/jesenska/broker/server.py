@@ -45,7 +45,8 @@ from jesenska.controller.events import BrokerCame, Started
 from jesenska.controller.machine import Controller
 from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import raise_open_file_limit
-from jesenska.log.log_directories import Known, LoadProgress, LogDirectories
+from jesenska.log.log_directories import LogDirectories
+from jesenska.log.partition_loading import Known, LoadProgress
 from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.producer_ids import ProducerIds

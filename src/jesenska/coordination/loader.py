@@ -18,6 +18,7 @@ from jesenska.base.errors import CorruptMessageError, InvalidRecordError, Unsupp
 from jesenska.base.regions import FileRegion
 from jesenska.coordination.loading import Loading
 from jesenska.log.partition_log import PartitionLog
+from jesenska.log.reading import read_log, warm_up_for
 from jesenska.log.segment import ColdError
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
@@ -114,12 +115,12 @@ class Loader:
     async def _piece(self, offset: int, end: int) -> bytes:
         log, reading, loop = self._log, self._reading, asyncio.get_running_loop()
         try:
-            region = log.read(offset, _LOAD_BYTES, end, wait=False).region
+            region = read_log(log, offset, _LOAD_BYTES, end, wait=False).region
         except ColdError:
-            warm_up = log.warm_up(offset)
+            warm_up = warm_up_for(log, offset)
             await loop.run_in_executor(reading.executor, warm_up.run)
             warm_up.done()
-            region = log.read(offset, _LOAD_BYTES, end).region
+            region = read_log(log, offset, _LOAD_BYTES, end).region
         if region is None:
             return b""
         try:

@@ -28,7 +28,8 @@ from jesenska.base.errors import CoordinatorLoadInProgressError, KafkaError, Not
 from jesenska.coordination.loader import Loader, Reading
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
 from jesenska.coordination.shard import Answer, KeyValue, Now, Resign, Shard, Tick, Token
-from jesenska.log.partition_log import AppendResult, PartitionLog
+from jesenska.log.leader_appends import AppendResult
+from jesenska.log.partition_log import PartitionLog
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import read_header
 from jesenska.records.record import Record

@@ -6,9 +6,12 @@ log's state is only ever touched by one thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -80,3 +83,9 @@ class DirectoryWriter:
 def inline_writer() -> DirectoryWriter:
     """Everything at once: nothing is ever in flight."""
     return DirectoryWriter(InlineBackground(), InlineBackground())
+
+
+def log_failure(outcome: object) -> None:
+    """Logs the outcome of a job that nobody waits for, if it failed."""
+    if isinstance(outcome, BaseException):
+        logger.error("A job in the log directories failed: %s; it is tried again at its next turn", outcome)

@@ -11,9 +11,8 @@
 
 Nothing of ours is a sub-directory: Apache Kafka refuses to start on one that it does not know.
 
-Start: lock, check and write meta.properties, settle each partition (recovery, if the marker of an orderly stop is missing) in some threads, remove
-`-delete` directories. Directories of partitions that the metadata do not know are named in a warning and left alone.
-Run: `tick` is called about once a second; each of its jobs keeps its own time. What waits for the disk goes to the background.
+Start: lock, check and write meta.properties, settle each partition (partition_loading).
+Run: `tick` is called about once a second (housekeeping); each directory writes its checkpoints (log_directory).
 Truncate: the ends of many followers' logs are taken back together, and none takes appends before its recovery point on the disk has gone back.
 Stop: every log is synced and closed, checkpoints are written, then the marker, then the lock is released.
 
@@ -24,29 +23,25 @@ records again for the checkpoint's interval at most.
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import NamedTuple
 from uuid import UUID
 
 from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import OPEN_SEGMENTS_MAX
-from jesenska.base.topic_names import is_legal_topic_name
-from jesenska.log import checkpoints
 from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
-from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
+from jesenska.log.closing import close_logs, doomed_directory, mark_deleted
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
+from jesenska.log.directory_settings import DirectorySettings
+from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
+from jesenska.log.housekeeping import Housekeeping
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_flush import FileWrite, FlushWork, NotOpenedError, try_sync
+from jesenska.log.log_directory import LogDirectory
 from jesenska.log.meta_properties import (
     MetaProperties,
     check_meta_properties,
@@ -54,74 +49,13 @@ from jesenska.log.meta_properties import (
     refuse_raft_data,
     write_meta_properties,
 )
-from jesenska.log.partition_log import DELETE_DIRECTORY_SUFFIX, PartitionLog, doomed_directory
-from jesenska.log.partition_metadata import read_topic_id, write_topic_id
+from jesenska.log.partition_loading import Known, LoadProgress, load_partitions
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition_metadata import write_topic_id
 from jesenska.log.recovery import LoadedLog, LogLoader
 from jesenska.log.segment_file import OpenFiles
 from jesenska.log.truncation import NO_CLEANER, Cleaner
 from jesenska.log.truncation_batch import TruncationBatch
-
-logger = logging.getLogger(__name__)
-
-_PARTITION = re.compile(r"(.+)-(\d{1,10})\Z")
-_LEFT_ALONE = re.compile(r".+-(future|stray)\Z")
-_IGNORED = {"lost+found"}
-#: Logs that a step of the housekeeping looks at: a millisecond's work.
-_LOGS_AT_ONCE = 500
-_LOGS_RETAINED_AT_ONCE = 20
-#: An orderly stop: threads that sync, and logs whose files are open for that at once.
-_SYNC_THREADS = 16
-_CLOSED_AT_ONCE = 256
-
-#: The settings of a partition that the metadata know; None for one that they do not. Gets the topic id of the directory, if it has one.
-Known = Callable[[TopicPartition, UUID | None], LogConfig | None]
-
-
-class LoadProgress(NamedTuple):
-    partitions_done: int
-    partitions_total: int
-    #: Bytes that recovery has checked so far.
-    checked_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class DirectorySettings:
-    """Settings of the broker, Kafka's defaults."""
-
-    recovery_threads_per_data_dir: int = 1
-    flush_offset_checkpoint_interval_ms: int = 60_000
-    flush_start_offset_checkpoint_interval_ms: int = 60_000
-    high_watermark_checkpoint_interval_ms: int = 5_000
-    retention_check_interval_ms: int = 300_000
-    producer_id_expiration_ms: int = 86_400_000
-    producer_id_expiration_check_interval_ms: int = 600_000
-
-
-class LogDirectory:
-    """One of the directories."""
-
-    def __init__(self, path: Path, files: FileLayer, writer: DirectoryWriter) -> None:
-        self.path = path
-        self.writer = writer
-        self.marker = CleanShutdownMarker(path, files)
-        self.recovery_points = OffsetCheckpoint(path / checkpoints.RECOVERY_POINTS, files)
-        self.log_start_offsets = OffsetCheckpoint(path / checkpoints.LOG_START_OFFSETS, files)
-        self.high_watermarks = OffsetCheckpoint(path / checkpoints.HIGH_WATERMARKS, files)
-        self.lock: DirectoryLock | None = None
-        self.was_clean = False
-        #: Partitions that live here.
-        self.logs: dict[TopicPartition, PartitionLog] = {}
-        #: Checkpoints that are being written just now, by file name.
-        self.writing: set[str] = set()
-        #: What is to be written when that has ended, by file name.
-        self.following: dict[str, list[Callable[[], None]]] = {}
-        #: Logs that were truncated and wait for their recovery points to be written.
-        self.held: list[PartitionLog] = []
-        #: How many truncations have lowered log start offsets, and how many of them are written.
-        self.lowered_starts = 0
-        self.written_lowered_starts = 0
-        #: What was last written, so that an idle broker leaves its disk alone.
-        self.written: dict[str, Mapping[TopicPartition, int]] = {}
 
 
 class LogDirectories:
@@ -155,14 +89,10 @@ class LogDirectories:
         self._monotonic_ms = monotonic_ms
         self._open_files = OpenFiles(self._files, open_segments_max)
         writer_for = writer_for if writer_for is not None else lambda path: inline_writer()
-        self.directories = [LogDirectory(path, self._files, writer_for(path)) for path in paths]
+        self.directories = [LogDirectory(path, self._files, writer_for(path), self._background) for path in paths]
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        self._due: dict[str, int] = {}
-        self._writing_files = False
-        #: Partitions that retention could not look at, since they were being written.
-        self._retention_waits: set[TopicPartition] = set()
-        #: Files and directories that wait for `file.delete.delay.ms`: (when, path).
-        self._doomed: list[tuple[int, Path]] = []
+        self._doomed = DoomedFiles(self._files, self._background)
+        self._housekeeping = Housekeeping(self.logs, self.directories, self._settings, self._background, self._doomed, self._elapsed_ms)
         #: Logs of partitions that were to be deleted, and whose directories could not be renamed.
         self._undeleted: dict[TopicPartition, PartitionLog] = {}
 
@@ -204,39 +134,10 @@ class LogDirectories:
 
     def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from other threads."""
-        jobs: list[tuple[LogDirectory, TopicPartition, UUID | None, LogConfig, LogLoader]] = []
-        counted = _Counter(progress)
-        for directory in self.directories:
-            directory.was_clean = directory.marker.exists()
-            points = _read_or_nothing(directory.recovery_points)
-            starts = _read_or_nothing(directory.log_start_offsets)
-            for topic_partition, topic_id, config in self._partitions(directory, known):
-                loader = LogLoader(
-                    directory.path / str(topic_partition),
-                    config,
-                    self._files,
-                    clean=directory.was_clean,
-                    recovery_point=points.get(topic_partition, 0),
-                    log_start_offset=starts.get(topic_partition, 0),
-                    now_ms=now_ms,
-                    producer_expiration_ms=self._settings.producer_id_expiration_ms,
-                    progress=counted.checked,
-                )
-                jobs.append((directory, topic_partition, topic_id, config, loader))
-        self._refuse_doubles([(topic_partition, directory.path) for directory, topic_partition, _, _, _ in jobs])
-        for directory in self.directories:
-            if directory.was_clean:
-                directory.marker.remove()
-        counted.total = len(jobs)
-        marks = {directory.path: _read_or_nothing(directory.high_watermarks) for directory in self.directories}
-        threads = max(1, self._settings.recovery_threads_per_data_dir) * len(self.directories)
-        with self._helpers(threads, "recovery") as pool:
-            futures = [pool.submit(counted.done_with, loader.load) for _, _, _, _, loader in jobs]
-            for (directory, topic_partition, topic_id, config, _), future in zip(jobs, futures, strict=True):
-                loaded = future.result()
-                for note in loaded.notes:
-                    logger.warning("%s: %s", topic_partition, note)
-                self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms, marks[directory.path].get(topic_partition, 0))
+        for found, loaded, high_watermark in load_partitions(
+            self.directories, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress
+        ):
+            self._adopt(found.directory, found.topic_partition, loaded, found.config, found.topic_id, now_ms, high_watermark)
 
     def _adopt(
         self,
@@ -264,37 +165,6 @@ class LogDirectories:
         self.logs[topic_partition] = directory.logs[topic_partition] = log
         return log
 
-    def _partitions(self, directory: LogDirectory, known: Known) -> Iterator[tuple[TopicPartition, UUID | None, LogConfig]]:
-        for name in self._files.names(directory.path):
-            path = directory.path / name
-            if not path.is_dir() or name in _IGNORED:
-                continue
-            if name.endswith(DELETE_DIRECTORY_SUFFIX):
-                self._doomed.append((0, path))
-                continue
-            match = _PARTITION.fullmatch(name)
-            if match is None or not is_legal_topic_name(match[1]) or _LEFT_ALONE.fullmatch(name):
-                logger.warning("%s is no partition of this broker and was left alone", path)
-                continue
-            topic_partition = TopicPartition(match[1], int(match[2]))
-            topic_id = read_topic_id(path, self._files)
-            config = known(topic_partition, topic_id)
-            if config is None:
-                logger.warning(
-                    "%s is not known to the metadata%s and was left alone: move it away if the topic is gone",
-                    path,
-                    "" if topic_id is None else f" with topic id {topic_id}",
-                )
-                continue
-            yield topic_partition, topic_id, config
-
-    def _refuse_doubles(self, found: Sequence[tuple[TopicPartition, Path]]) -> None:
-        seen: dict[TopicPartition, Path] = {}
-        for topic_partition, path in found:
-            if topic_partition in seen:
-                raise LogDirectoryError(f"The partition {topic_partition} is in both {seen[topic_partition]} and {path}: move one of the two directories away.")
-            seen[topic_partition] = path
-
     # -- partitions -------------------------------------------------------------------------------------------------------------------------
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
@@ -320,7 +190,7 @@ class LogDirectories:
             doomed = doomed_directory(path, topic_partition)
             with suppress(OSError):
                 self._files.rename(path, doomed)
-                self._doomed.append((self._elapsed_ms(now_ms), doomed))
+                self._doomed.add(self._elapsed_ms(now_ms), [doomed])
             raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
@@ -374,9 +244,7 @@ class LogDirectories:
 
         for directory in affected:
             held = [log for tp, log in ended.held.items() if directory.logs.get(tp) is log]
-            directory.held.extend(held)
-            directory.lowered_starts += any(log.topic_partition in ended.lowered for log in held)
-            self._write_recovery_points(directory, partial(written, held))
+            directory.truncated(held, any(log.topic_partition in ended.lowered for log in held), partial(written, held))
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`. `sync_names` makes the name survive a crash
@@ -387,12 +255,12 @@ class LogDirectories:
         for directory in self.directories:
             directory.logs.pop(topic_partition, None)
         try:
-            path = log.mark_deleted()
+            path = mark_deleted(log)
         except OSError as error:
             self._undeleted[topic_partition] = log
             told = f"{log.directory} cannot be renamed for deletion: {error.strerror}. Mend that, and delete the topic again."
             raise KafkaStorageError(told) from error
-        self._doomed.append((self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms, path))
+        self._doomed.add(self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms, [path])
 
     def sync_names(self) -> None:
         """Syncs the names of the partitions' directories; blocks, so it belongs into another thread."""
@@ -408,218 +276,30 @@ class LogDirectories:
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
         """As `tick`, a piece at each step: with thousands of partitions the owner has other things to do in between."""
-        settings, elapsed_ms = self._settings, self._elapsed_ms(now_ms)
-        for logs in self._pieces(_LOGS_AT_ONCE):
-            for log in logs:
-                log.flush_if_due(elapsed_ms)
-            yield
-        if self._is_due("high watermarks", settings.high_watermark_checkpoint_interval_ms, elapsed_ms):
-            self.checkpoint_high_watermarks()
-            yield
-            writes: list[FileWrite] = []
-            for logs in self._pieces(_LOGS_AT_ONCE):
-                for log in logs:
-                    if log.has_unwritten:
-                        writes.extend(log.unwritten())
-                yield
-            self._write_files(writes)
-        if self._is_due("recovery points", settings.flush_offset_checkpoint_interval_ms, elapsed_ms):
-            self.checkpoint_recovery_points()
-            yield
-        if self._is_due("log starts", settings.flush_start_offset_checkpoint_interval_ms, elapsed_ms):
-            self.checkpoint_log_start_offsets()
-            yield
-        waited, self._retention_waits = self._retention_waits, set()
-        every = self._is_due("retention", settings.retention_check_interval_ms, elapsed_ms)
-        if every or waited:
-            for logs in self._pieces(_LOGS_RETAINED_AT_ONCE, None if every else waited):
-                self._retain(logs, now_ms)
-                yield
-        if self._is_due("producers", settings.producer_id_expiration_check_interval_ms, elapsed_ms):
-            for logs in self._pieces(_LOGS_AT_ONCE):
-                for log in logs:
-                    log.producers.expire(now_ms)
-                yield
-        self.remove_doomed(now_ms)
-
-    def _pieces(self, size: int, only: Collection[TopicPartition] | None = None) -> Iterator[list[PartitionLog]]:
-        """The logs, so many at once; those that are deleted meanwhile are left out."""
-        every = list(self.logs if only is None else only)
-        for start in range(0, len(every), size):
-            yield [self.logs[key] for key in every[start : start + size] if key in self.logs]
+        return self._housekeeping.tick_in_steps(now_ms)
 
     def _elapsed_ms(self, now_ms: int) -> int:
         return now_ms if self._monotonic_ms is None else self._monotonic_ms()
 
-    def _is_due(self, job: str, interval_ms: int, elapsed_ms: int) -> bool:
-        due_ms = self._due.get(job)
-        if due_ms is not None and elapsed_ms < due_ms:
-            return False
-        self._due[job] = elapsed_ms + interval_ms
-        return due_ms is not None
-
     def delete_old_segments(self, now_ms: int) -> None:
         """Retention, for all partitions."""
-        self._retain(list(self.logs.values()), now_ms)
-
-    def _retain(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """Retention. Times of segments that nobody has asked about since the start are read in the background first."""
-        unknown = [segment for log in logs for segment in log.segments_of_unknown_time()]
-        if not unknown:
-            self._delete_old_segments(logs, now_ms)
-            return
-        copies = [segment.copy() for segment in unknown]
-
-        def read() -> None:
-            for copy in copies:
-                try:
-                    copy.largest_timestamp()
-                except OSError as error:
-                    logger.warning("%s: its largest timestamp could not be read: %s", copy.file.path, error)
-                finally:
-                    copy.close()
-
-        def known(outcome: BaseException | None) -> None:
-            _log_failure(outcome)
-            for segment, copy in zip(unknown, copies, strict=True):
-                with suppress(OSError):
-                    segment.learn(copy)
-            self._delete_old_segments([log for log in logs if self.logs.get(log.topic_partition) is log], now_ms)
-
-        self._background.submit(read, known)
-
-    def _delete_old_segments(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """A log whose disk fails does not keep the others from theirs; one that is busy has its turn at the next tick."""
-        for log in logs:
-            try:
-                renamed = log.delete_old_segments(now_ms)
-            except OSError as error:
-                logger.error("%s: retention could not delete segments: %s", log.topic_partition, error)
-                continue
-            if log.has_queued_appends:
-                self._retention_waits.add(log.topic_partition)
-            due_ms = self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms
-            self._doomed.extend((due_ms, path) for path in renamed)
+        self._housekeeping.delete_old_segments(now_ms)
 
     def remove_doomed(self, now_ms: int) -> None:
         """Removes files and directories whose delay is over."""
-        elapsed_ms = self._elapsed_ms(now_ms)
-        due = [path for when_ms, path in self._doomed if when_ms <= elapsed_ms]
-        if not due:
-            return
-        self._doomed = [(when_ms, path) for when_ms, path in self._doomed if when_ms > elapsed_ms]
-        self._background.submit(lambda: self._remove(due), _log_failure)
-
-    def _remove(self, paths: Sequence[Path]) -> None:
-        for path in paths:
-            if path.is_dir():
-                for name in self._files.names(path):
-                    self._files.unlink(path / name)
-                self._files.rmdir(path)
-            else:
-                self._files.unlink(path)
-
-    def _write_files(self, writes: Sequence[FileWrite]) -> None:
-        """Brings the files beside the logs up to date (index entries of active segments, leader epochs), so that tools that look at them find what is in
-        the log."""
-        if not writes or self._writing_files:
-            return
-        self._writing_files = True
-
-        def work() -> list[FileWrite]:
-            done = []
-            for write in writes:
-                with suppress(OSError):  # a full disk: the next flush, which needs them, says so
-                    write.run()
-                    done.append(write)
-            return done
-
-        def written(outcome: list[FileWrite] | BaseException) -> None:
-            self._writing_files = False
-            if isinstance(outcome, list):
-                for write in outcome:
-                    write.done()
-            _log_failure(outcome)
-
-        self._background.submit(work, written)
+        self._doomed.remove_due(self._elapsed_ms(now_ms))
 
     def checkpoint_high_watermarks(self) -> None:
         for directory in self.directories:
-            self._write(directory, directory.high_watermarks, partial(_high_watermarks, directory))
+            directory.write_high_watermarks()
 
     def checkpoint_recovery_points(self) -> None:
         for directory in self.directories:
-            self._write_recovery_points(directory)
+            directory.write_recovery_points()
 
     def checkpoint_log_start_offsets(self) -> None:
         for directory in self.directories:
-            self._write(directory, directory.log_start_offsets, partial(_moved_log_starts, directory))
-
-    def _write_recovery_points(self, directory: LogDirectory, done: Callable[[BaseException | None], None] | None = None) -> None:
-        """Logs that were truncated take appends again when theirs are written."""
-        if directory.lowered_starts != directory.written_lowered_starts:
-            # First: a log start offset on the disk that lies beyond the log's end would make the next start forget the log.
-            lowered_starts = directory.lowered_starts
-
-            def lowered(outcome: BaseException | None) -> None:
-                if outcome is None:
-                    directory.written_lowered_starts = lowered_starts
-                    self._write_recovery_points(directory, done)
-                elif done is not None:
-                    done(outcome)
-
-            self._write(directory, directory.log_start_offsets, partial(_moved_log_starts, directory), lowered)
-            return
-        held: list[PartitionLog] = []
-
-        def offsets() -> Mapping[TopicPartition, int]:
-            held.extend(directory.held)
-            directory.held.clear()
-            return _recovery_points(directory)
-
-        def written(outcome: BaseException | None) -> None:
-            if outcome is None:
-                for log in held:
-                    log.release()
-            else:
-                directory.held.extend(held)
-            if done is not None:
-                done(outcome)
-
-        self._write(directory, directory.recovery_points, offsets, written)
-
-    def _write(
-        self,
-        directory: LogDirectory,
-        checkpoint: OffsetCheckpoint,
-        offsets: Callable[[], Mapping[TopicPartition, int]],
-        done: Callable[[BaseException | None], None] | None = None,
-    ) -> None:
-        """Writes a checkpoint, in the background, if it has changed. Who passes `done` needs the offsets as they are at this moment or later: where the
-        file is being written just then, it is written once more."""
-        name = checkpoint.path.name
-        if name in directory.writing:
-            if done is not None:
-                directory.following.setdefault(name, []).append(partial(self._write, directory, checkpoint, offsets, done))
-            return
-        values = offsets()
-        if directory.written.get(name) == values:
-            if done is not None:
-                done(None)
-            return
-        directory.writing.add(name)
-
-        def written(outcome: BaseException | None) -> None:
-            directory.writing.discard(name)
-            if outcome is None:
-                directory.written[name] = values
-            _log_failure(outcome)
-            if done is not None:
-                done(outcome)
-            for write in directory.following.pop(name, ()):
-                write()
-
-        self._background.submit(lambda: checkpoint.write(values), written)
+            directory.write_log_start_offsets()
 
     # -- stop -------------------------------------------------------------------------------------------------------------------------------
 
@@ -629,12 +309,10 @@ class LogDirectories:
         for directory in self.directories:
             if directory.lock is None:
                 continue
-            whole = self._close_logs(list(directory.logs.values()), clean) and clean
+            whole = close_logs(list(directory.logs.values()), self._files, self._helpers, clean=clean) and clean
             if clean:
                 with suppress(OSError):
-                    directory.recovery_points.write(_recovery_points(directory))
-                    directory.log_start_offsets.write(_moved_log_starts(directory))
-                    directory.high_watermarks.write(_high_watermarks(directory))
+                    directory.write_all()
                     if whole:
                         directory.marker.write()
         self._unlock()
@@ -644,88 +322,6 @@ class LogDirectories:
         """A thread writes or syncs for one of the logs, or will."""
         return any(directory.writer.flushes_in_flight for directory in self.directories) or any(log.has_queued_appends for log in self.logs.values())
 
-    def _close_logs(self, logs: Sequence[PartitionLog], clean: bool) -> bool:
-        """True if all are synced. Many files are synced at once, since the file system commits them together: a thousand partitions take half
-        a second then, and one after the other eleven."""
-        whole = True
-        with self._helpers(_SYNC_THREADS, "closing") as pool:
-            for start in range(0, len(logs), _CLOSED_AT_ONCE):
-                closing: list[tuple[PartitionLog, FlushWork | None, Future[int | NotOpenedError | OSError] | None]] = []
-                for log in logs[start : start + _CLOSED_AT_ONCE]:
-                    try:
-                        work = log.prepare_close(clean=clean)
-                    except OSError as error:
-                        whole = _not_in_order(log, error)
-                        log.finish_close(None, error)
-                    else:
-                        closing.append((log, work, None if work is None else pool.submit(try_sync, self._files, work)))
-                for log, work, future in closing:
-                    try:
-                        log.finish_close(work, 0 if future is None else future.result())
-                    except OSError as error:
-                        whole = _not_in_order(log, error)
-                    whole = whole and not log.is_failed
-        return whole
-
     def _unlock(self) -> None:
         for directory in self.directories:
-            if directory.lock is not None:
-                directory.lock.release()
-                directory.lock = None
-
-
-def _not_in_order(log: PartitionLog, error: OSError) -> bool:
-    logger.error("%s could not be closed in order: %s; the next start recovers it", log.topic_partition, error)
-    return False
-
-
-class _Counter:
-    """Adds up what the recovery threads report."""
-
-    def __init__(self, report: Callable[[LoadProgress], None] | None) -> None:
-        self._report = report
-        self._lock = Lock()
-        self._done = 0
-        self._checked_bytes = 0
-        self.total = 0
-
-    def checked(self, size_bytes: int) -> None:
-        with self._lock:
-            self._checked_bytes += size_bytes
-            progress = LoadProgress(self._done, self.total, self._checked_bytes)
-        if self._report is not None:
-            self._report(progress)
-
-    def done_with(self, load: Callable[[], LoadedLog]) -> LoadedLog:
-        loaded = load()
-        with self._lock:
-            self._done += 1
-        self.checked(0)
-        return loaded
-
-
-def _moved_log_starts(directory: LogDirectory) -> dict[TopicPartition, int]:
-    """Log start offsets that the first segment's name does not tell."""
-    return {tp: log.log_start_offset for tp, log in directory.logs.items() if log.log_start_offset > log.segments[0].base_offset}
-
-
-def _recovery_points(directory: LogDirectory) -> dict[TopicPartition, int]:
-    return {tp: log.recovery_point for tp, log in directory.logs.items()}
-
-
-def _high_watermarks(directory: LogDirectory) -> dict[TopicPartition, int]:
-    return {tp: log.high_watermark for tp, log in directory.logs.items()}
-
-
-def _read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
-    """A checkpoint that cannot be read counts as one that says nothing: recovery takes longer, no data is lost."""
-    try:
-        return checkpoint.read()
-    except KafkaStorageError as error:
-        logger.warning("%s", error)
-        return {}
-
-
-def _log_failure(outcome: object) -> None:
-    if isinstance(outcome, BaseException):
-        logger.error("A job in the log directories failed: %s; it is tried again at its next turn", outcome)
+            directory.unlock()

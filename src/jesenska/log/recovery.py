@@ -39,6 +39,7 @@ from jesenska.log.damage import DamagedSegmentError, keep_end, keep_whole
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_epochs import LeaderEpochs
 from jesenska.log.log_config import LogConfig
+from jesenska.log.producer_snapshots import snapshot_offsets
 from jesenska.log.producer_state import BATCHES_REMEMBERED, ProducerState, decode_snapshot
 from jesenska.log.segment import (
     DELETED_SUFFIX,
@@ -459,12 +460,6 @@ class LogLoader:
     def load_producers(self, segments: list[LogSegment], log_start_offset: int, next_offset: int) -> None:
         """Newest usable snapshot, then every header after it."""
         replay_producers(self._producers, self._directory, self._files, segments, log_start_offset, next_offset, self._now_ms)
-
-
-def snapshot_offsets(directory: Path, files: FileLayer) -> list[int]:
-    """Offsets of the producer snapshots of a directory, ascending."""
-    names = (name.removesuffix(SNAPSHOT_SUFFIX) for name in files.names(directory) if name.endswith(SNAPSHOT_SUFFIX))
-    return sorted(int(name) for name in names if name.isdigit())
 
 
 def replay_producers(

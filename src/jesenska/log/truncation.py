@@ -36,8 +36,9 @@ from jesenska.log.background import Background
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import IndexWrite
 from jesenska.log.log_config import LogConfig
+from jesenska.log.producer_snapshots import snapshot_offsets
 from jesenska.log.producer_state import ProducerState
-from jesenska.log.recovery import replay_producers, snapshot_offsets
+from jesenska.log.recovery import replay_producers
 from jesenska.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFile
 

@@ -1,5 +1,5 @@
-"""Records to and from Arrow's memory layout in plain Python: the twin of the second half of `_crecords.pyx`. No
-pyarrow here, only its buffers.
+"""Records to and from Arrow's memory layout in plain Python: the twin of `_column_reader.pxi` and
+`_column_writer.pxi`. No pyarrow here, only its buffers.
 
     binary column   rows + 1 offsets of 32 bits into the data, the data, and a bitmap of the rows that are not null
                     (lowest bit first)

@@ -1,5 +1,5 @@
-"""Message sets (formats v0 and v1) turned into records of batches and back, in plain Python: the twin of what
-`_crecords.pyx` does. message_set.py draws a message; here everything is decompressed already."""
+"""Message sets (formats v0 and v1) turned into records of batches and back, in plain Python: the twin of
+`_messages.pxi`. message_set.py draws a message; here everything is decompressed already."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Going over the batches of a file, in Python: the twin of the last part of `_crecords.pyx`. What decides whether a
-batch is whole is drawn in header.py; who goes over files is the log room's recovery."""
+"""Going over the batches of a file, in Python: the twin of `_scan.pxi`. What decides whether a batch is whole is drawn
+in header.py; who goes over files is the log room's recovery."""
 
 from __future__ import annotations
 

@@ -17,8 +17,10 @@ from typing import NamedTuple, Protocol
 
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.leader_appends import AppendResult, append_or_queue
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import AppendResult, PartitionLog, ReadResult
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.reading import ReadResult, read_log
 from jesenska.records.batch import BatchHeader
 from jesenska.replication.replicas import Replicas
 
@@ -203,7 +205,7 @@ class Partition:
             if isinstance(outcome, KafkaError) or self._is_done(log, acks, outcome, done):
                 done(outcome)
 
-        result = log.append_or_queue(buffer, headers, leader_epoch, now_ms, written)
+        result = append_or_queue(log, buffer, headers, leader_epoch, now_ms, written)
         if result is None:
             return None
         self._advance(log)
@@ -222,7 +224,7 @@ class Partition:
         """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log, ColdError
         where that could wait for the disk and is not to. Any epoch below 0 is none, as Kafka takes it in a fetch."""
         log = self.leader_log(current_leader_epoch if current_leader_epoch >= 0 else -1)
-        return log.read(offset, max_bytes, log.high_watermark, minimum_one_batch, wait)
+        return read_log(log, offset, max_bytes, log.high_watermark, minimum_one_batch, wait)
 
     # --- what is committed -------------------------------------------------------------------------------------------
 

@@ -65,7 +65,8 @@ from jesenska.base.limits import COST_OF_CONVERTING, COST_OF_RECOMPRESSING, INLI
 from jesenska.broker.dispatch import LATER, NO_ANSWER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import Topic
-from jesenska.log.partition_log import AppendResult, PartitionLog
+from jesenska.log.leader_appends import AppendResult
+from jesenska.log.partition_log import PartitionLog
 from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
 from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec

@@ -57,7 +57,8 @@ from jesenska.broker.down_conversion import DownConversion, magic_for, refuse
 from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, SessionPartition, WantedPartition
 from jesenska.broker.gate import handles
 from jesenska.log.files import probe_cold, read_ahead
-from jesenska.log.partition_log import PartitionLog, ReadResult
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.reading import ReadResult, warm_up_for
 from jesenska.log.segment import ColdError
 from jesenska.records.header import MAGIC_V2
 from jesenska.replication.partition import Partition
@@ -300,7 +301,7 @@ class _Fetch:
         self._waits = self._warmed >= _WARM_UPS_MAX
         if self._until is None:
             self._until = self._broker.clock.monotonic() + self._max_wait_ms / 1000
-        warm_ups = [log.warm_up(offset) for log, offset in cold]
+        warm_ups = [warm_up_for(log, offset) for log, offset in cold]
 
         def run() -> None:
             for warm_up in warm_ups:

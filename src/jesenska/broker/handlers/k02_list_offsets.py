@@ -35,6 +35,7 @@ from jesenska.base.errors import (
 from jesenska.broker.dispatch import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.controller.topics import duplicates
+from jesenska.log.reading import lookup_by_time
 from jesenska.log.time_lookup import TimeLookup
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k02_list_offsets import (
@@ -91,7 +92,7 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
                 partition = known.partitions[asked.partition_index]
                 partition.leader_log(asked.current_leader_epoch)
                 if not _answer_at_once(partition, asked, answer, request.isolation_level, context.version):
-                    in_pool.append((partition, partition.leader_log().time_lookup(), asked, answer))
+                    in_pool.append((partition, lookup_by_time(partition.leader_log()), asked, answer))
             except KafkaError as error:
                 answer.error_code = error.code
     if not in_pool:

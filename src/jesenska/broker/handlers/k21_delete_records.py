@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import KafkaError, OffsetOutOfRangeError, PolicyViolationError, UnknownTopicOrPartitionError
 from jesenska.broker.dispatch import Context, Outcome
 from jesenska.broker.gate import handles
+from jesenska.log.log_start import delete_records
 from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -55,7 +56,7 @@ def _delete(broker: Services, name: str, number: int, offset: int) -> DeleteReco
         before = partition.high_watermark if offset == _HIGH_WATERMARK else offset
         if not 0 <= before <= partition.high_watermark:
             raise OffsetOutOfRangeError
-        log.delete_records(before)
+        delete_records(log, before)
         answer.low_watermark = log.log_start_offset
     except KafkaError as error:
         answer.error_code = error.code

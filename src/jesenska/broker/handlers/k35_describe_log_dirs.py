@@ -29,7 +29,7 @@ from jesenska.wire.messages.k35_describe_log_dirs import (
 
 if TYPE_CHECKING:
     from jesenska.broker.services import Services
-    from jesenska.log.log_directories import LogDirectory
+    from jesenska.log.log_directory import LogDirectory
 
 _FIRST_WITH_ROOM = 4
 

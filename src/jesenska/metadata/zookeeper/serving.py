@@ -6,8 +6,8 @@ import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Callable, Sized
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 from jesenska import __version__
 from jesenska.base.clock import Clock
@@ -17,6 +17,7 @@ from jesenska.metadata.tree_operations import Result, SessionExpiredError
 from jesenska.metadata.watches import Watches, WatchEvent
 from jesenska.metadata.zookeeper import four_letter_words
 from jesenska.metadata.zookeeper.sessions import Sessions
+from jesenska.metadata.zookeeper.slots import Answer, Slot
 
 
 class ServerConfig(NamedTuple):
@@ -28,27 +29,45 @@ class ServerConfig(NamedTuple):
     max_client_connections: int = 60
 
 
-class ServedConnection(Protocol):
-    """A client's connection, as a server sees it."""
+class ServedConnection:
+    """A client's connection, as the server and the requests that come by it see it. There is one kind, `ZooKeeperConnection`: a class and no Protocol, since
+    what is compiled calls a class directly."""
 
-    is_closing_session: bool
-    figures: four_letter_words.Figures
+    def __init__(self) -> None:
+        self.is_closing_session = False
+        self.figures = four_letter_words.Figures()
 
-    @property
-    def slots(self) -> Sized:
-        """Its requests that are not answered."""
+    def outstanding(self) -> int:
+        """How many of its requests are not answered."""
+        raise NotImplementedError
 
-    def send_event(self, event: WatchEvent) -> None: ...
+    def done(self, slot: Slot, answer: Answer) -> None:
+        """A write was committed or refused: that is the answer."""
+        raise NotImplementedError
 
-    def write_out(self) -> None: ...
+    def send_event(self, event: WatchEvent) -> None:
+        """A watch of its client has fired."""
+        raise NotImplementedError
 
-    def close(self) -> None: ...
+    def too_many_watches(self) -> None:
+        """Its client has more than it may."""
+        raise NotImplementedError
 
-    def end(self) -> None: ...
+    def write_out(self) -> None:
+        """Gives the socket what was sent."""
+        raise NotImplementedError
 
-    def figures_for_words(self) -> four_letter_words.ConnectionFigures: ...
+    def close(self) -> None:
+        """What was sent still leaves; nothing more is taken."""
+        raise NotImplementedError
 
-    def __hash__(self) -> int: ...
+    def end(self) -> None:
+        """The server stops: what does not leave at once is dropped."""
+        raise NotImplementedError
+
+    def figures_for_words(self) -> four_letter_words.ConnectionFigures:
+        """What `cons` tells of it."""
+        raise NotImplementedError
 
 
 class Serving:
@@ -101,7 +120,7 @@ class Serving:
             connections=[connection.figures_for_words() for connection in self.connections],
             received=figures.received,
             sent=figures.sent,
-            outstanding=sum(len(connection.slots) for connection in self.connections),
+            outstanding=sum(connection.outstanding() for connection in self.connections),
             min_latency_ms=int(figures.min_latency_ms),
             average_latency_ms=figures.average_latency_ms,
             max_latency_ms=int(figures.max_latency_ms),

@@ -1,0 +1,18 @@
+"""Settings of the broker that concern its log directories; `log_config` has those of a topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySettings:
+    """Defaults are Kafka's; names, too, without what they have in common (`log.`, `num.`)."""
+
+    recovery_threads_per_data_dir: int = 1
+    flush_offset_checkpoint_interval_ms: int = 60_000
+    flush_start_offset_checkpoint_interval_ms: int = 60_000
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    retention_check_interval_ms: int = 300_000
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000

@@ -1,0 +1,177 @@
+"""What is done in a broker's logs from time to time, each job in its own interval: flushes by time, checkpoints, retention, forgetting of producers, removal of
+files whose delay is over. What waits for the disk goes to the background.
+
+    every tick      flush.ms of each log; files whose delay is over
+    5 s             high watermarks; the files beside the logs (index entries of active segments, leader epochs)
+    60 s            recovery points, log start offsets
+    5 min           retention; sooner for a log that was being written when it was asked
+    10 min          producers that have been silent for long
+
+These are the defaults (`DirectorySettings`). With thousands of partitions each job is cut into pieces, with other work of the owner's in between.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.background import Background, log_failure
+from jesenska.log.directory_settings import DirectorySettings
+from jesenska.log.doomed_files import DoomedFiles
+from jesenska.log.log_directory import LogDirectory
+from jesenska.log.log_flush import FileWrite
+from jesenska.log.log_start import delete_old_segments, segments_of_unknown_time
+from jesenska.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+#: Logs that a step looks at: a millisecond's work.
+_LOGS_AT_ONCE = 500
+_LOGS_RETAINED_AT_ONCE = 20
+
+
+class Housekeeping:
+    """Of the logs in `directories`; `logs` has them all, and is always the present ones. `elapsed_ms` gives, for the `now_ms` of a call, the time that
+    intervals and delays are measured by."""
+
+    def __init__(
+        self,
+        logs: Mapping[TopicPartition, PartitionLog],
+        directories: Sequence[LogDirectory],
+        settings: DirectorySettings,
+        background: Background,
+        doomed: DoomedFiles,
+        elapsed_ms: Callable[[int], int],
+    ) -> None:
+        self._logs = logs
+        self._directories = directories
+        self._settings = settings
+        self._background = background
+        self._doomed = doomed
+        self._elapsed_ms = elapsed_ms
+        #: When each job is to be done next.
+        self._due: dict[str, int] = {}
+        self._writing_files = False
+        #: Partitions that retention could not look at, since they were being written.
+        self._retention_waits: set[TopicPartition] = set()
+
+    def tick_in_steps(self, now_ms: int) -> Iterator[None]:
+        """Whatever is due, a piece at each step. To be asked about once a second."""
+        settings, elapsed_ms = self._settings, self._elapsed_ms(now_ms)
+        for logs in self._pieces(_LOGS_AT_ONCE):
+            for log in logs:
+                log.flush_if_due(elapsed_ms)
+            yield
+        if self._is_due("high watermarks", settings.high_watermark_checkpoint_interval_ms, elapsed_ms):
+            for directory in self._directories:
+                directory.write_high_watermarks()
+            yield
+            writes: list[FileWrite] = []
+            for logs in self._pieces(_LOGS_AT_ONCE):
+                for log in logs:
+                    if log.has_unwritten:
+                        writes.extend(log.unwritten())
+                yield
+            self._write_files(writes)
+        if self._is_due("recovery points", settings.flush_offset_checkpoint_interval_ms, elapsed_ms):
+            for directory in self._directories:
+                directory.write_recovery_points()
+            yield
+        if self._is_due("log starts", settings.flush_start_offset_checkpoint_interval_ms, elapsed_ms):
+            for directory in self._directories:
+                directory.write_log_start_offsets()
+            yield
+        waited, self._retention_waits = self._retention_waits, set()
+        every = self._is_due("retention", settings.retention_check_interval_ms, elapsed_ms)
+        if every or waited:
+            for logs in self._pieces(_LOGS_RETAINED_AT_ONCE, None if every else waited):
+                self._retain(logs, now_ms)
+                yield
+        if self._is_due("producers", settings.producer_id_expiration_check_interval_ms, elapsed_ms):
+            for logs in self._pieces(_LOGS_AT_ONCE):
+                for log in logs:
+                    log.producers.expire(now_ms)
+                yield
+        self._doomed.remove_due(self._elapsed_ms(now_ms))
+
+    def _pieces(self, size: int, only: Collection[TopicPartition] | None = None) -> Iterator[list[PartitionLog]]:
+        """The logs, so many at once; those that are deleted meanwhile are left out."""
+        every = list(self._logs if only is None else only)
+        for start in range(0, len(every), size):
+            yield [self._logs[key] for key in every[start : start + size] if key in self._logs]
+
+    def _is_due(self, job: str, interval_ms: int, elapsed_ms: int) -> bool:
+        due_ms = self._due.get(job)
+        if due_ms is not None and elapsed_ms < due_ms:
+            return False
+        self._due[job] = elapsed_ms + interval_ms
+        return due_ms is not None
+
+    def delete_old_segments(self, now_ms: int) -> None:
+        """Retention, for all partitions."""
+        self._retain(list(self._logs.values()), now_ms)
+
+    def _retain(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
+        """Retention. Times of segments that nobody has asked about since the start are read in the background first."""
+        unknown = [segment for log in logs for segment in segments_of_unknown_time(log)]
+        if not unknown:
+            self._delete_old_segments(logs, now_ms)
+            return
+        copies = [segment.copy() for segment in unknown]
+
+        def read() -> None:
+            for copy in copies:
+                try:
+                    copy.largest_timestamp()
+                except OSError as error:
+                    logger.warning("%s: its largest timestamp could not be read: %s", copy.file.path, error)
+                finally:
+                    copy.close()
+
+        def known(outcome: BaseException | None) -> None:
+            log_failure(outcome)
+            for segment, copy in zip(unknown, copies, strict=True):
+                with suppress(OSError):
+                    segment.learn(copy)
+            self._delete_old_segments([log for log in logs if self._logs.get(log.topic_partition) is log], now_ms)
+
+        self._background.submit(read, known)
+
+    def _delete_old_segments(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
+        """A log whose disk fails does not keep the others from theirs; one that is busy has its turn at the next tick."""
+        for log in logs:
+            try:
+                renamed = delete_old_segments(log, now_ms)
+            except OSError as error:
+                logger.error("%s: retention could not delete segments: %s", log.topic_partition, error)
+                continue
+            if log.has_queued_appends:
+                self._retention_waits.add(log.topic_partition)
+            due_ms = self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms
+            self._doomed.add(due_ms, renamed)
+
+    def _write_files(self, writes: Sequence[FileWrite]) -> None:
+        """Brings the files beside the logs up to date (index entries of active segments, leader epochs), so that tools that look at them find what is in
+        the log."""
+        if not writes or self._writing_files:
+            return
+        self._writing_files = True
+
+        def work() -> list[FileWrite]:
+            done = []
+            for write in writes:
+                with suppress(OSError):  # a full disk: the next flush, which needs them, says so
+                    write.run()
+                    done.append(write)
+            return done
+
+        def written(outcome: list[FileWrite] | BaseException) -> None:
+            self._writing_files = False
+            if isinstance(outcome, list):
+                for write in outcome:
+                    write.done()
+            log_failure(outcome)
+
+        self._background.submit(work, written)

@@ -1,0 +1,161 @@
+"""One of a broker's log directories: who holds its lock, which logs live in it, and its checkpoints (`checkpoints` has their format).
+
+A checkpoint is written by the background thread, as a whole, if it has changed, and never twice at a time: who needs the offsets of this moment while the file
+is being written has it written once more behind that.
+
+Truncated logs are held, that is to say closed to appends, until their recovery points are written: otherwise a crash would leave unsynced batches below one.
+Where a truncation has lowered a log start offset, that checkpoint is written first: one on the disk that lies beyond the log's end would make the next
+start forget the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from jesenska.base.errors import KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log import checkpoints
+from jesenska.log.background import Background, DirectoryWriter, log_failure
+from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
+from jesenska.log.directory_lock import DirectoryLock
+from jesenska.log.files import FileLayer
+from jesenska.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+#: Hears that a checkpoint is written (None), or why not.
+Written = Callable[[BaseException | None], None]
+
+
+class LogDirectory:
+    def __init__(self, path: Path, files: FileLayer, writer: DirectoryWriter, background: Background) -> None:
+        self.path = path
+        self.writer = writer
+        self.marker = CleanShutdownMarker(path, files)
+        self.recovery_points = OffsetCheckpoint(path / checkpoints.RECOVERY_POINTS, files)
+        self.log_start_offsets = OffsetCheckpoint(path / checkpoints.LOG_START_OFFSETS, files)
+        self.high_watermarks = OffsetCheckpoint(path / checkpoints.HIGH_WATERMARKS, files)
+        self.lock: DirectoryLock | None = None
+        self.was_clean = False
+        #: Partitions that live here.
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self._background = background
+        #: Checkpoints that are being written just now, by file name.
+        self._writing: set[str] = set()
+        #: What is to be written when that has ended, by file name.
+        self._following: dict[str, list[Callable[[], None]]] = {}
+        #: Logs that were truncated and wait for their recovery points to be written.
+        self._held: list[PartitionLog] = []
+        #: How many truncations have lowered log start offsets, and how many of them are written.
+        self._lowered_starts = 0
+        self._written_lowered_starts = 0
+        #: What was last written, so that an idle broker leaves its disk alone.
+        self._written: dict[str, Mapping[TopicPartition, int]] = {}
+
+    def unlock(self) -> None:
+        """Gives the directory up, if it is held."""
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
+
+    # -- checkpoints ------------------------------------------------------------------------------------------------------------------------
+
+    def write_high_watermarks(self) -> None:
+        self._write(self.high_watermarks, self._present_high_watermarks)
+
+    def write_log_start_offsets(self) -> None:
+        self._write(self.log_start_offsets, self._moved_log_starts)
+
+    def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
+        """Logs of this directory were truncated, and are held. Writes their recovery points and releases them; where that fails they are released with the
+        next recovery points that are written. `has_lowered_start` says that a log start offset has gone down."""
+        self._held.extend(logs)
+        self._lowered_starts += has_lowered_start
+        self.write_recovery_points(done)
+
+    def write_recovery_points(self, done: Written | None = None) -> None:
+        """Logs that were truncated take appends again when theirs are written."""
+        if self._lowered_starts != self._written_lowered_starts:
+            lowered_starts = self._lowered_starts
+
+            def lowered(outcome: BaseException | None) -> None:
+                if outcome is None:
+                    self._written_lowered_starts = lowered_starts
+                    self.write_recovery_points(done)
+                elif done is not None:
+                    done(outcome)
+
+            self._write(self.log_start_offsets, self._moved_log_starts, lowered)
+            return
+        held: list[PartitionLog] = []
+
+        def offsets() -> Mapping[TopicPartition, int]:
+            held.extend(self._held)
+            self._held.clear()
+            return self._present_recovery_points()
+
+        def written(outcome: BaseException | None) -> None:
+            if outcome is None:
+                for log in held:
+                    log.release()
+            else:
+                self._held.extend(held)
+            if done is not None:
+                done(outcome)
+
+        self._write(self.recovery_points, offsets, written)
+
+    def write_all(self) -> None:
+        """Writes every checkpoint, at once; OSError if one cannot be."""
+        self.recovery_points.write(self._present_recovery_points())
+        self.log_start_offsets.write(self._moved_log_starts())
+        self.high_watermarks.write(self._present_high_watermarks())
+
+    def _write(self, checkpoint: OffsetCheckpoint, offsets: Callable[[], Mapping[TopicPartition, int]], done: Written | None = None) -> None:
+        """Writes a checkpoint, in the background, if it has changed. Who passes `done` needs the offsets as they are at this moment or later: where the
+        file is being written just then, it is written once more."""
+        name = checkpoint.path.name
+        if name in self._writing:
+            if done is not None:
+                self._following.setdefault(name, []).append(partial(self._write, checkpoint, offsets, done))
+            return
+        values = offsets()
+        if self._written.get(name) == values:
+            if done is not None:
+                done(None)
+            return
+        self._writing.add(name)
+
+        def written(outcome: BaseException | None) -> None:
+            self._writing.discard(name)
+            if outcome is None:
+                self._written[name] = values
+            log_failure(outcome)
+            if done is not None:
+                done(outcome)
+            for write in self._following.pop(name, ()):
+                write()
+
+        self._background.submit(lambda: checkpoint.write(values), written)
+
+    def _moved_log_starts(self) -> dict[TopicPartition, int]:
+        """Log start offsets that the first segment's name does not tell."""
+        return {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset > log.segments[0].base_offset}
+
+    def _present_recovery_points(self) -> dict[TopicPartition, int]:
+        return {tp: log.recovery_point for tp, log in self.logs.items()}
+
+    def _present_high_watermarks(self) -> dict[TopicPartition, int]:
+        return {tp: log.high_watermark for tp, log in self.logs.items()}
+
+
+def read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
+    """A checkpoint that cannot be read counts as one that says nothing: recovery takes longer, no data is lost."""
+    try:
+        return checkpoint.read()
+    except KafkaStorageError as error:
+        logger.warning("%s", error)
+        return {}

@@ -1,0 +1,63 @@
+"""The beginning of a log moves up: clients delete records below an offset (DeleteRecords), and retention takes old segments out.
+
+    delete_records          the log start offset moves, at once; the records stay in their files
+    delete_old_segments     segments leave the log and their files get names that end in `.deleted`; the log start offset moves to the first that stays
+
+Which segments are old is decided in `retention`. Times of segments that nobody has asked about since the start are not known: whoever calls has them read in
+another thread first (`segments_of_unknown_time`). After a crash: a start removes files named `.deleted`; a log start offset that no checkpoint has yet is
+lost, and the records that are still in their files are read again.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from jesenska.base.errors import OffsetOutOfRangeError
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.retention import SegmentFacts, count_deletable
+from jesenska.log.segment import LogSegment
+
+logger = logging.getLogger(__name__)
+
+
+def delete_records(log: PartitionLog, before_offset: int) -> int:
+    """The log start offset becomes `before_offset` (-1: the high watermark); what it is now. OFFSET_OUT_OF_RANGE beyond the high
+    watermark."""
+    target = log.high_watermark if before_offset == -1 else before_offset
+    if target > log.high_watermark or target < 0:
+        raise OffsetOutOfRangeError(f"{log.topic_partition} can only delete records below {log.high_watermark}, not {target}.")
+    log.move_log_start(target)
+    return log.log_start_offset
+
+
+def segments_of_unknown_time(log: PartitionLog) -> list[LogSegment]:
+    """Sealed segments whose largest timestamp is needed (for retention) and would have to be read."""
+    if not log.config.delete or log.config.retention_ms < 0:
+        return []
+    return [segment for segment in log.segments[:-1] if not segment.knows_its_time]
+
+
+def delete_old_segments(log: PartitionLog, now_ms: int) -> list[Path]:
+    """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be removed after
+    `file.delete.delay.ms`. Where all of it is old the log is rolled first: it is to be asked again once `has_queued_appends` has passed."""
+    if log.has_queued_appends or log.is_failed or log.is_closed:
+        return []
+    by_time = log.config.delete and log.config.retention_ms >= 0
+    facts = [
+        SegmentFacts(segment.base_offset, end, segment.size_bytes, segment.retention_timestamp() if by_time else 0, segment is log.active_segment)
+        for segment, end in zip(log.segments, log.ends(), strict=True)
+    ]
+    count, reason = count_deletable(facts, log.config, now_ms=now_ms, high_watermark=log.high_watermark, log_start_offset=log.log_start_offset)
+    if count == 0:
+        return []
+    if count == len(facts):
+        log.queue_roll(now_ms)
+        if log.queue.waiting:
+            return []
+    renamed: list[Path] = []
+    for segment in log.take_oldest(count):
+        renamed.extend(segment.mark_deleted())
+        renamed.extend(log.snapshots.mark_deleted(segment.base_offset))
+    logger.info("%s: deleted %d segments (%s), starts at %d now", log.topic_partition, count, reason, log.log_start_offset)
+    return renamed

@@ -1,0 +1,173 @@
+"""What a start finds in the log directories: the partitions that the metadata know are settled (recovery, if the last stop of the directory was not orderly),
+several at a time, in threads.
+
+    orders-0/                   a partition: its log is loaded, if the metadata know it; otherwise it is named in a warning and left alone
+    orders-0.<unique>-delete/   a partition whose topic is gone: removed by the first tick (housekeeping)
+    orders-0.<unique>-future/   a replica on its way from another directory: left alone
+
+The marker of an orderly stop goes before the first log is touched, so a crash from then on has all logs recovered. A partition that is in two directories
+stops the start: nobody knows which of them counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+from uuid import UUID
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.topic_names import is_legal_topic_name
+from jesenska.log.closing import DELETE_DIRECTORY_SUFFIX
+from jesenska.log.directory_lock import LogDirectoryError
+from jesenska.log.directory_settings import DirectorySettings
+from jesenska.log.doomed_files import DoomedFiles
+from jesenska.log.files import FileLayer
+from jesenska.log.log_config import LogConfig
+from jesenska.log.log_directory import LogDirectory, read_or_nothing
+from jesenska.log.partition_metadata import read_topic_id
+from jesenska.log.recovery import LoadedLog, LogLoader
+
+logger = logging.getLogger(__name__)
+
+_PARTITION = re.compile(r"(.+)-(\d{1,10})\Z")
+_LEFT_ALONE = re.compile(r".+-(future|stray)\Z")
+_IGNORED = {"lost+found"}
+
+#: The settings of a partition that the metadata know; None for one that they do not. Gets the topic id of the directory, if it has one.
+Known = Callable[[TopicPartition, UUID | None], LogConfig | None]
+
+
+class LoadProgress(NamedTuple):
+    partitions_done: int
+    partitions_total: int
+    #: Bytes that recovery has checked so far.
+    checked_bytes: int
+
+
+class FoundPartition(NamedTuple):
+    """A directory of a partition that the metadata know."""
+
+    directory: LogDirectory
+    topic_partition: TopicPartition
+    #: None in a directory that is older than topic ids.
+    topic_id: UUID | None
+    config: LogConfig
+
+
+class LoadedPartition(NamedTuple):
+    found: FoundPartition
+    loaded: LoadedLog
+    #: As the checkpoint has it.
+    high_watermark: int
+
+
+def load_partitions(
+    directories: Sequence[LogDirectory],
+    known: Known,
+    settings: DirectorySettings,
+    files: FileLayer,
+    helpers: Callable[[int, str], Executor],
+    doomed: DoomedFiles,
+    now_ms: int,
+    progress: Callable[[LoadProgress], None] | None = None,
+) -> Iterator[LoadedPartition]:
+    """Every partition that is known, one after the other, loaded by threads that `helpers` makes (so many of that name). Blocks, for long after a crash;
+    `progress` is called from these threads. LogDirectoryError, before anything is changed, if a partition is there twice."""
+    jobs: list[tuple[FoundPartition, LogLoader]] = []
+    counted = _Counter(progress)
+    for directory in directories:
+        directory.was_clean = directory.marker.exists()
+        points = read_or_nothing(directory.recovery_points)
+        starts = read_or_nothing(directory.log_start_offsets)
+        for found in _partitions(directory, known, files, doomed):
+            loader = LogLoader(
+                directory.path / str(found.topic_partition),
+                found.config,
+                files,
+                clean=directory.was_clean,
+                recovery_point=points.get(found.topic_partition, 0),
+                log_start_offset=starts.get(found.topic_partition, 0),
+                now_ms=now_ms,
+                producer_expiration_ms=settings.producer_id_expiration_ms,
+                progress=counted.checked,
+            )
+            jobs.append((found, loader))
+    _refuse_doubles([found for found, _ in jobs])
+    for directory in directories:
+        if directory.was_clean:
+            directory.marker.remove()
+    counted.total = len(jobs)
+    marks = {directory.path: read_or_nothing(directory.high_watermarks) for directory in directories}
+    threads = max(1, settings.recovery_threads_per_data_dir) * len(directories)
+    with helpers(threads, "recovery") as pool:
+        futures = [pool.submit(counted.done_with, loader.load) for _, loader in jobs]
+        for (found, _), future in zip(jobs, futures, strict=True):
+            loaded = future.result()
+            for note in loaded.notes:
+                logger.warning("%s: %s", found.topic_partition, note)
+            yield LoadedPartition(found, loaded, marks[found.directory.path].get(found.topic_partition, 0))
+
+
+def _partitions(directory: LogDirectory, known: Known, files: FileLayer, doomed: DoomedFiles) -> Iterator[FoundPartition]:
+    for name in files.names(directory.path):
+        path = directory.path / name
+        if not path.is_dir() or name in _IGNORED:
+            continue
+        if name.endswith(DELETE_DIRECTORY_SUFFIX):
+            doomed.add(0, [path])
+            continue
+        match = _PARTITION.fullmatch(name)
+        if match is None or not is_legal_topic_name(match[1]) or _LEFT_ALONE.fullmatch(name):
+            logger.warning("%s is no partition of this broker and was left alone", path)
+            continue
+        topic_partition = TopicPartition(match[1], int(match[2]))
+        topic_id = read_topic_id(path, files)
+        config = known(topic_partition, topic_id)
+        if config is None:
+            logger.warning(
+                "%s is not known to the metadata%s and was left alone: move it away if the topic is gone",
+                path,
+                "" if topic_id is None else f" with topic id {topic_id}",
+            )
+            continue
+        yield FoundPartition(directory, topic_partition, topic_id, config)
+
+
+def _refuse_doubles(partitions: Sequence[FoundPartition]) -> None:
+    seen: dict[TopicPartition, Path] = {}
+    for directory, topic_partition, _, _ in partitions:
+        if topic_partition in seen:
+            raise LogDirectoryError(
+                f"The partition {topic_partition} is in both {seen[topic_partition]} and {directory.path}: move one of the two directories away."
+            )
+        seen[topic_partition] = directory.path
+
+
+class _Counter:
+    """Adds up what the recovery threads report."""
+
+    def __init__(self, report: Callable[[LoadProgress], None] | None) -> None:
+        self._report = report
+        self._lock = Lock()
+        self._done = 0
+        self._checked_bytes = 0
+        self.total = 0
+
+    def checked(self, size_bytes: int) -> None:
+        with self._lock:
+            self._checked_bytes += size_bytes
+            progress = LoadProgress(self._done, self.total, self._checked_bytes)
+        if self._report is not None:
+            self._report(progress)
+
+    def done_with(self, load: Callable[[], LoadedLog]) -> LoadedLog:
+        loaded = load()
+        with self._lock:
+            self._done += 1
+        self.checked(0)
+        return loaded

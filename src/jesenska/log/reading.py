@@ -1,0 +1,113 @@
+"""Reading a log: which bytes of which file hold the records from an offset on, or from a time on. Nobody reads the bytes here, but for what a look-up takes.
+
+    the last batches    memory knows where they stand (tail)
+    older ones          the offset index of their segment, and the headers behind its entry
+    a time              the time index and the batches themselves, in another thread (time_lookup)
+
+A look-up in an index that is not loaded, or in pages that are not in memory, may wait for the disk: then `read_log` refuses on request, and
+`warm_up_for` gives the work that brings it in (cold_reads).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jesenska.base.errors import OffsetOutOfRangeError
+from jesenska.base.regions import FileRegion
+from jesenska.log.cold_reads import WarmUp
+from jesenska.log.partition_log import PartitionLog
+from jesenska.log.segment import LogSegment
+from jesenska.log.time_lookup import TimeLookup
+
+#: An offset is found in its segment, or where compaction left a gap in one of the next; farther than this a read waits for the disk.
+_WARMED_SEGMENTS_MAX = 4
+
+
+class ReadResult(NamedTuple):
+    """`region` is None if there is nothing to read at the offset yet; else the receiver releases it."""
+
+    region: FileRegion | None
+    #: Base offset of the first batch, which may be below the offset that was asked for.
+    base_offset: int
+    #: Where the first batch stands: base offset of its segment and position in it.
+    segment_base_offset: int
+    position: int
+    log_start_offset: int
+    log_end_offset: int
+    #: The limit of bytes, or the end of a segment, cut off what could have been read as well.
+    has_more: bool = False
+
+
+def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | None = None, minimum_one_batch: bool = True, wait: bool = True) -> ReadResult:
+    """The region of the file from the batch that holds `offset` on: at most `max_bytes`, nothing of `max_offset` (default: the log end
+    offset) or later. A first batch that is larger than `max_bytes` is given whole with `minimum_one_batch`, and not at all without it: clients take a
+    partition whose records hold no whole batch for a mistake. A batch after the first may be cut.
+
+    OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset. Without `wait`, ColdError where finding the region could wait for
+    the disk: then `warm_up_for` gets what it takes (the region's own pages are the receiver's to look after)."""
+    end = log.log_end_offset
+    if offset >= end or offset < log.log_start_offset:
+        if offset == end:
+            return ReadResult(None, end, log.active_segment.base_offset, log.active_segment.size_bytes, log.log_start_offset, end)
+        raise OffsetOutOfRangeError(f"{log.topic_partition} holds offsets {log.log_start_offset} to {end}, not {offset}.")
+    bound = end if max_offset is None or max_offset > end else max_offset
+    tail = log.tail
+    if offset >= tail.first_offset:
+        segment = tail.segment
+        position, base_offset, first_end = tail.find(offset)
+    else:
+        try:
+            found = _find(log, offset, wait)
+        except OSError as error:
+            raise log.read_error(error) from error
+        if found is None:
+            return ReadResult(None, end, log.active_segment.base_offset, log.active_segment.size_bytes, log.log_start_offset, end)
+        segment, position, base_offset, first_end = found
+    limit = segment.size_bytes
+    if bound < end:
+        if base_offset >= bound:
+            return ReadResult(None, base_offset, segment.base_offset, position, log.log_start_offset, end)
+        limit = _bound_position(log, segment, bound, position, wait)
+    size_bytes = limit - position
+    if size_bytes > max_bytes:
+        first_bytes = first_end - position
+        if max_bytes < first_bytes and not minimum_one_batch:
+            return ReadResult(None, base_offset, segment.base_offset, position, log.log_start_offset, end, True)
+        size_bytes = max(max_bytes, first_bytes)
+    if size_bytes <= 0:
+        return ReadResult(None, base_offset, segment.base_offset, position, log.log_start_offset, end)
+    try:
+        region = FileRegion(segment.file.handle(), position, size_bytes)
+    except OSError as error:
+        raise log.read_error(error) from error
+    has_more = position + size_bytes < limit or (segment is not log.active_segment and bound > log.active_segment.base_offset)
+    return ReadResult(region, base_offset, segment.base_offset, position, log.log_start_offset, end, has_more)
+
+
+def _find(log: PartitionLog, offset: int, wait: bool = True) -> tuple[LogSegment, int, int, int] | None:
+    """Segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
+    segments = log.segments
+    for index in range(log.segment_index(offset), len(segments)):
+        place = segments[index].find(offset) if wait else segments[index].find_warm(offset)
+        if place is not None:
+            return segments[index], place.position, place.base_offset, place.position + place.size_bytes
+    return None
+
+
+def _bound_position(log: PartitionLog, segment: LogSegment, bound: int, position: int, wait: bool) -> int:
+    """The end of what lies below `bound` in a segment."""
+    if segment is log.tail.segment and bound > log.tail.first_offset:
+        return log.tail.position_of(bound)
+    found = segment.find(bound) if wait else segment.find_warm(bound)
+    return segment.size_bytes if found is None else max(found.position, position)
+
+
+def warm_up_for(log: PartitionLog, offset: int) -> WarmUp:
+    """What brings into memory what finding an offset takes, in another thread."""
+    index = log.segment_index(offset)
+    return WarmUp(log.segments[index : index + _WARMED_SEGMENTS_MAX], offset)
+
+
+def lookup_by_time(log: PartitionLog) -> TimeLookup:
+    """For questions about times, asked in another thread (`time_lookup` says how)."""
+    return TimeLookup(log.segments, log.log_start_offset, log.files)

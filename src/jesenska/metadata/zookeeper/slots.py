@@ -1,0 +1,25 @@
+"""A request's place in the order of the answers on its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jesenska.metadata.tree_operations import TreeCode
+
+#: The body of an answer, or why there is none.
+Answer = bytes | bytearray | TreeCode
+
+
+class Slot:
+    """A request's place in the order of answers: what its answer is, once that is known (`answer`), and the zxid of the state it belongs to.
+
+    A slot with `read` is ready when its turn comes: it then reads what is committed."""
+
+    __slots__ = ("answer", "begun_ms", "closes", "read", "size", "type", "xid", "zxid")
+
+    def __init__(self, xid: int, kind: int, size: int, begun_ms: float) -> None:
+        self.xid, self.type, self.size, self.begun_ms = xid, kind, size, begun_ms
+        self.answer: Answer | None = None
+        self.read: Callable[[], Answer] | None = None
+        self.zxid: int | None = None
+        self.closes = False
