@@ -19,7 +19,7 @@ from jesenska.base.errors import ErrorCode, InconsistentTopicIdError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import FETCH_WAIT_MAX_MS
 from jesenska.base.regions import FileRegion
-from jesenska.broker.dispatch import Context
+from jesenska.broker.connection import Context
 from jesenska.broker.down_conversion import DownConversion, magic_for, refuse
 from jesenska.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition, WantedPartition
 from jesenska.broker.fetch_states import (

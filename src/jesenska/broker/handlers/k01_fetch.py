@@ -46,7 +46,7 @@ from jesenska.base.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from jesenska.broker.dispatch import LATER, Context, Outcome
+from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionPartition, WantedPartition
 from jesenska.broker.fetch_states import READING
 from jesenska.broker.fetches import FullFetch, Plan, SessionFetch
