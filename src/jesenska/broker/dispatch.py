@@ -1,347 +1,60 @@
-"""From a frame to its handler and from the handler's answer to the socket.
-
-A handler is `handle(services, request, context)`. What it returns says what happens:
-
-    a Message      the answer, sent at once
-    NO_ANSWER      nothing is sent (acks=0)
-    LATER          the handler keeps the context and calls `context.answer(message)` when it can; no task waits meanwhile
-    a coroutine    runs as a task; its result is the answer (for administration, never for produce and fetch)
-
-One connection has one request in work at a time, as in Kafka: further ones wait in its buffer, which keeps answers in order. The next request is
-taken when the last byte of the answer before it has left.
-
-What each request passes before its handler, and where it is counted, is `gate`. Request bytes are views into the connection's buffer: a handler that
-answers LATER and still needs them calls `context.keep(view)` before it returns.
+"""The dispatcher: all connections of a broker. It takes new ones within the limits, closes those that are idle or whose clients have gone, and lets requests
+in work finish when the broker stops. What happens to a request is `connection`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import socket
-import struct
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from jesenska.base.clock import Clock
-from jesenska.base.errors import KafkaError
-from jesenska.base.limits import CONVERTED_ANSWER_MIN_BYTES, CONVERTED_ANSWERS_BYTES
-from jesenska.base.regions import FileRegion
+from jesenska.broker.connection import Connection, SharedByConnections
 from jesenska.broker.connection_limits import ConnectionLimits
-from jesenska.broker.gate import Gate, Stages, UnknownApiVersionsError
-from jesenska.net.connection import FramedConnection, ReadBuffer
-from jesenska.wire.codec import MalformedMessageError, encoder
-from jesenska.wire.language import Message
-from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
-from jesenska.wire.registry import API_VERSIONS, Api
 
 if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
-
-class _Marker:
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-NO_ANSWER: Final = _Marker("NO_ANSWER")
-LATER: Final = _Marker("LATER")
-
-Outcome = Message | _Marker | Coroutine[Any, Any, Message]
-
-
-class Context:
-    """One request in work: who asked, and how to answer."""
-
-    __slots__ = ("api", "begun_at", "client_id", "connection", "correlation_id", "ended_at", "received_at", "version")
-
-    def __init__(self, connection: Connection, api: Api, version: int, correlation_id: int, client_id: str | None, received_at: float, begun_at: float) -> None:
-        self.connection = connection
-        self.api = api
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.received_at = received_at
-        self.begun_at = begun_at
-        self.ended_at = 0.0
-
-    def keep(self, view: memoryview) -> memoryview:
-        """The bytes of the request for as long as the handler wants them."""
-        return self.connection.framed.keep(view)
-
-    def answer(self, response: Message) -> None:
-        """Sends what a handler that returned LATER has to say."""
-        self.connection.answer_later(self, response)
-
-    def no_answer(self) -> None:
-        """Ends a request that returned LATER and needs no answer."""
-        self.connection.answer_later(self, None)
-
-    def close(self, reason: str) -> None:
-        """Closes the connection: how an error is told to a producer that wants no answers."""
-        self.connection.framed.close(reason)
-
-    @property
-    def gone(self) -> bool:
-        """True when the client has closed the connection."""
-        return self.connection.framed.closed
-
-
-_HEAD_V0 = struct.Struct(">ii")
-_HEAD_V1 = struct.Struct(">iib")
-
-
-class Connection:
-    """A client's connection: frames in, answers out, one request in work at a time."""
-
-    __slots__ = (
-        "_dispatcher",
-        "_in_work",
-        "_lent_bytes",
-        "_progress",
-        "_returning",
-        "_sending_since",
-        "active_at",
-        "client_host",
-        "framed",
-        "listener_name",
-        "on_abandoned",
-    )
-
-    def __init__(self, dispatcher: Dispatcher, sock: socket.socket, client_host: str, listener_name: str) -> None:
-        self._dispatcher = dispatcher
-        self.client_host = client_host
-        self.listener_name = listener_name
-        self._in_work: Context | None = None
-        self._returning = False
-        self._sending_since: tuple[float, Stages] | None = None
-        #: Memory of the answer that was converted for it.
-        self._lent_bytes = 0
-        self._progress = (0, 0)
-        #: When its last request came or its last answer left, or when bytes of one were last seen to move.
-        self.active_at = dispatcher.monotonic()
-        #: Called when the connection closes while a request waits, so that whoever holds it lets go.
-        self.on_abandoned: Callable[[], None] | None = None
-        self.framed = FramedConnection(
-            dispatcher.loop, sock, dispatcher.read_buffer, dispatcher.max_request_bytes, self._on_frame, self._on_closed, self._on_drained
-        )
-
-    def _on_frame(self, view: memoryview) -> bool:
-        dispatcher = self._dispatcher
-        received_at = self.active_at = dispatcher.monotonic()
-        try:
-            served, version, correlation_id, client_id, request = dispatcher.gate.admit(view, self.client_host)
-        except UnknownApiVersionsError as unknown:
-            # A name of its own: compiled code gives a name one type.
-            return self._refuse_api_versions(unknown.correlation_id)
-        except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
-            self.framed.close(f"a request that cannot be read: {error}")
-            return True
-        api = served.api
-        context = Context(self, api, version, correlation_id, client_id, received_at, dispatcher.monotonic())
-        self._in_work = context
-        self._returning = True
-        try:
-            outcome = served.handler(dispatcher.services, request, context)
-        except KafkaError as error:
-            outcome = NO_ANSWER
-            self.framed.close(f"{api.name} failed: {error}")
-        except Exception:
-            logger.exception("%s version %s from %s failed; the connection is closed", api.name, version, self.client_host)
-            outcome = NO_ANSWER
-            self.framed.close("an internal error")
-        finally:
-            self._returning = False
-        context.ended_at = dispatcher.monotonic()
-        if outcome is LATER:
-            return self._idle()
-        if isinstance(outcome, Message):
-            return self._send(context, outcome)
-        if outcome is NO_ANSWER:
-            self._in_work = None
-            return True
-        assert inspect.iscoroutine(outcome)
-        dispatcher.run(self._answer_when_done(context, outcome))
-        return self._idle()
-
-    def _idle(self) -> bool:
-        """True when the next request may be taken."""
-        return self._in_work is None and self._sending_since is None
-
-    async def _answer_when_done(self, context: Context, coroutine: Coroutine[Any, Any, Message]) -> None:
-        try:
-            response = await coroutine
-        except asyncio.CancelledError:
-            self.framed.close("the broker stops")
-            raise
-        except Exception as error:
-            if not isinstance(error, KafkaError):
-                logger.exception("%s version %s from %s failed; the connection is closed", context.api.name, context.version, self.client_host)
-            self.framed.close(f"{context.api.name} failed")
-            return
-        self.answer_later(context, response)
-
-    def answer_later(self, context: Context, response: Message | None) -> None:
-        if self._in_work is not context or self.framed.closed:
-            return
-        self.on_abandoned = None
-        if response is None:
-            self._in_work = None
-            done = True
-        else:
-            done = self._send(context, response)
-        if done and not self._returning:
-            self.framed.resume()
-
-    def _send(self, context: Context, response: Message) -> bool:
-        """Encodes and sends; True when the next request may be taken."""
-        version, api = context.version, context.api
-        if api.response_header_version(version):
-            head = bytearray(_HEAD_V1.pack(0, context.correlation_id, 0))
-        else:
-            head = bytearray(_HEAD_V0.pack(0, context.correlation_id))
-        parts: list[Any] = []
-        try:
-            out = encoder(api.response, version)(response, head, parts)
-        except Exception:
-            logger.exception("the answer to %s version %d cannot be encoded; the connection to %s is closed", api.name, version, self.client_host)
-            for part in parts:
-                if isinstance(part, FileRegion):
-                    part.release()
-            self.framed.close("an internal error")
-            return True
-        if parts:
-            if out:
-                parts.append(out)
-            total = sum(map(len, parts))
-        else:
-            parts.append(out)
-            total = len(out)
-        _LENGTH.pack_into(head, 0, total - 4)
-        self._in_work = None
-        ready_at = self._dispatcher.monotonic()
-        stages = self._dispatcher.gate.left(api.key, context.received_at, context.begun_at, context.ended_at, ready_at, total)
-        self.active_at = ready_at
-        if self.framed.send(parts, total):
-            if self._lent_bytes:
-                self._give_back()
-            return True
-        self._sending_since = (ready_at, stages)
-        return False
-
-    def answer_room_bytes(self) -> int:
-        """How large a converted answer may be."""
-        return self._dispatcher.answer_room_bytes()
-
-    def tell_of_unserved(self, client_id: str | None, kind: str, what: str) -> None:
-        """Says in the log, once for each client, that it asks for something that is not served."""
-        self._dispatcher.gate.unserved.tell_of(self.client_host, client_id, kind, what)
-
-    def lend(self, size_bytes: int) -> None:
-        """The answer that is being made takes so much memory until it has left or the connection is closed; counted in `Dispatcher.lent_bytes`."""
-        if not self.framed.closed:
-            self._dispatcher.lent_bytes += size_bytes - self._lent_bytes
-            self._lent_bytes = size_bytes
-
-    def _give_back(self) -> None:
-        self._dispatcher.lent_bytes -= self._lent_bytes
-        self._lent_bytes = 0
-
-    def look(self, now: float) -> None:
-        """Notes whether bytes have moved, and closes the connection of a client that has gone while a request of its waits."""
-        progress = self.framed.progress
-        if progress != self._progress:
-            self._progress = progress
-            self.active_at = now
-        elif self._in_work is not None and self.active_at < now - _GONE_AFTER_SECONDS and self.framed.peer_has_closed():
-            self.framed.close("the client has gone")
-
-    @property
-    def waits_for_us(self) -> bool:
-        """True while a request of its is in work: then it is not idle, however long that takes."""
-        return self._in_work is not None
-
-    def _refuse_api_versions(self, correlation_id: int) -> bool:
-        gate = self._dispatcher.gate
-        head = bytearray(_HEAD_V0.pack(0, correlation_id))
-        out = encoder(ApiVersionsResponse, 0)(gate.api_versions_refusal, head, [])
-        _LENGTH.pack_into(out, 0, len(out) - 4)
-        if self.framed.send([out], len(out)):
-            return True
-        self._sending_since = (self._dispatcher.monotonic(), gate.stages[API_VERSIONS])
-        return False
-
-    def _on_drained(self) -> None:
-        if self._sending_since is not None:
-            since, stages = self._sending_since
-            stages.send += self._dispatcher.monotonic() - since
-            self._sending_since = None
-            if self._lent_bytes:
-                self._give_back()
-        if self._in_work is None:
-            self.framed.resume()
-
-    def _on_closed(self, reason: str) -> None:
-        self._dispatcher.forget(self, reason)
-        self._in_work = None
-        if self._lent_bytes:
-            self._give_back()
-        abandoned, self.on_abandoned = self.on_abandoned, None
-        if abandoned is not None:
-            abandoned()
-
-
-_LENGTH = struct.Struct(">i")
-
-
 _SECONDS_BETWEEN_WARNINGS = 10.0
-#: A client that has closed its half of the connection is answered if that takes no longer; then it has gone.
-_GONE_AFTER_SECONDS = 5.0
 
 
 class Dispatcher:
     """All connections of a broker."""
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop, clock: Clock, max_request_bytes: int, limits: ConnectionLimits) -> None:
-        self.services = services
         self.limits = limits
-        self.loop = loop
-        self.monotonic = clock.monotonic
-        self.max_request_bytes = max_request_bytes
-        self.read_buffer = ReadBuffer()
-        self.gate = Gate(lambda: services.view.partition_count)
+        self._shared = SharedByConnections(services, loop, clock, max_request_bytes, self._forget)
+        self._monotonic = clock.monotonic
+        self.gate = self._shared.gate
         #: Those that are open, in the order in which they came.
         self.connections: dict[Connection, None] = {}
-        #: Memory of converted answers that have not left.
-        self.lent_bytes = 0
-        self._tasks: dict[asyncio.Task[None], None] = {}
         self._by_host: Counter[str] = Counter()
         self._refused_at = -_SECONDS_BETWEEN_WARNINGS
+
+    @property
+    def lent_bytes(self) -> int:
+        """Memory of converted answers that have not left."""
+        return self._shared.lent_bytes
 
     def accept(self, sock: socket.socket, client_host: str, listener_name: str) -> None:
         """Takes a new connection, or closes it where a limit is reached."""
         refused = self.limits.refuse(client_host, len(self.connections), self._by_host[client_host])
         if refused is not None:
             sock.close()
-            if self._refused_at + _SECONDS_BETWEEN_WARNINGS < self.monotonic():
-                self._refused_at = self.monotonic()
+            if self._refused_at + _SECONDS_BETWEEN_WARNINGS < self._monotonic():
+                self._refused_at = self._monotonic()
                 logger.warning("a connection from %s was refused: %s", client_host, refused)
             return
         self.limits.size_buffers(sock, client_host)
         self.limits.watch_peer(sock)
         self._by_host[client_host] += 1
-        self.connections[Connection(self, sock, client_host, listener_name)] = None
+        self.connections[Connection(self._shared, sock, client_host, listener_name)] = None
 
-    def forget(self, connection: Connection, reason: str) -> None:
+    def _forget(self, connection: Connection, reason: str) -> None:
         if connection in self.connections:
             del self.connections[connection]
             self._by_host[connection.client_host] -= 1
@@ -350,30 +63,20 @@ class Dispatcher:
         if reason:
             logger.debug("connection from %s closed: %s", connection.client_host, reason)
 
-    def answer_room_bytes(self) -> int:
-        """How large a converted answer may be: half of what is left of their memory."""
-        return max(CONVERTED_ANSWER_MIN_BYTES, (CONVERTED_ANSWERS_BYTES - self.lent_bytes) // 2)
-
     def close_idle(self) -> None:
         """Closes connections that have neither sent nor taken anything for connections.max.idle.ms, and those of clients that have gone."""
-        now = self.monotonic()
+        now = self._monotonic()
         for connection in list(self.connections):
             connection.look(now)
         idle_before = self.limits.idle_before(now)
         for connection in [item for item in self.connections if item.active_at < idle_before and not item.waits_for_us]:
             connection.framed.close("idle for too long")
 
-    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs a handler's coroutine; at most one for each connection."""
-        task = self.loop.create_task(coroutine)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
-
     async def close(self, grace_seconds: float) -> None:
         """Lets requests in work finish for a while, then closes every connection."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace_seconds)
-        for task in list(self._tasks):
+        if self._shared.tasks:
+            await asyncio.wait(self._shared.tasks, timeout=grace_seconds)
+        for task in list(self._shared.tasks):
             task.cancel()
         for connection in list(self.connections):
             connection.framed.close("the broker stops")

@@ -28,7 +28,7 @@ from jesenska.wire.language import Message
 from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse, ApiVersionsResponseApiKey
 from jesenska.wire.registry import API_VERSIONS, APIS, Api
 
-#: Called with the broker's services, the request and its context; `dispatch` says what it may answer.
+#: Called with the broker's services, the request and its context; `connection` says what it may answer.
 Handler = Callable[[Any, Any, Any], Any]
 H = TypeVar("H", bound=Handler)
 

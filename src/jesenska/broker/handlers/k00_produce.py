@@ -62,7 +62,7 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
 )
 from jesenska.base.limits import COST_OF_CONVERTING, COST_OF_RECOMPRESSING, INLINE_CHECK_MAX_BYTES, INLINE_DECOMPRESSED_MAX_BYTES
-from jesenska.broker.dispatch import LATER, NO_ANSWER, Context, Outcome
+from jesenska.broker.connection import LATER, NO_ANSWER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import Topic
 from jesenska.log.leader_appends import AppendResult

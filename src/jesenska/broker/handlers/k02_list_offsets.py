@@ -32,7 +32,7 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
-from jesenska.broker.dispatch import LATER, Context, Outcome
+from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.controller.topics import duplicates
 from jesenska.log.reading import lookup_by_time

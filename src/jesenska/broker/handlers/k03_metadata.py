@@ -28,7 +28,7 @@ from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import INTERNAL_TOPICS, Topic
 from jesenska.replication.partition import Partition

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.dispatch import LATER, Context, Outcome
+from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.old_offsets import commit_to_tree
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer, Response

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.old_offsets import fetch_from_tree
 from jesenska.groups.events import CommittedOffset

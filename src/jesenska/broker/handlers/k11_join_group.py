@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.dispatch import LATER, Context, Outcome
+from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.groups.events import Join, JoinAnswer, Response
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import KafkaError
-from jesenska.broker.dispatch import LATER, Context, Outcome
+from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.groups.events import ErrorAnswer, Heartbeat, Response
 from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.dispatch import LATER, Context, Outcome
+from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.groups.events import Response, Sync, SyncAnswer
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.authorized_operations import GROUP_OPERATIONS
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.groups.group import Group
 from jesenska.groups.states import GroupState

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import KafkaError
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.groups.states import GroupState
 from jesenska.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup

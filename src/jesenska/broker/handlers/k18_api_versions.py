@@ -4,10 +4,9 @@
     3      the client's name and version, which must match a pattern (KIP-511); features
     4      features may start at version 0
 
-The table is what is registered and nothing else: clients use what they are told. A version above ours is answered with
-UNSUPPORTED_VERSION in version 0 (`dispatch`), with our range for this key so that the client can come back with it. No
-features are supported and none is finalised, which is said with the epoch of the features (0), as Kafka in ZooKeeper
-mode does.
+The table is what is registered and nothing else: clients use what they are told. A version above ours is answered with UNSUPPORTED_VERSION in
+version 0 (`connection`), with our range for this key so that the client can come back with it. No features are
+supported and none is finalised, which is said with the epoch of the features (0), as Kafka in ZooKeeper mode does.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import SERVED, handles
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiKey
 

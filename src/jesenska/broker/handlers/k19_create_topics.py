@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError, NotControllerError
 from jesenska.base.identifiers import NO_UUID
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.topics import as_kafka_error

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import KafkaError, OffsetOutOfRangeError, PolicyViolationError, UnknownTopicOrPartitionError
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.log.log_start import delete_records
 from jesenska.wire.messages.k21_delete_records import (

@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.metadata.producer_ids import ProducerIdsExhausted
 from jesenska.metadata.tree_operations import TreeError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.acl_requests import NO_AUTHORIZER, require_known
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsResponse, CreateAclsResponseResult
 

@@ -21,7 +21,7 @@ from jesenska.base.errors import ErrorCode, InvalidRequestError, InvalidTopicExc
 from jesenska.base.limits import DESCRIBED_SETTINGS_MAX
 from jesenska.base.topic_names import topic_name_problem
 from jesenska.broker.client_metrics_settings import CLIENT_METRICS_RESOURCE, describe_client_metrics
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, describe_loggers
 from jesenska.broker.slices import Slices

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import InvalidRequestError
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, alter_loggers
 from jesenska.broker.slices import Slices

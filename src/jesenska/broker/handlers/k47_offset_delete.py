@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.dispatch import LATER, Context, Outcome
+from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.groups.events import DeleteOffsets, PartitionsAnswer, Response
 from jesenska.wire.messages.k47_offset_delete import (

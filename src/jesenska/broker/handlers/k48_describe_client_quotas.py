@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k48_describe_client_quotas import (
     DescribeClientQuotasRequest,

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, shortened
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,

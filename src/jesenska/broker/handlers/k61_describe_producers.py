@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError, shortened
 from jesenska.base.topic_names import topic_name_problem
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k61_describe_producers import (
     DescribeProducersRequest,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.re2_syntax import is_re2
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import ErrorCode
 from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.broker.authorized_operations import TOPIC_OPERATIONS
-from jesenska.broker.dispatch import Context, Outcome
+from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
