@@ -1,5 +1,5 @@
-"""The rows of a fetch's table (`broker/fetch_states.py`) on a broker: with a pool that works when the test says so, and a disk of which nothing is in memory
-for as long as the test says so. In the end no answer holds a file."""
+"""The rows of a fetch's table (`broker/fetch_states.py`) on a broker: with a pool that works when the test says so,
+and a disk of which nothing is in memory for as long as the test says so. In the end no answer holds a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ _VERSIONS = pytest.mark.parametrize("version", [_NEWEST, _WITH_MESSAGE_SETS])
 
 
 class Files(FileLayer):
-    """While `is_cold`, looking for an offset would wait for the disk. While it `drops` pages, those that a look-up has read leave the page cache again."""
+    """While `is_cold`, looking for an offset would wait for the disk. While it `drops` pages, those that a look-up has
+    read leave the page cache again."""
 
     __slots__ = ("drops", "is_cold", "logs", "looks")
 
@@ -192,7 +193,7 @@ def pages_can_be_dropped(tmp_path: Path) -> None:
         pytest.skip("this file system keeps its pages, or does not answer RWF_NOWAIT")
 
 
-# --- WARMING ----------------------------------------------------------------------------------------------------------------------------
+# --- WARMING ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_the_pool_has_warmed_up_is_read(tmp_path: Path) -> None:
@@ -275,7 +276,7 @@ def test_a_fetch_that_has_waited_is_warmed_up_anew(tmp_path: Path) -> None:
     in_a_room(tmp_path, play)
 
 
-# --- WAITING ----------------------------------------------------------------------------------------------------------------------------
+# --- WAITING ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_fetch_waits_until_there_is_enough(tmp_path: Path) -> None:
@@ -378,7 +379,7 @@ def test_who_knows_an_older_leader_is_told_of_the_new_one_and_where_it_is(tmp_pa
     in_a_room(tmp_path, play)
 
 
-# --- READING_AHEAD, CONVERTING ----------------------------------------------------------------------------------------------------------
+# --- READING_AHEAD, CONVERTING ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("pages_can_be_dropped")

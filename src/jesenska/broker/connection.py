@@ -1,17 +1,20 @@
-"""A client's connection with its one request in work: from a frame to its handler, and from the handler's answer to the socket.
+"""A client's connection with its one request in work: from a frame to its handler, and from the handler's answer to
+the socket.
 
 A handler is `handle(services, request, context)`. What it returns says what happens:
 
     a Message      the answer, sent at once
     NO_ANSWER      nothing is sent (acks=0)
-    LATER          the handler keeps the context and calls `context.answer(message)` when it can; no task waits meanwhile
+    LATER          the handler keeps the context and calls `context.answer(message)` when it can; no task waits
+                   meanwhile
     a coroutine    runs as a task; its result is the answer (for administration, never for produce and fetch)
 
-One connection has one request in work at a time, as in Kafka: further ones wait in its buffer, which keeps answers in order. The next request is
-taken when the last byte of the answer before it has left.
+One connection has one request in work at a time, as in Kafka: further ones wait in its buffer, which keeps answers in
+order. The next request is taken when the last byte of the answer before it has left.
 
-What each request passes before its handler, and where it is counted, is `gate`. Request bytes are views into the connection's buffer: a handler that
-answers LATER and still needs them calls `context.keep(view)` before it returns. All connections of a broker are with `dispatch`.
+What each request passes before its handler, and where it is counted, is `gate`. Request bytes are views into the
+connection's buffer: a handler that answers LATER and still needs them calls `context.keep(view)` before it returns.
+All connections of a broker are with `dispatch`.
 """
 
 from __future__ import annotations
@@ -274,7 +277,8 @@ class Connection:
         self._shared.gate.unserved.tell_of(self.client_host, client_id, kind, what)
 
     def lend(self, size_bytes: int) -> None:
-        """The answer that is being made takes so much memory until it has left or the connection is closed; counted in `SharedByConnections.lent_bytes`."""
+        """The answer that is being made takes so much memory until it has left or the connection is closed; counted in
+        `SharedByConnections.lent_bytes`."""
         if not self.framed.closed:
             self._shared.lent_bytes += size_bytes - self._lent_bytes
             self._lent_bytes = size_bytes
@@ -284,7 +288,8 @@ class Connection:
         self._lent_bytes = 0
 
     def look(self, now: float) -> None:
-        """Notes whether bytes have moved, and closes the connection of a client that has gone while a request of its waits."""
+        """Notes whether bytes have moved, and closes the connection of a client that has gone while a request of its
+        waits."""
         progress = self.framed.progress
         if progress != self._progress:
             self._progress = progress

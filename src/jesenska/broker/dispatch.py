@@ -1,5 +1,6 @@
-"""The dispatcher: all connections of a broker. It takes new ones within the limits, closes those that are idle or whose clients have gone, and lets requests
-in work finish when the broker stops. What happens to a request is `connection`.
+"""The dispatcher: all connections of a broker. It takes new ones within the limits, closes those that are idle or
+whose clients have gone, and lets requests in work finish when the broker stops. What happens to a request is
+`connection`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Dispatcher:
             logger.debug("connection from %s closed: %s", connection.client_host, reason)
 
     def close_idle(self) -> None:
-        """Closes connections that have neither sent nor taken anything for connections.max.idle.ms, and those of clients that have gone."""
+        """Closes connections that have neither sent nor taken anything for connections.max.idle.ms, and those of
+        clients that have gone."""
         now = self._monotonic()
         for connection in list(self.connections):
             connection.look(now)

@@ -1,11 +1,13 @@
-"""Answers for consumers of before 0.11, and from topics with a `message.format.version` of that age: the batches of a fetch as message sets (Fetch 0 and 1:
-format v0, 2 and 3: v1).
+"""Answers for consumers of before 0.11, and from topics with a `message.format.version` of that age: the batches of a
+fetch as message sets (Fetch 0 and 1: format v0, 2 and 3: v1).
 
-What was found in the log is a piece of a file, which nobody reads when it goes to a newer consumer; here it is read whole and converted, in the pool. What does
-not fit the old formats makes an error in place of the partition's records: zstd UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
+What was found in the log is a piece of a file, which nobody reads when it goes to a newer consumer; here it is read
+whole and converted, in the pool. What does not fit the old formats makes an error in place of the partition's records:
+zstd UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
 
-A megabyte of memory that is new costs more than a megabyte converted (the kernel clears each page), so each thread reads into a buffer that it keeps, the
-messages are written to where they are sent from, and that memory is used again when they have left.
+A megabyte of memory that is new costs more than a megabyte converted (the kernel clears each page), so each thread
+reads into a buffer that it keeps, the messages are written to where they are sent from, and that memory is used again
+when they have left.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ class DownConversion:
 
 
 class _Answers:
-    """Memory of answers: lent while somebody has a view of it, which a bytearray says by not letting its size change."""
+    """Memory of answers: lent while somebody has a view of it, which a bytearray says by not letting its size
+    change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

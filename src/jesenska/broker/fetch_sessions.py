@@ -1,34 +1,39 @@
-"""Fetch sessions (KIP-227): what a client that fetches again and again has said once, and what it knows. A decider: it reads no log and sends nothing.
+"""Fetch sessions (KIP-227): what a client that fetches again and again has said once, and what it knows. A decider: it
+reads no log and sends nothing.
 
     session id   epoch      a request that
     any          -1         wants no session; the one it names ends
     any          0          wants a new one; the one it names ends. It names all its partitions and is answered in full
     s            n          goes on in session s. It names what changed, and is answered with what changed
-                            unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH; topic ids in a session that began
-                            with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
+                            unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
+                            topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
 
-After epoch 2^31-1 comes 1. An answer in a session holds a partition if it has records, an error, or another high watermark or log start offset than the
-client was told last.
+After epoch 2^31-1 comes 1. An answer in a session holds a partition if it has records, an error, or another high
+watermark or log start offset than the client was told last.
 
 A partition of a session is in one of two states:
 
-    ready   to be looked at in the next fetch: it is new, the client moved it, it was answered with records or an error, something happened to it
-    idle    nothing more to be had at its offset, and the client knows all about it; it stands among the watchers of its `Partition`, which makes
-            it ready with the next append or move of an offset
+    ready   to be looked at in the next fetch: it is new, the client moved it, it was answered with records or an
+            error, something happened to it
+    idle    nothing more to be had at its offset, and the client knows all about it; it stands among the watchers of
+            its `Partition`, which makes it ready with the next append or move of an offset
 
-so a fetch costs what its ready partitions cost, however many are idle. Ready ones are read in the session's order: as they were first named, and what
-was answered with records goes to the end, so that a small limit of bytes starves none.
+so a fetch costs what its ready partitions cost, however many are idle. Ready ones are read in the session's order: as
+they were first named, and what was answered with records goes to the end, so that a small limit of bytes starves none.
 
-Java's consumers let go of (forget) the partitions of which they still hold records, and meanwhile ask for the others, one request at a time. Where none of
-those has anything new, a wait of `max_wait_ms` keeps such a consumer from what it wants as soon as it has used up what it holds: with Apache Kafka it stands
-still for half a second. Here it waits no longer than it is ago that the client let go of a partition that has more for it, at least a millisecond, and is
-then answered with what there is: ten such answers within the default of 500 ms, none where the client has been given everything.
+Java's consumers let go of (forget) the partitions of which they still hold records, and meanwhile ask for the others,
+one request at a time. Where none of those has anything new, a wait of `max_wait_ms` keeps such a consumer from what it
+wants as soon as it has used up what it holds: with Apache Kafka it stands still for half a second. Here it waits no
+longer than it is ago that the client let go of a partition that has more for it, at least a millisecond, and is then
+answered with what there is: ten such answers within the default of 500 ms, none where the client has been given
+everything.
 
-The cache holds a number of sessions. When it is full a new one takes the place of one that was not used for two minutes, else of the smallest one that has
-had its two minutes, if the new one is larger; a follower's may replace any consumer's. Otherwise the client gets session id 0: none.
+The cache holds a number of sessions. When it is full a new one takes the place of one that was not used for two
+minutes, else of the smallest one that has had its two minutes, if the new one is larger; a follower's may replace any
+consumer's. Otherwise the client gets session id 0: none.
 
-Nothing of this is on disk: after a restart clients are told FETCH_SESSION_ID_NOT_FOUND and begin anew. What is counted against: the slots, the partitions of
-one session and those of all (base/limits.py).
+Nothing of this is on disk: after a restart clients are told FETCH_SESSION_ID_NOT_FOUND and begin anew. What is counted
+against: the slots, the partitions of one session and those of all (base/limits.py).
 """
 
 from __future__ import annotations
@@ -50,7 +55,8 @@ NO_SESSION: Final = 0
 #: Epochs of requests that are in no session yet, and that want none.
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-#: A session may be replaced by a larger one after this time, and by any if it was not used for as long. Kafka's own figure.
+#: A session may be replaced by a larger one after this time, and by any if it was not used for as long. Kafka's own
+#: figure.
 EVICTION_MS: Final = 120_000
 
 _EPOCH_MAX = 2**31 - 1
@@ -75,7 +81,8 @@ class WantedPartition:
         #: The last answer held less than there was.
         self.has_more = False
         self.partition: Partition | None = None
-        #: Why there is no partition. A class and not an error: what was raised holds on to the frames of the fetch that it was raised in.
+        #: Why there is no partition. A class and not an error: what was raised holds on to the frames of the fetch
+        #: that it was raised in.
         self.error: type[KafkaError] | None = None
 
 
@@ -151,10 +158,11 @@ class FetchSession:
         #: When the client last let go of a partition that has more for it.
         self._left_ms: int | None = None
 
-    # --- partitions ---------------------------------------------------------------------------------------------------------------------
+    # --- partitions --------------------------------------------------------------------------------------------------
 
     def add(self, topic: str, topic_id: uuid.UUID, part: SessionPartition) -> None:
-        """One more partition, at the end of the order and ready; one that is there already takes over what is wanted."""
+        """One more partition, at the end of the order and ready; one that is there already takes over what is
+        wanted."""
         parts = self._topics.setdefault(topic_id if self.uses_topic_ids else topic, {})
         known = parts.get(part.index)
         if known is not None:
@@ -169,7 +177,8 @@ class FetchSession:
         self._ready.add(part)
 
     def update(self, topics: Sequence[FetchRequestTopic], forgotten: Sequence[FetchRequestForgottenTopicsData], now_ms: int) -> bool:
-        """Takes in what a request says is new or different, then what it says is no longer wanted; False if that is more than a session holds."""
+        """Takes in what a request says is new or different, then what it says is no longer wanted; False if that is
+        more than a session holds."""
         by_id = self.uses_topic_ids
         for asked in topics:
             if self.size + len(asked.partitions) > FETCH_SESSION_PARTITIONS_MAX or len(asked.topic) > TOPIC_NAME_MAX_CHARS:
@@ -201,7 +210,8 @@ class FetchSession:
         return True
 
     def held(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition:
-        """What the session keeps of a partition, which it must have; a request that named it twice has made two of it and left one here."""
+        """What the session keeps of a partition, which it must have; a request that named it twice has made two of it
+        and left one here."""
         return self._topics[topic_id if self.uses_topic_ids else topic][index]
 
     def partitions(self) -> list[SessionPartition]:
@@ -221,10 +231,11 @@ class FetchSession:
         self._ready.add(part)
         self.wake(self)
 
-    # --- answers ------------------------------------------------------------------------------------------------------------------------
+    # --- answers -----------------------------------------------------------------------------------------------------
 
     def told(self, part: SessionPartition, answer: FetchResponsePartition) -> None:
-        """The client is being told this of a partition: what it knows then, and whether there is anything more to be had."""
+        """The client is being told this of a partition: what it knows then, and whether there is anything more to be
+        had."""
         if answer.error_code:
             part.high_watermark = _UNKNOWN  # so that the partition is in the answer again when the error has gone
             part.log_start_offset = answer.log_start_offset
@@ -236,7 +247,8 @@ class FetchSession:
             part.partition.watch(part)
 
     def must_tell(self, part: SessionPartition, answer: FetchResponsePartition) -> bool:
-        """Takes in what was found for a partition; True if the client is to be told, in the answer that is being made."""
+        """Takes in what was found for a partition; True if the client is to be told, in the answer that is being
+        made."""
         news = (
             bool(answer.records) or answer.error_code != 0 or answer.high_watermark != part.high_watermark or answer.log_start_offset != part.log_start_offset
         )
@@ -256,7 +268,8 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The cache. `new_id` gives a random number from 1 to 2^31-1, `wake` is told of a session with something new, `now_ms` never goes back."""
+    """The cache. `new_id` gives a random number from 1 to 2^31-1, `wake` is told of a session with something new,
+    `now_ms` never goes back."""
 
     def __init__(self, slots: int, new_id: Callable[[], int], wake: Callable[[FetchSession], None] = lambda session: None) -> None:
         self.slots = slots
@@ -286,8 +299,8 @@ class FetchSessions:
         forgotten: Sequence[FetchRequestForgottenTopicsData],
         now_ms: int,
     ) -> FetchSession | ErrorCode:
-        """The session that a request (neither a first nor a last one) goes on in, with what the request changes; or what is wrong. A session that has no
-        partitions any more is ended, and closed in what is given."""
+        """The session that a request (neither a first nor a last one) goes on in, with what the request changes; or
+        what is wrong. A session that has no partitions any more is ended, and closed in what is given."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -338,7 +351,7 @@ class FetchSessions:
         for session_id in list(self._sessions):
             self.end(session_id)
 
-    # --- who is replaced ----------------------------------------------------------------------------------------------------------------
+    # --- who is replaced ---------------------------------------------------------------------------------------------
 
     def _touch(self, session: FetchSession, now_ms: int) -> None:
         session.used_ms = now_ms

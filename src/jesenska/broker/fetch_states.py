@@ -15,8 +15,10 @@
                       without the disk
                     there are `min_bytes`, or it must be     ANSWERING
                       answered, or its time is up
-                    there is less                            WAITING, where it keeps a place that it has, and the time that is left
-    WARMING         POOL_DONE                                READING, which waits for the disk after WARM_UPS_MAX of them
+                    there is less                            WAITING, where it keeps a place that it has, and the time
+                                                             that is left
+    WARMING         POOL_DONE                                READING, which waits for the disk after WARM_UPS_MAX of
+                                                             them
                     POOL_FULL                                READING, which waits for the disk
                     CLIENT_GONE                              GONE
     WAITING         NEWS                                     READING
@@ -33,9 +35,9 @@
                     POOL_FULL                                GONE, and the connection is closed
                     CLIENT_GONE                              GONE
 
-A fetch begins with READING. It never stays there, nor in ANSWERING: `after_read` and `after_answer` are their rows, and the first row that holds counts.
-`HAPPENS` has the rows of events. Nothing leads out of DONE and GONE. When the broker stops, a fetch that the pool works for is not told: its connection is
-closed, and then the client is gone.
+A fetch begins with READING. It never stays there, nor in ANSWERING: `after_read` and `after_answer` are their rows,
+and the first row that holds counts. `HAPPENS` has the rows of events. Nothing leads out of DONE and GONE. When the
+broker stops, a fetch that the pool works for is not told: its connection is closed, and then the client is gone.
 
 A decider: `fetches` does what a state asks for.
 """
@@ -105,8 +107,8 @@ HAPPENS: Final[dict[FetchState, dict[FetchEvent, FetchState]]] = {
 
 
 def after_read(is_cold: bool, found_bytes: int, min_bytes: int, must_end: bool, is_time_up: bool) -> FetchState:
-    """Where a read leads to. `is_cold`: an offset could not be found without perhaps waiting for the disk. `must_end`: it is to be answered whatever else
-    comes."""
+    """Where a read leads to. `is_cold`: an offset could not be found without perhaps waiting for the disk. `must_end`:
+    it is to be answered whatever else comes."""
     if is_cold:
         return WARMING
     if found_bytes >= min_bytes or must_end or is_time_up:
@@ -124,5 +126,6 @@ def after_answer(converts: bool, is_cold: bool) -> FetchState:
 
 
 def waits_for_disk(warm_ups: int, event: FetchEvent) -> bool:
-    """Whether the read after so many warm-ups, of which the last ended with this event, finds its offsets even if that means to wait for the disk."""
+    """Whether the read after so many warm-ups, of which the last ended with this event, finds its offsets even if that
+    means to wait for the disk."""
     return event is POOL_FULL or warm_ups >= WARM_UPS_MAX

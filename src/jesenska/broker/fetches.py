@@ -1,13 +1,16 @@
-"""Fetches in work, with a session and without one: they read, wait, have the pool work for them and make the answer, as `fetch_states` says.
+"""Fetches in work, with a session and without one: they read, wait, have the pool work for them and make the answer,
+as `fetch_states` says.
 
-The answer's records are pieces of the log's files, never read here: the transport sends them from the page cache. Until they are in the answer a fetch holds
-them, and lets go of them before it waits for anything but the pool's work on them.
+The answer's records are pieces of the log's files, never read here: the transport sends them from the page cache.
+Until they are in the answer a fetch holds them, and lets go of them before it waits for anything but the pool's work
+on them.
 
-Nothing here waits for the disk: where finding an offset could (its index is not loaded, pages are not in memory) the pool gets what it takes, and the fetch is
-tried again; the pages of the records themselves are looked after when the answer is known. Where the pool is overloaded, or has warmed up in vain, the fetch
-waits for the disk after all.
+Nothing here waits for the disk: where finding an offset could (its index is not loaded, pages are not in memory) the
+pool gets what it takes, and the fetch is tried again; the pages of the records themselves are looked after when the
+answer is known. Where the pool is overloaded, or has warmed up in vain, the fetch waits for the disk after all.
 
-In a session only those partitions are read that have something new, in the session's order; without one all of them, in the order of the request.
+In a session only those partitions are read that have something new, in the session's order; without one all of them,
+in the order of the request.
 """
 
 from __future__ import annotations
@@ -136,10 +139,11 @@ class Fetch:
         """What was read, as the answer; once, and then it is sent."""
         raise NotImplementedError
 
-    # --- from state to state ------------------------------------------------------------------------------------------------------------
+    # --- from state to state -----------------------------------------------------------------------------------------
 
     def go_on(self, state: FetchState) -> FetchResponse | None:
-        """Goes from state to state until something else must happen; the answer if it is there. A fetch begins with READING."""
+        """Goes from state to state until something else must happen; the answer if it is there. A fetch begins with
+        READING."""
         cold: list[FileRegion] | None = None
         while True:
             self._state = state
@@ -211,7 +215,7 @@ class Fetch:
             return self._max_wait_ms / 1000
         return self._until - self._broker.clock.monotonic()
 
-    # --- what the pool does -------------------------------------------------------------------------------------------------------------
+    # --- what the pool does ------------------------------------------------------------------------------------------
 
     def _warm_up(self) -> bool:
         """Has what the last read could not find brought into memory; False if the pool is full."""
@@ -240,7 +244,8 @@ class Fetch:
         return True
 
     def _read_ahead(self, cold: list[FileRegion]) -> bool:
-        """Has these records brought into memory, so that the loop does not wait for the disk; False if the pool is full."""
+        """Has these records brought into memory, so that the loop does not wait for the disk; False if the pool is
+        full."""
 
         def read_all() -> None:
             for region in cold:
@@ -256,7 +261,8 @@ class Fetch:
         return True
 
     def _convert(self) -> bool:
-        """Has message sets made of what the client, or the topic, wants so; False if the pool is full, and the connection is closed."""
+        """Has message sets made of what the client, or the topic, wants so; False if the pool is full, and the
+        connection is closed."""
         conversions = self._conversions
         converted = {id(conversion.region) for conversion in conversions}
         others = [region for region in self._regions if id(region) not in converted]
@@ -284,7 +290,7 @@ class Fetch:
             return False
         return True
 
-    # --- what is told of a partition ----------------------------------------------------------------------------------------------------
+    # --- what is told of a partition ---------------------------------------------------------------------------------
 
     def refused(self, wanted: WantedPartition, answer: FetchResponsePartition, error: KafkaError) -> bool:
         """Puts an error into a partition's answer; True if it ends the wait."""
@@ -329,7 +335,8 @@ class Fetch:
         return region.size_bytes
 
     def _within_room(self, wanted: WantedPartition, partition: Partition, region: FileRegion) -> FileRegion | None:
-        """What of a region may be converted: a converted answer is in memory until the client has taken it. The first batch of the answer always may."""
+        """What of a region may be converted: a converted answer is in memory until the client has taken it. The first
+        batch of the answer always may."""
         room = self._room_bytes
         if room is None:
             room = self._context.connection.answer_room_bytes()
@@ -495,7 +502,8 @@ class SessionFetch(Fetch):
     def response(self) -> FetchResponse:
         session = self._session
         if session.epoch != self._epoch:
-            # Another request of this session came meanwhile: what is answered now would contradict what that one is told.
+            # Another request of this session came meanwhile: what is answered now would contradict what that one is
+            # told.
             self.release()
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
         responses: list[FetchResponseTopic] = []

@@ -6,7 +6,8 @@
                              the figures were asked for last
     loop_lag_ms_since_start  the same, since the start
     connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
-    requests                 by API that was asked: count, mean microseconds in each stage (broker.gate: queue, local, remote, send), bytes answered
+    requests                 by API that was asked: count, mean microseconds in each stage (broker.gate: queue, local,
+                             remote, send), bytes answered
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Requests that wait: for records (a fetch with min bytes), for a high watermark (acks=all) or for their time to run out.
+"""Requests that wait: for records (a fetch with min bytes), for a high watermark (acks=all) or for their time to run
+out.
 
-A waiting request is an object, not a task. It is found by the partitions that it watches; an event on a partition asks each of its watchers
-whether it can be answered now. Events of one turn of the loop are gathered and looked at once at its end, so a hundred small appends wake a
-consumer once. One timer serves all deadlines.
+A waiting request is an object, not a task. It is found by the partitions that it watches; an event on a partition asks
+each of its watchers whether it can be answered now. Events of one turn of the loop are gathered and looked at once at
+its end, so a hundred small appends wake a consumer once. One timer serves all deadlines.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
-#: Finished requests stay in the heap of deadlines until their time comes, unless they outnumber the live ones by this many.
+#: Finished requests stay in the heap of deadlines until their time comes, unless they outnumber the live ones by this
+#: many.
 _DEAD_MAX = 1024
 
 
 class Waiter(Protocol):
-    """What waits: `try_complete` answers if it can and says so; `expire` answers with what there is, and so does `end`, when the broker stops, if that is of
-    use to anybody: else the connection is closed without an answer."""
+    """What waits: `try_complete` answers if it can and says so; `expire` answers with what there is, and so does
+    `end`, when the broker stops, if that is of use to anybody: else the connection is closed without an answer."""
 
     def try_complete(self) -> bool: ...
 
@@ -53,7 +55,8 @@ class WaitingRoom:
         return self._live
 
     def add(self, waiter: Waiter, keys: Iterable[Hashable], timeout_seconds: float) -> Callable[[], None]:
-        """Waits for an event on one of the keys or for the time-out; the function returned withdraws the request without an answer."""
+        """Waits for an event on one of the keys or for the time-out; the function returned withdraws the request
+        without an answer."""
         entry = _Entry(waiter, tuple(keys))
         for key in entry.keys:
             self._watchers.setdefault(key, {})[entry] = None

@@ -53,9 +53,14 @@ def stopped_in_order() -> None:
     """Called last on the loop of a server that has stopped: from here on no signal changes its exit code, whoever
     sends one while the interpreter winds up.
 
-    A loop that closes gives the signals back to their default, which would end the process as if it had been
-    killed."""
+    A loop that closes gives the signals back to their default, which would end the process as if it had been killed;
+    so the loop is left none. The mask is this thread's: another one that is about to end may still be given a signal,
+    which is ignored."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None = None) -> int:

@@ -14,8 +14,8 @@ from jesenska.config.topic_settings import TOPIC_SETTINGS
 
 _HEAD = """# Settings
 
-Generated from the tables in `src/jesenska/config` by `script/settings-doc`. *Works*: has its effect. *Stored*: kept, shown, warned about once
-at the start; no effect yet. *No meaning*: accepted, has nothing to act on here.
+Generated from the tables in `src/jesenska/config` by `script/settings-doc`. *Works*: has its effect. *Stored*:
+kept, shown, warned about once at the start; no effect yet. *No meaning*: accepted, has nothing to act on here.
 """
 
 

@@ -1,7 +1,8 @@
-"""Appends of one log that were given their offsets but wait for the directory's writer thread: they are written in order, published in order, and one that
-fails takes all behind it along, since their offsets would leave a hole. A roll stands between them: its files are made before anything is written to
-them, and making files may wait for the disk, too. A barrier stands behind all of them: what is to find the log as they leave it (a truncation) begins there,
-whether they succeeded or failed.
+"""Appends of one log that were given their offsets but wait for the directory's writer thread: they are written in
+order, published in order, and one that fails takes all behind it along, since their offsets would leave a hole. A roll
+stands between them: its files are made before anything is written to them, and making files may wait for the disk,
+too. A barrier stands behind all of them: what is to find the log as they leave it (a truncation) begins there, whether
+they succeeded or failed.
 
     owner's thread      submit ---------------------------> published (or all failed)
     writer thread               pwrite or make files, unless one failed before
@@ -80,7 +81,8 @@ class PendingRoll:
 
 
 class PendingBarrier:
-    """A place in the queue: `reached` is called, on the owner's thread, when everything before it has ended, well or badly."""
+    """A place in the queue: `reached` is called, on the owner's thread, when everything before it has ended, well or
+    badly."""
 
     __slots__ = ("reached",)
 
@@ -101,7 +103,8 @@ class _Generation:
 
 
 class AppendQueue:
-    """`published` is called for an append that is written, `rolled` for a segment that is made, `failed` with everything that was not."""
+    """`published` is called for an append that is written, `rolled` for a segment that is made, `failed` with
+    everything that was not."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""Where work that may wait for the disk is done: in a thread of a pool, or, for tools, tests and the simulator, at once.
+"""Where work that may wait for the disk is done: in a thread of a pool, or, for tools, tests and the simulator, at
+once.
 
-The log never imports an event loop. Whoever runs one passes a `ThreadBackground` whose `call_soon` brings results back to it, so that all of the
-log's state is only ever touched by one thread.
+The log never imports an event loop. Whoever runs one passes a `ThreadBackground` whose `call_soon` brings results back
+to it, so that all of the log's state is only ever touched by one thread.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class InlineBackground:
 
 
 class ThreadBackground:
-    """Does the work in a thread of `executor`; `call_soon` (an event loop's `call_soon_threadsafe`) brings the outcome back. An executor with
-    one thread keeps the order."""
+    """Does the work in a thread of `executor`; `call_soon` (an event loop's `call_soon_threadsafe`) brings the outcome
+    back. An executor with one thread keeps the order."""
 
     __slots__ = ("_call_soon", "_executor")
 
@@ -59,8 +60,8 @@ class ThreadBackground:
 
 
 class DirectoryWriter:
-    """The writer thread of one log directory, and how many flushes are in flight there. While one is, a write may wait for the disk, so appends
-    go to the writer thread (which takes them in order) and not through the event loop."""
+    """The writer thread of one log directory, and how many flushes are in flight there. While one is, a write may wait
+    for the disk, so appends go to the writer thread (which takes them in order) and not through the event loop."""
 
     __slots__ = ("flusher", "flushes_in_flight", "writer")
 

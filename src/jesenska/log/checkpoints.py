@@ -12,8 +12,8 @@ each of the form
     orders 0 1234           topic, partition, offset
     orders 1 99
 
-A leader-epoch-checkpoint (see leader_epochs) has the same frame with other lines. Files are replaced as a whole (written aside, synced, renamed,
-directory synced), so after a crash there is the old or the new one.
+A leader-epoch-checkpoint (see leader_epochs) has the same frame with other lines. Files are replaced as a whole
+(written aside, synced, renamed, directory synced), so after a crash there is the old or the new one.
 
     .kafka_cleanshutdown    {"version":0,"brokerEpoch":-1}
 
@@ -42,7 +42,8 @@ _T = TypeVar("_T")
 
 
 def read_entries(text: str, path: Path, parse: Callable[[list[str]], _T]) -> list[_T]:
-    """The parsed lines of a checkpoint file; KafkaStorageError naming the file if a line does not fit. An empty file has none."""
+    """The parsed lines of a checkpoint file; KafkaStorageError naming the file if a line does not fit. An empty file
+    has none."""
     lines = text.split("\n")
     if lines == [""]:
         return []

@@ -4,9 +4,9 @@
     close_logs      the same for many logs, which are synced side by side
     mark_deleted    the directory is renamed, so that a topic of the same name can have a new one; its files go later
 
-From here on the log takes no appends. Readers that hold a region keep their file. After an orderly close the recovery point is the log's end, a producer
-snapshot is there as of that end, and files have the length of what they hold: the next start has nothing to look for. After any other the next start recovers
-the log.
+From here on the log takes no appends. Readers that hold a region keep their file. After an orderly close the recovery
+point is the log's end, a producer snapshot is there as of that end, and files have the length of what they hold: the
+next start has nothing to look for. After any other the next start recovers the log.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _CLOSED_AT_ONCE = 256
 
 
 def close_log(log: PartitionLog, *, clean: bool = True) -> None:
-    """Ends the log. Clean: everything is synced, a producer snapshot is taken, files are trimmed; blocks on the disk. Otherwise files are
-    only closed, as if the process had died."""
+    """Ends the log. Clean: everything is synced, a producer snapshot is taken, files are trimmed; blocks on the disk.
+    Otherwise files are only closed, as if the process had died."""
     try:
         work = prepare_close(log, clean=clean)
     except OSError as error:
@@ -44,8 +44,8 @@ def close_log(log: PartitionLog, *, clean: bool = True) -> None:
 
 
 def close_logs(logs: Sequence[PartitionLog], files: FileLayer, helpers: Callable[[int, str], Executor], *, clean: bool) -> bool:
-    """Ends many logs as `close_log` does; True if all are in order. `helpers` makes threads, so many of that name. Many files are synced at once, since the
-    file system commits them together."""
+    """Ends many logs as `close_log` does; True if all are in order. `helpers` makes threads, so many of that name.
+    Many files are synced at once, since the file system commits them together."""
     whole = True
     with helpers(_SYNC_THREADS, "closing") as pool:
         for start in range(0, len(logs), _CLOSED_AT_ONCE):
@@ -73,7 +73,8 @@ def _not_in_order(log: PartitionLog, error: OSError) -> bool:
 
 
 def prepare_close(log: PartitionLog, *, clean: bool) -> FlushWork | None:
-    """The first part of `close_log`: no more appends; what is to be synced (any thread may do that), None if everything is."""
+    """The first part of `close_log`: no more appends; what is to be synced (any thread may do that), None if
+    everything is."""
     if log.is_closed:
         return None
     log.refuse_appends()
@@ -119,9 +120,9 @@ def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOp
 
 
 def mark_deleted(log: PartitionLog) -> Path:
-    """The topic is gone: the directory gets a name that the next start removes. Readers that hold a region go on. The new path; its
-    files are removed after `file.delete.delay.ms`. The name is not synced: many partitions go together (`LogDirectories.sync_names`). OSError if it
-    cannot be renamed."""
+    """The topic is gone: the directory gets a name that the next start removes. Readers that hold a region go on. The
+    new path; its files are removed after `file.delete.delay.ms`. The name is not synced: many partitions go together
+    (`LogDirectories.sync_names`). OSError if it cannot be renamed."""
     log.refuse_appends()
     log.leave_directory()
     target = doomed_directory(log.directory, log.topic_partition)
@@ -134,7 +135,8 @@ def mark_deleted(log: PartitionLog) -> Path:
 
 
 def doomed_directory(directory: Path, topic_partition: TopicPartition) -> Path:
-    """The name that a partition's directory gets when it is to be removed, Kafka's: the next start removes what is left under it."""
+    """The name that a partition's directory gets when it is to be removed, Kafka's: the next start removes what is
+    left under it."""
     unique = uuid.uuid4().hex
     stem = str(topic_partition)[: _DIRECTORY_NAME_MAX - len(unique) - len(DELETE_DIRECTORY_SUFFIX) - 1]
     return directory.with_name(f"{stem}.{unique}{DELETE_DIRECTORY_SUFFIX}")

@@ -1,11 +1,13 @@
-"""Reads that would wait for the disk: what they need is brought into memory by another thread, and then they are tried again.
+"""Reads that would wait for the disk: what they need is brought into memory by another thread, and then they are tried
+again.
 
-    owner's thread     read -> ColdError -> warm_up ------------> done -> read, which finds its index loaded and its pages in memory
+    owner's thread     read -> ColdError -> warm_up ------------> done -> read, which finds its index loaded and its
+                       pages in memory
     another thread                              run
 
-Another thread never touches the log's own segments: it reads through copies of them (`LogSegment.copy`), and the owner takes over what they have learned.
-The pages that a look-up reads stay in the page cache; if they have been dropped again the next read is cold again, and whoever asks waits for the disk
-after a few rounds.
+Another thread never touches the log's own segments: it reads through copies of them (`LogSegment.copy`), and the owner
+takes over what they have learned. The pages that a look-up reads stay in the page cache; if they have been dropped
+again the next read is cold again, and whoever asks waits for the disk after a few rounds.
 """
 
 from __future__ import annotations

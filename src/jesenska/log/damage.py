@@ -1,12 +1,14 @@
-"""Damage in a segment's file: the error that names the segment, and what becomes of bytes that recovery cuts off after an orderly stop.
+"""Damage in a segment's file: the error that names the segment, and what becomes of bytes that recovery cuts off after
+an orderly stop.
 
-An orderly stop leaves whole batches and nothing else, so damage behind one is the disk's doing, and what is cut off was once acknowledged. It is not
-removed but renamed, for somebody to look at:
+An orderly stop leaves whole batches and nothing else, so damage behind one is the disk's doing, and what is cut off
+was once acknowledged. It is not removed but renamed, for somebody to look at:
 
     00000000000000001180.log.cut            a segment behind the damage, as it was
     00000000000000001180.log.4711.cut       the end of a damaged segment's file, from position 4711 on
 
-Neither name is one that Apache Kafka or jesenska reads. After a crash what is cut off was never acknowledged as synced; it is removed.
+Neither name is one that Apache Kafka or jesenska reads. After a crash what is cut off was never acknowledged as
+synced; it is removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""`.lock`: one broker per log directory. The lock is `fcntl.lockf` on the whole file, exclusive: the kind that Apache Kafka takes (Java's FileLock), so each
-keeps the other out; `flock` would not. The file holds our process id as text, for kafka-server-stop; Kafka leaves it empty.
+"""`.lock`: one broker per log directory. The lock is `fcntl.lockf` on the whole file, exclusive: the kind that Apache
+Kafka takes (Java's FileLock), so each keeps the other out; `flock` would not. The file holds our process id as text,
+for kafka-server-stop; Kafka leaves it empty.
 
-Such a lock belongs to the process and falls when *any* descriptor of the file is closed. So inside this process the files that are locked are
-remembered, and looked up before one is opened again. A crash releases it.
+Such a lock belongs to the process and falls when *any* descriptor of the file is closed. So inside this process the
+files that are locked are remembered, and looked up before one is opened again. A crash releases it.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class DirectoryLock:
 
 
 def owner_pid(directory: Path) -> int | None:
-    """The process that holds a directory's lock, if a broker of ours does. For other processes than that one: opening and closing the file would
-    take the lock from it."""
+    """The process that holds a directory's lock, if a broker of ours does. For other processes than that one: opening
+    and closing the file would take the lock from it."""
     try:
         descriptor = os.open(directory / FILE_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

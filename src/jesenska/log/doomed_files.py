@@ -1,5 +1,5 @@
-"""Files and directories that were given a name which says that they go, and wait for `file.delete.delay.ms`: readers may hold them until then. After a crash
-the next start finds them by their names."""
+"""Files and directories that were given a name which says that they go, and wait for `file.delete.delay.ms`: readers
+may hold them until then. After a crash the next start finds them by their names."""
 
 from __future__ import annotations
 

@@ -5,10 +5,11 @@
     0 0          epoch, first offset of that epoch
     3 1180
 
-A new leader epoch changes the table; the file is replaced as a whole within seconds, by the background thread, or with the next flush, whichever
-comes first, and synced with that flush. The first table of a new log waits for the first record: an empty log has nothing to tell that its next
-leader would not assign again. What the file lacks after a crash stands in the batches above the recovery point, from which recovery takes it. A file
-that cannot be read is rebuilt from the whole log in the same way. Writers come from several threads, so each carries a version: an older table never
+A new leader epoch changes the table; the file is replaced as a whole within seconds, by the background thread, or with
+the next flush, whichever comes first, and synced with that flush. The first table of a new log waits for the first
+record: an empty log has nothing to tell that its next leader would not assign again. What the file lacks after a crash
+stands in the batches above the recovery point, from which recovery takes it. A file that cannot be read is rebuilt
+from the whole log in the same way. Writers come from several threads, so each carries a version: an older table never
 replaces a newer one, and nothing is written once the log's directory belongs to nobody.
 """
 
@@ -42,7 +43,8 @@ class EpochsFile:
         self.is_unsynced = False
 
     def is_unwritten(self, log_end_offset: int) -> bool:
-        """True if the table has changed since it was written, and the log, which ends there, has something to tell by it."""
+        """True if the table has changed since it was written, and the log, which ends there, has something to tell by
+        it."""
         return self._version != self._on_disk and (log_end_offset > 0 or not self._was_empty or self._on_disk > 0)
 
     def changed(self) -> None:
@@ -51,11 +53,13 @@ class EpochsFile:
         self.is_unsynced = True
 
     def unwritten(self, log_end_offset: int) -> EpochsWrite | None:
-        """What has to be written for the file to hold the table as it is now; for another thread. None if it does, or need not."""
+        """What has to be written for the file to hold the table as it is now; for another thread. None if it does, or
+        need not."""
         return EpochsWrite(self, self._version, self._table.entries()) if self.is_unwritten(log_end_offset) else None
 
     def put(self, version: int, entries: list[tuple[int, int]]) -> None:
-        """Writes a table, unless a newer one is there; OSError if the disk does not take it. It is synced by the next flush."""
+        """Writes a table, unless a newer one is there; OSError if the disk does not take it. It is synced by the next
+        flush."""
         with self._lock:
             if version > self._on_disk and not self._is_gone:
                 write_leader_epochs(self._directory, entries, self._files, sync=False)

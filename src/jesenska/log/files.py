@@ -1,11 +1,13 @@
-"""The file system as the log sees it: every call that changes a disk goes through one small object, so that a simulator can put a disk in its
-place that forgets what was not synced, runs full, or tears a write in two.
+"""The file system as the log sees it: every call that changes a disk goes through one small object, so that a
+simulator can put a disk in its place that forgets what was not synced, runs full, or tears a write in two.
 
-What each system lacks has its fallback here: `posix_fallocate` (macOS: the file is written with zeros), a real flush to the platter (macOS
-needs F_FULLFSYNC), and the probe for cold pages (RWF_NOWAIT is Linux only; elsewhere every page counts as warm).
+What each system lacks has its fallback here: `posix_fallocate` (macOS: the file is written with zeros), a real flush
+to the platter (macOS needs F_FULLFSYNC), and the probe for cold pages (RWF_NOWAIT is Linux only; elsewhere every page
+counts as warm).
 
-After a crash: `replace_file` leaves either the old or the new content, never a mixture, since the new content is synced before it takes the
-name and the directory after it. A `.tmp` file may be left over; whoever lists a directory ignores it.
+After a crash: `replace_file` leaves either the old or the new content, never a mixture, since the new content is
+synced before it takes the name and the directory after it. A `.tmp` file may be left over; whoever lists a directory
+ignores it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _RESERVED_DESCRIPTORS = 512
 
 
 class FileLayer:
-    """The system's own calls. A subclass may replace any of them; all paths are absolute or relative to the process, all sizes are bytes."""
+    """The system's own calls. A subclass may replace any of them; all paths are absolute or relative to the process,
+    all sizes are bytes."""
 
     __slots__ = ()
 
@@ -51,8 +54,8 @@ class FileLayer:
         return os.pread(descriptor, size_bytes, position)
 
     def pread_warm(self, descriptor: int, size_bytes: int, position: int) -> bytes | None:
-        """As `pread`, but None where that would wait for the disk: perhaps less than asked for, never nothing before the end of the file. Where the
-        system or the file system cannot tell, it waits."""
+        """As `pread`, but None where that would wait for the disk: perhaps less than asked for, never nothing before
+        the end of the file. Where the system or the file system cannot tell, it waits."""
         if not _NOWAIT:
             return self.pread(descriptor, size_bytes, position)
         buffer = bytearray(size_bytes)
@@ -154,7 +157,8 @@ class FileLayer:
             written += count
 
     def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        """Puts `data` in place of a file's content, all or nothing. Without `sync` a crash of the machine (not of the process) may lose it."""
+        """Puts `data` in place of a file's content, all or nothing. Without `sync` a crash of the machine (not of the
+        process) may lose it."""
         temporary = path.with_name(path.name + ".tmp")
         descriptor = self.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
@@ -183,14 +187,15 @@ def raise_open_file_limit() -> int:
     return max(16, min(OPEN_SEGMENTS_MAX, soft - _RESERVED_DESCRIPTORS))
 
 
-#: How far apart the pages are that `probe_cold` looks at (the system reads about that much ahead), and how many they are at most.
+#: How far apart the pages are that `probe_cold` looks at (the system reads about that much ahead), and how many they
+#: are at most.
 _PROBE_STEP_BYTES = 256 * 1024
 _PROBES_MAX = 64
 
 
 def probe_cold(region: FileRegion) -> bool:
-    """True if reading the region would wait for the disk: its first page, its last one, or one of those looked at in between is not in the page cache.
-    False where the system cannot tell."""
+    """True if reading the region would wait for the disk: its first page, its last one, or one of those looked at in
+    between is not in the page cache. False where the system cannot tell."""
     size_bytes = region.size_bytes
     if not _NOWAIT or size_bytes == 0:
         return False

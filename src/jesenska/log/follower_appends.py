@@ -1,10 +1,13 @@
-"""Appends as follower: batches as their leader wrote them, with its offsets (which go up, with gaps where the leader compacted) and leader epochs.
+"""Appends as follower: batches as their leader wrote them, with its offsets (which go up, with gaps where the leader
+compacted) and leader epochs.
 
     the first batch begins at the log's end or later    it is appended; a segment that has to be rolled begins with it
-    it begins before, and an empty log ends within it   the log begins anew with it, since the leader's log start offset may lie within a batch
+    it begins before, and an empty log ends within it   the log begins anew with it, since the leader's log start
+                                                        offset may lie within a batch
     it begins before, otherwise                         OFFSET_OUT_OF_RANGE
 
-The leader has checked sequence numbers, so producers are remembered as they come. What the log stands on is checked anew (follower_batches).
+The leader has checked sequence numbers, so producers are remembered as they come. What the log stands on is checked
+anew (follower_batches).
 """
 
 from __future__ import annotations
@@ -22,17 +25,18 @@ from jesenska.records.header import BatchHeader
 
 
 def append_as_follower(log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int, done: Appended) -> AppendResult | None:
-    """Appends checked batches as the leader wrote them. The result, or None: then the bytes are copied, and `done` is called as by `append_or_queue`.
+    """Appends checked batches as the leader wrote them. The result, or None: then the bytes are copied, and `done` is
+    called as by `append_or_queue`.
 
-    OFFSET_OUT_OF_RANGE if the first batch begins before the log's end, unless the log is empty and the batch holds that end. CORRUPT_MESSAGE if offsets
-    do not go up."""
+    OFFSET_OUT_OF_RANGE if the first batch begins before the log's end, unless the log is empty and the batch holds
+    that end. CORRUPT_MESSAGE if offsets do not go up."""
     log.check_writable()
     first_offset, end_offset = headers[0].base_offset, log.next_offset
     if first_offset < end_offset:
         if not log.log_start_offset == log.log_end_offset == end_offset or headers[0].last_offset < end_offset:
             raise OffsetOutOfRangeError(f"{log.topic_partition} ends at {end_offset}; the leader's batch at {first_offset} does not follow that.")
-        # The recovery point on the disk, and the log start offset there, may be as high as the end was. They do no harm: the first batch holds
-        # that offset, so recovery checks everything from that batch on.
+        # The recovery point on the disk, and the log start offset there, may be as high as the end was. They do no
+        # harm: the first batch holds that offset, so recovery checks everything from that batch on.
         log.restart_at(first_offset, now_ms, partial(_append_to_restarted, log, bytearray(buffer), headers, now_ms, done))
         return None
     result = _append(log, buffer, headers, now_ms, done)

@@ -1,7 +1,9 @@
-"""What a follower has to know of the batches that its leader sent, before it appends them. A pure function: no I/O, no log.
+"""What a follower has to know of the batches that its leader sent, before it appends them. A pure function: no I/O, no
+log.
 
-The leader has given them their offsets and checked their producers. Here is checked what the log itself stands on, as they come from a socket: offsets go up,
-and the batches fill the buffer. What is inside them is the caller's to check (records/check).
+The leader has given them their offsets and checked their producers. Here is checked what the log itself stands on, as
+they come from a socket: offsets go up, and the batches fill the buffer. What is inside them is the caller's to check
+(records/check).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What is done in a broker's logs from time to time, each job in its own interval: flushes by time, checkpoints, retention, forgetting of producers, removal of
-files whose delay is over. What waits for the disk goes to the background.
+"""What is done in a broker's logs from time to time, each job in its own interval: flushes by time, checkpoints,
+retention, forgetting of producers, removal of files whose delay is over. What waits for the disk goes to the
+background.
 
     every tick      flush.ms of each log; files whose delay is over
     5 s             high watermarks; the files beside the logs (index entries of active segments, leader epochs)
@@ -7,7 +8,8 @@ files whose delay is over. What waits for the disk goes to the background.
     5 min           retention; sooner for a log that was being written when it was asked
     10 min          producers that have been silent for long
 
-These are the defaults (`DirectorySettings`). With thousands of partitions each job is cut into pieces, with other work of the owner's in between.
+These are the defaults (`DirectorySettings`). With thousands of partitions each job is cut into pieces, with other work
+of the owner's in between.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ _LOGS_RETAINED_AT_ONCE = 20
 
 
 class Housekeeping:
-    """Of the logs in `directories`; `logs` has them all, and is always the present ones. `elapsed_ms` gives, for the `now_ms` of a call, the time that
-    intervals and delays are measured by."""
+    """Of the logs in `directories`; `logs` has them all, and is always the present ones. `elapsed_ms` gives, for the
+    `now_ms` of a call, the time that intervals and delays are measured by."""
 
     def __init__(
         self,
@@ -114,7 +116,8 @@ class Housekeeping:
         self._retain(list(self._logs.values()), now_ms)
 
     def _retain(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """Retention. Times of segments that nobody has asked about since the start are read in the background first."""
+        """Retention. Times of segments that nobody has asked about since the start are read in the background
+        first."""
         unknown = [segment for log in logs for segment in segments_of_unknown_time(log)]
         if not unknown:
             self._delete_old_segments(logs, now_ms)
@@ -140,7 +143,8 @@ class Housekeeping:
         self._background.submit(read, known)
 
     def _delete_old_segments(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """A log whose disk fails does not keep the others from theirs; one that is busy has its turn at the next tick."""
+        """A log whose disk fails does not keep the others from theirs; one that is busy has its turn at the next
+        tick."""
         for log in logs:
             try:
                 renamed = delete_old_segments(log, now_ms)
@@ -153,8 +157,8 @@ class Housekeeping:
             self._doomed.add(due_ms, renamed)
 
     def _write_files(self, writes: Sequence[FileWrite]) -> None:
-        """Brings the files beside the logs up to date (index entries of active segments, leader epochs), so that tools that look at them find what is in
-        the log."""
+        """Brings the files beside the logs up to date (index entries of active segments, leader epochs), so that tools
+        that look at them find what is in the log."""
         if not writes or self._writing_files:
             return
         self._writing_files = True

@@ -1,14 +1,16 @@
-"""What the offset index and the time index have in common: a file of entries of one size, its entries in memory once they are needed, and a tail that
-is written in bunches so that an entry costs no system call.
+"""What the offset index and the time index have in common: a file of entries of one size, its entries in memory once
+they are needed, and a tail that is written in bunches so that an entry costs no system call.
 
-States: not loaded (a segment nobody asked about: no memory, no descriptor) -> loaded -> not loaded again when the cache of indexes says so. Only a
-sealed index, whose entries are all on disk, may be unloaded.
+States: not loaded (a segment nobody asked about: no memory, no descriptor) -> loaded -> not loaded again when the
+cache of indexes says so. Only a sealed index, whose entries are all on disk, may be unloaded.
 
-Entries go to disk with the log's flushes, with a roll, every few seconds (`LogDirectories.tick`) and at an orderly stop. Whoever owns the log takes an
-`IndexWrite`, which some other thread carries out, and notes it as done afterwards; what is in the file is at any moment a beginning of the entries.
+Entries go to disk with the log's flushes, with a roll, every few seconds (`LogDirectories.tick`) and at an orderly
+stop. Whoever owns the log takes an `IndexWrite`, which some other thread carries out, and notes it as done afterwards;
+what is in the file is at any moment a beginning of the entries.
 
-A truncation gives the segment a new index, made from a copy, that shares the file: `truncate_to` takes entries from the copy alone, its next write cuts the
-file, and `disown` makes writes that the old index still has under way do nothing.
+A truncation gives the segment a new index, made from a copy, that shares the file: `truncate_to` takes entries from
+the copy alone, its next write cuts the file, and `disown` makes writes that the old index still has under way do
+nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ class CorruptIndexError(Exception):
 
 
 def goes_up(column: array[int]) -> bool:
-    """True if no number is smaller than the one before it; sorting what is sorted is one compiled pass. In pieces, since each holds the interpreter's lock
-    from beginning to end, and the loop waits for that."""
+    """True if no number is smaller than the one before it; sorting what is sorted is one compiled pass. In pieces,
+    since each holds the interpreter's lock from beginning to end, and the loop waits for that."""
     for start in range(0, len(column), _PIECE):
         values = column[start : start + _PIECE + 1].tolist()
         if values != sorted(values):
@@ -41,7 +43,8 @@ def goes_up(column: array[int]) -> bool:
 
 
 def big_endian(column: array[int]) -> array[int]:
-    """The same numbers (a new array, or the same where the machine is big-endian) in the byte order of the file, or back from it."""
+    """The same numbers (a new array, or the same where the machine is big-endian) in the byte order of the file, or
+    back from it."""
     if sys.byteorder == "big":
         return column
     swapped = column[:]
@@ -135,7 +138,8 @@ class IndexFile:
         self._loaded = True
 
     def take(self, other: IndexFile) -> None:
-        """Becomes what the other one is, which describes the same file; entries are shared, since neither ever changes those of a sealed segment."""
+        """Becomes what the other one is, which describes the same file; entries are shared, since neither ever changes
+        those of a sealed segment."""
         self._share(other)
         self._written, self._longer = other._written, other._longer
         # Last, and the reverse of `unload`: if the other one is unloaded meanwhile, by its owner, this one is, too.
@@ -165,7 +169,8 @@ class IndexFile:
         return self._loaded and self._written < self._count()
 
     def unwritten(self, *, trim: bool = False) -> IndexWrite | None:
-        """What has to be written for all entries to be on disk, and with `trim` for the file to be cut to them; None if nothing."""
+        """What has to be written for all entries to be on disk, and with `trim` for the file to be cut to them; None
+        if nothing."""
         if not self._loaded:
             return None
         count, written = self._count(), self._written
@@ -206,7 +211,8 @@ class IndexFile:
             self._resize(0)
 
     def disown(self) -> None:
-        """The file is another index's: writes of this one that are under way end first, later ones do nothing. Any thread."""
+        """The file is another index's: writes of this one that are under way end first, later ones do nothing. Any
+        thread."""
         with self.lock:
             self.generation += 1
 

@@ -1,10 +1,14 @@
-"""Appends as leader: batches that producers have sent get their offsets, leader epoch and, on topics with log append time, their times, written into the
-caller's buffer. Sizes are checked before anything else, then the producers' sequence numbers; what is refused leaves the log as it was.
+"""Appends as leader: batches that producers have sent get their offsets, leader epoch and, on topics with log append
+time, their times, written into the caller's buffer. Sizes are checked before anything else, then the producers'
+sequence numbers; what is refused leaves the log as it was.
 
-    a batch that was appended before    is answered with the offsets of that time; if that append still waits to be written, together with it
-    flush.messages is reached           the answer waits until the records are synced, also that of a batch which repeats one that is not synced
+    a batch that was appended before    is answered with the offsets of that time; if that append still waits to be
+                                        written, together with it
+    flush.messages is reached           the answer waits until the records are synced, also that of a batch which
+                                        repeats one that is not synced
 
-What is inside a batch is the caller's to check (records/check). How a write reaches the file, and what happens if it fails, is `PartitionLog.write`.
+What is inside a batch is the caller's to check (records/check). How a write reaches the file, and what happens if it
+fails, is `PartitionLog.write`.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
 class AppendResult(NamedTuple):
     base_offset: int
     last_offset: int
-    #: -1 unless the topic has log append time. Of a batch that had been appended before it is the time of its latest record, as in Kafka.
+    #: -1 unless the topic has log append time. Of a batch that had been appended before it is the time of its latest
+    #: record, as in Kafka.
     log_append_time_ms: int
     log_start_offset: int
     #: The batch had been appended before; the offsets are those of that time.
@@ -39,9 +44,9 @@ Appended = Callable[[AppendResult | KafkaError], None]
 
 
 def append_at_once(log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], leader_epoch: int, now_ms: int) -> AppendResult:
-    """Appends checked batches as leader. `buffer` is writable and holds exactly the batches of `headers`; offsets, leader epoch
-    and, on topics with log append time, times are written into it. Errors of the sequence check, MESSAGE_TOO_LARGE,
-    RECORD_LIST_TOO_LARGE and KAFKA_STORAGE_ERROR leave the log as it was."""
+    """Appends checked batches as leader. `buffer` is writable and holds exactly the batches of `headers`; offsets,
+    leader epoch and, on topics with log append time, times are written into it. Errors of the sequence check,
+    MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE and KAFKA_STORAGE_ERROR leave the log as it was."""
     assert not log.queue.waiting, "appends are queued: use append_or_queue"
     result = append_or_queue(log, buffer, headers, leader_epoch, now_ms, None)
     assert result is not None
@@ -58,9 +63,10 @@ def append_or_queue(
     now_ms: int,
     done: Appended | None,
 ) -> AppendResult | None:
-    """As `append_at_once`; but if a flush is in flight on the directory, takes a copy of the bytes, gives None, and calls `done` on the owner's
-    thread once the batches are written (or could not be). With `flush.messages` reached, that is after they are synced. A batch that was
-    sent again while it waits is answered with it. Without `done` nothing is queued, and nothing synced."""
+    """As `append_at_once`; but if a flush is in flight on the directory, takes a copy of the bytes, gives None, and
+    calls `done` on the owner's thread once the batches are written (or could not be). With `flush.messages` reached,
+    that is after they are synced. A batch that was sent again while it waits is answered with it. Without `done`
+    nothing is queued, and nothing synced."""
     queues = done is not None and bool(log.queue.waiting or log.writer.flushes_in_flight)
     if log.is_closed or log.is_hindered or log.flushes.failure is not None:
         log.check_writable()
@@ -125,7 +131,8 @@ def append_or_queue(
 
 
 def _roll(log: PartitionLog, now_ms: int, queues: bool) -> bool:
-    """Rolls before an append. True if that is queued: files are made, which may wait for the disk, so this append and those behind it wait for it."""
+    """Rolls before an append. True if that is queued: files are made, which may wait for the disk, so this append and
+    those behind it wait for it."""
     if queues:
         log.queue_roll(now_ms)
         return True
@@ -137,7 +144,8 @@ def _roll(log: PartitionLog, now_ms: int, queues: bool) -> bool:
 
 
 def _duplicate(log: PartitionLog, earlier: RememberedBatch, done: Appended | None) -> AppendResult | None:
-    """The answer to a batch that was appended before; None if that one still waits to be written, or synced, and `done` hears with it."""
+    """The answer to a batch that was appended before; None if that one still waits to be written, or synced, and
+    `done` hears with it."""
     result = AppendResult(earlier.first_offset, earlier.last_offset, earlier.timestamp, log.log_start_offset, True)
     if done is None:
         return result

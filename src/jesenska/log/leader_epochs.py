@@ -1,5 +1,6 @@
-"""Which leader epoch wrote a log from which offset on (KIP-101). A follower, or a consumer after a change of leader, finds with it how far its own log
-agrees with the leader's. Epochs and offsets go up from one to the next. `epochs_file` keeps the table on the disk.
+"""Which leader epoch wrote a log from which offset on (KIP-101). A follower, or a consumer after a change of leader,
+finds with it how far its own log agrees with the leader's. Epochs and offsets go up from one to the next.
+`epochs_file` keeps the table on the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """True if the table changed. Entries that the new one contradicts (later epochs, later offsets) are dropped."""
+        """True if the table changed. Entries that the new one contradicts (later epochs, later offsets) are
+        dropped."""
         if epoch < 0 or start_offset < 0:
             return False
         if self._epochs and self._epochs[-1] == epoch and self._start_offsets[-1] <= start_offset:
@@ -42,8 +44,8 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch that is not newer than `epoch`: the end offset is where the next epoch starts, or the log end
-        offset. (-1, -1) for an epoch newer than all that are known."""
+        """(epoch, end offset) of the newest epoch that is not newer than `epoch`: the end offset is where the next
+        epoch starts, or the log end offset. (-1, -1) for an epoch newer than all that are known."""
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest_epoch:
@@ -70,7 +72,8 @@ class LeaderEpochs:
         return True
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Drops epochs that end at or before `start_offset`; the one that holds it now starts there. True if the table changed."""
+        """Drops epochs that end at or before `start_offset`; the one that holds it now starts there. True if the table
+        changed."""
         index = bisect_right(self._start_offsets, start_offset)
         if index == 0 or (index == 1 and self._start_offsets[0] == start_offset):
             return False

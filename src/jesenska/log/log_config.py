@@ -1,5 +1,5 @@
-"""What a partition's log needs to know of its topic's settings: plain values in bytes and milliseconds, Kafka's defaults. A log takes a new
-one at any time; it applies from the next append, roll or retention check."""
+"""What a partition's log needs to know of its topic's settings: plain values in bytes and milliseconds, Kafka's
+defaults. A log takes a new one at any time; it applies from the next append, roll or retention check."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ class LogConfig:
     preallocate: bool = False
     #: `message.timestamp.type` is `LogAppendTime`.
     log_append_time: bool = False
-    #: Format in which consumers get the topic's records (`message.format.version`): 2 as the log has them, 1 or 0 as message sets.
+    #: Format in which consumers get the topic's records (`message.format.version`): 2 as the log has them, 1 or 0 as
+    #: message sets.
     message_magic: int = 2
     #: Consumers that only know older formats get records made over for them (`message.downconversion.enable`).
     down_converts: bool = True
-    #: Compaction, for later: share of uncleaned bytes, youngest and oldest age of a record before it is compacted, life of a tombstone.
+    #: Compaction, for later: share of uncleaned bytes, youngest and oldest age of a record before it is compacted,
+    #: life of a tombstone.
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = UNLIMITED

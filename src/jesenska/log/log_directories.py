@@ -4,21 +4,23 @@
       .lock                               one broker at a time (directory_lock)
       meta.properties                     whose data this is (meta_properties)
       .kafka_cleanshutdown                the last stop was orderly (checkpoints)
-      recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint, cleaner-offset-checkpoint
+      recovery-point-offset-checkpoint, log-start-offset-checkpoint,
+      replication-offset-checkpoint, cleaner-offset-checkpoint
       orders-0/                           a partition (segment, partition_log); partition.metadata names its topic's id
-      orders-0.<32 hex digits>-delete/    a partition whose topic is gone; removed when its time has come, or at the next start
+      orders-0.<32 hex digits>-delete/    a partition whose topic is gone; removed when its time has come, or at the
+                                          next start
       orders-0.<32 hex digits>-future/    a replica on its way from another directory (Kafka's; left alone)
 
 Nothing of ours is a sub-directory: Apache Kafka refuses to start on one that it does not know.
 
-Start: lock, check and write meta.properties, settle each partition (partition_loading).
-Run: `tick` is called about once a second (housekeeping); each directory writes its checkpoints (log_directory).
-Truncate: the ends of many followers' logs are taken back together, and none takes appends before its recovery point on the disk has gone back.
+Start: lock, check and write meta.properties, settle each partition (partition_loading). Run: `tick` is called about
+once a second (housekeeping); each directory writes its checkpoints (log_directory). Truncate: the ends of many
+followers' logs are taken back together, and none takes appends before its recovery point on the disk has gone back.
 Stop: every log is synced and closed, checkpoints are written, then the marker, then the lock is released.
 
-After a crash: no marker, so all logs are recovered from the recovery points; checkpoints are the old or the new ones, and being older than the
-logs only makes recovery longer. A high watermark that is too old is moved by replication, a log start offset that is too old shows deleted
-records again for the checkpoint's interval at most.
+After a crash: no marker, so all logs are recovered from the recovery points; checkpoints are the old or the new ones,
+and being older than the logs only makes recovery longer. A high watermark that is too old is moved by replication, a
+log start offset that is too old shows deleted records again for the checkpoint's interval at most.
 """
 
 from __future__ import annotations
@@ -73,11 +75,11 @@ class LogDirectories:
         helpers: Callable[[int, str], Executor] = ThreadPoolExecutor,
         cleaner: Cleaner = NO_CLEANER,
     ) -> None:
-        """`helpers` makes threads for a start and a stop, so many of that name.
-        `writer_for` gives each directory its writer thread, `background` removes files and writes checkpoints; by default both work at
-        once. `jitter(limit)` gives a random number from 0 to `limit`. `monotonic_ms` is the clock that intervals and delays are measured by, so that
-        a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each call. `cleaner` compacts the logs, and is told
-        before segments of one are taken away."""
+        """`helpers` makes threads for a start and a stop, so many of that name. `writer_for` gives each directory its
+        writer thread, `background` removes files and writes checkpoints; by default both work at once. `jitter(limit)`
+        gives a random number from 0 to `limit`. `monotonic_ms` is the clock that intervals and delays are measured by,
+        so that a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each
+        call. `cleaner` compacts the logs, and is told before segments of one are taken away."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
@@ -96,11 +98,11 @@ class LogDirectories:
         #: Logs of partitions that were to be deleted, and whose directories could not be renamed.
         self._undeleted: dict[TopicPartition, PartitionLog] = {}
 
-    # -- start ------------------------------------------------------------------------------------------------------------------------------
+    # -- start --------------------------------------------------------------------------------------------------------
 
     def lock(self) -> list[MetaProperties | None]:
-        """Creates and locks every directory and gives what each says of itself; LogDirectoryError or ForeignDataError, one sentence, if one
-        cannot be used. From here on nobody else writes in them."""
+        """Creates and locks every directory and gives what each says of itself; LogDirectoryError or ForeignDataError,
+        one sentence, if one cannot be used. From here on nobody else writes in them."""
         self._found = []
         try:
             for directory in self.directories:
@@ -120,7 +122,8 @@ class LogDirectories:
         return list(self._found)
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
-        """Checks that every directory is this broker's or nobody's, and marks the latter as its own; ForeignDataError otherwise."""
+        """Checks that every directory is this broker's or nobody's, and marks the latter as its own; ForeignDataError
+        otherwise."""
         for directory, properties in zip(self.directories, self._found, strict=True):
             check_meta_properties(directory.path, properties, cluster_id, broker_id)
         for directory, properties in zip(self.directories, self._found, strict=True):
@@ -133,7 +136,8 @@ class LogDirectories:
         return all(directory.was_clean for directory in self.directories)
 
     def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
-        """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from other threads."""
+        """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from
+        other threads."""
         for found, loaded, high_watermark in load_partitions(
             self.directories, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress
         ):
@@ -165,7 +169,7 @@ class LogDirectories:
         self.logs[topic_partition] = directory.logs[topic_partition] = log
         return log
 
-    # -- partitions -------------------------------------------------------------------------------------------------------------------------
+    # -- partitions ---------------------------------------------------------------------------------------------------
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
         return self.logs.get(topic_partition)
@@ -194,16 +198,18 @@ class LogDirectories:
             raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Writes down the topic's id for a partition whose directory does not name one (it is older than topic ids)."""
+        """Writes down the topic's id for a partition whose directory does not name one (it is older than topic
+        ids)."""
         log = self.logs[topic_partition]
         if log.topic_id is None:
             write_topic_id(log.directory, topic_id, self._files, sync=True)
             log.topic_id = topic_id
 
     def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
-        """Cuts followers' logs back to these offsets; `done` is called, on the owner's thread, with what went wrong by partition. None of them takes
-        appends before the recovery points on the disk have gone back with it: otherwise a crash would leave unsynced batches below one. Where they
-        cannot be written the log stays closed to appends until they are, with the next truncation or the next checkpoint."""
+        """Cuts followers' logs back to these offsets; `done` is called, on the owner's thread, with what went wrong by
+        partition. None of them takes appends before the recovery points on the disk have gone back with it: otherwise
+        a crash would leave unsynced batches below one. Where they cannot be written the log stays closed to appends
+        until they are, with the next truncation or the next checkpoint."""
         self._truncate([(topic_partition, offset, False) for topic_partition, offset in offsets.items()], now_ms, done)
 
     def restart(self, offsets: Mapping[TopicPartition, int], now_ms: int, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
@@ -220,8 +226,8 @@ class LogDirectories:
         batch.go_on()
 
     def _truncated(self, ended: TruncationBatch, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
-        """All logs are cut. Their recovery points and lowered log start offsets are written, a file of each kind for each directory; then they are
-        released."""
+        """All logs are cut. Their recovery points and lowered log start offsets are written, a file of each kind for
+        each directory; then they are released."""
         failures = ended.failures
         affected = [directory for directory in self.directories if any(ended.held.get(tp) is log for tp, log in directory.logs.items())]
         deleted = [log for tp, log in ended.held.items() if self.logs.get(tp) is not log]
@@ -247,8 +253,8 @@ class LogDirectories:
             directory.truncated(held, any(log.topic_partition in ended.lowered for log in held), partial(written, held))
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`. `sync_names` makes the name survive a crash
-        of the machine."""
+        """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`.
+        `sync_names` makes the name survive a crash of the machine."""
         log = self.logs.pop(topic_partition, None) or self._undeleted.pop(topic_partition, None)
         if log is None:
             return
@@ -267,7 +273,7 @@ class LogDirectories:
         for directory in self.directories:
             self._files.fsync_directory(directory.path)
 
-    # -- running ----------------------------------------------------------------------------------------------------------------------------
+    # -- running ------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """Whatever is due: flushes by time, checkpoints, retention, forgetting of producers, removal of files."""
@@ -275,7 +281,8 @@ class LogDirectories:
             pass
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
-        """As `tick`, a piece at each step: with thousands of partitions the owner has other things to do in between."""
+        """As `tick`, a piece at each step: with thousands of partitions the owner has other things to do in
+        between."""
         return self._housekeeping.tick_in_steps(now_ms)
 
     def _elapsed_ms(self, now_ms: int) -> int:
@@ -301,11 +308,11 @@ class LogDirectories:
         for directory in self.directories:
             directory.write_log_start_offsets()
 
-    # -- stop -------------------------------------------------------------------------------------------------------------------------------
+    # -- stop ---------------------------------------------------------------------------------------------------------
 
     def close(self, *, clean: bool = True) -> None:
-        """Closes every log and gives the directories up. Clean: synced, checkpointed and marked, so that the next start need not recover;
-        blocks on the disk. The background must have finished what it was given."""
+        """Closes every log and gives the directories up. Clean: synced, checkpointed and marked, so that the next
+        start need not recover; blocks on the disk. The background must have finished what it was given."""
         for directory in self.directories:
             if directory.lock is None:
                 continue

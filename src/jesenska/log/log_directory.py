@@ -1,11 +1,12 @@
-"""One of a broker's log directories: who holds its lock, which logs live in it, and its checkpoints (`checkpoints` has their format).
+"""One of a broker's log directories: who holds its lock, which logs live in it, and its checkpoints (`checkpoints` has
+their format).
 
-A checkpoint is written by the background thread, as a whole, if it has changed, and never twice at a time: who needs the offsets of this moment while the file
-is being written has it written once more behind that.
+A checkpoint is written by the background thread, as a whole, if it has changed, and never twice at a time: who needs
+the offsets of this moment while the file is being written has it written once more behind that.
 
-Truncated logs are held, that is to say closed to appends, until their recovery points are written: otherwise a crash would leave unsynced batches below one.
-Where a truncation has lowered a log start offset, that checkpoint is written first: one on the disk that lies beyond the log's end would make the next
-start forget the log.
+Truncated logs are held, that is to say closed to appends, until their recovery points are written: otherwise a crash
+would leave unsynced batches below one. Where a truncation has lowered a log start offset, that checkpoint is written
+first: one on the disk that lies beyond the log's end would make the next start forget the log.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class LogDirectory:
             self.lock.release()
             self.lock = None
 
-    # -- checkpoints ------------------------------------------------------------------------------------------------------------------------
+    # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def write_high_watermarks(self) -> None:
         self._write(self.high_watermarks, self._present_high_watermarks)
@@ -70,8 +71,9 @@ class LogDirectory:
         self._write(self.log_start_offsets, self._moved_log_starts)
 
     def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
-        """Logs of this directory were truncated, and are held. Writes their recovery points and releases them; where that fails they are released with the
-        next recovery points that are written. `has_lowered_start` says that a log start offset has gone down."""
+        """Logs of this directory were truncated, and are held. Writes their recovery points and releases them; where
+        that fails they are released with the next recovery points that are written. `has_lowered_start` says that a
+        log start offset has gone down."""
         self._held.extend(logs)
         self._lowered_starts += has_lowered_start
         self.write_recovery_points(done)
@@ -115,8 +117,8 @@ class LogDirectory:
         self.high_watermarks.write(self._present_high_watermarks())
 
     def _write(self, checkpoint: OffsetCheckpoint, offsets: Callable[[], Mapping[TopicPartition, int]], done: Written | None = None) -> None:
-        """Writes a checkpoint, in the background, if it has changed. Who passes `done` needs the offsets as they are at this moment or later: where the
-        file is being written just then, it is written once more."""
+        """Writes a checkpoint, in the background, if it has changed. Who passes `done` needs the offsets as they are
+        at this moment or later: where the file is being written just then, it is written once more."""
         name = checkpoint.path.name
         if name in self._writing:
             if done is not None:

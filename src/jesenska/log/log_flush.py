@@ -3,10 +3,11 @@
     flush()        everything that is published; calls during a flush share the next one (a group commit)
     flush_up_to()  a segment that was just sealed
 
-The recovery point moves when a flush has ended, never before, and not for a flush that a truncation overtook: what is below it is on the disk. An fsync
-that fails leaves nobody knowing what is there (a second one may claim success), so the log is failed from then on: no more appends until the next
-start has recovered it. A file that could not even be opened (too many are open) leaves nothing in doubt: the recovery point stays where it is, and the
-next flush tries again.
+The recovery point moves when a flush has ended, never before, and not for a flush that a truncation overtook: what is
+below it is on the disk. An fsync that fails leaves nobody knowing what is there (a second one may claim success), so
+the log is failed from then on: no more appends until the next start has recovered it. A file that could not even be
+opened (too many are open) leaves nothing in doubt: the recovery point stays where it is, and the next flush tries
+again.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ _NOT_OPENED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES,
 
 
 class NotOpenedError(NamedTuple):
-    """The outcome of a flush that could not open the directory whose names are to survive: nothing was synced, nothing is in doubt."""
+    """The outcome of a flush that could not open the directory whose names are to survive: nothing was synced, nothing
+    is in doubt."""
 
     reason: str
 
 
 class FileWrite(Protocol):
-    """Something on its way to a file beside the log: `run` in any thread (OSError if the disk does not take it), then `done` on the owner's."""
+    """Something on its way to a file beside the log: `run` in any thread (OSError if the disk does not take it), then
+    `done` on the owner's."""
 
     def run(self) -> None: ...
 
@@ -86,8 +89,9 @@ class FlushWork(NamedTuple):
 
 
 class LogFlush:
-    """The flushes of one log. `collect(offset)` gives the work for everything below an offset, `describe_failure` the sentence that a person reads
-    when an fsync failed, and `incomplete(work)` is told of work that did not get as far as it should, and that the next flush has to do again."""
+    """The flushes of one log. `collect(offset)` gives the work for everything below an offset, `describe_failure` the
+    sentence that a person reads when an fsync failed, and `incomplete(work)` is told of work that did not get as far
+    as it should, and that the next flush has to do again."""
 
     def __init__(
         self,
@@ -211,15 +215,17 @@ class LogFlush:
         return self.recovery_point >= offset and self._synced_truncations == self._truncations
 
     def truncated(self, offset: int) -> None:
-        """The log ends at `offset` from here on, or its files do; what a flush in flight syncs is not what is there."""
+        """The log ends at `offset` from here on, or its files do; what a flush in flight syncs is not what is
+        there."""
         self._truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
 
 
 def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
-    """Writes index entries and syncs: segment files by their descriptors, the small files beside them by name (one that was renamed away meanwhile is no
-    loss), then the names. How far it reached: no farther than to a segment whose index entries find no room, so that recovery
-    builds them anew, and nowhere if the leader epochs find none, or a small file cannot be opened."""
+    """Writes index entries and syncs: segment files by their descriptors, the small files beside them by name (one
+    that was renamed away meanwhile is no loss), then the names. How far it reached: no farther than to a segment whose
+    index entries find no room, so that recovery builds them anew, and nowhere if the leader epochs find none, or a
+    small file cannot be opened."""
     reached = work.reached
     for item in work.segments:
         try:

@@ -1,11 +1,14 @@
-"""The beginning of a log moves up: clients delete records below an offset (DeleteRecords), and retention takes old segments out.
+"""The beginning of a log moves up: clients delete records below an offset (DeleteRecords), and retention takes old
+segments out.
 
     delete_records          the log start offset moves, at once; the records stay in their files
-    delete_old_segments     segments leave the log and their files get names that end in `.deleted`; the log start offset moves to the first that stays
+    delete_old_segments     segments leave the log and their files get names that end in `.deleted`; the log start
+                            offset moves to the first that stays
 
-Which segments are old is decided in `retention`. Times of segments that nobody has asked about since the start are not known: whoever calls has them read in
-another thread first (`segments_of_unknown_time`). After a crash: a start removes files named `.deleted`; a log start offset that no checkpoint has yet is
-lost, and the records that are still in their files are read again.
+Which segments are old is decided in `retention`. Times of segments that nobody has asked about since the start are not
+known: whoever calls has them read in another thread first (`segments_of_unknown_time`). After a crash: a start removes
+files named `.deleted`; a log start offset that no checkpoint has yet is lost, and the records that are still in their
+files are read again.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 
 def delete_records(log: PartitionLog, before_offset: int) -> int:
-    """The log start offset becomes `before_offset` (-1: the high watermark); what it is now. OFFSET_OUT_OF_RANGE beyond the high
-    watermark."""
+    """The log start offset becomes `before_offset` (-1: the high watermark); what it is now. OFFSET_OUT_OF_RANGE
+    beyond the high watermark."""
     target = log.high_watermark if before_offset == -1 else before_offset
     if target > log.high_watermark or target < 0:
         raise OffsetOutOfRangeError(f"{log.topic_partition} can only delete records below {log.high_watermark}, not {target}.")
@@ -39,8 +42,9 @@ def segments_of_unknown_time(log: PartitionLog) -> list[LogSegment]:
 
 
 def delete_old_segments(log: PartitionLog, now_ms: int) -> list[Path]:
-    """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be removed after
-    `file.delete.delay.ms`. Where all of it is old the log is rolled first: it is to be asked again once `has_queued_appends` has passed."""
+    """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be
+    removed after `file.delete.delay.ms`. Where all of it is old the log is rolled first: it is to be asked again once
+    `has_queued_appends` has passed."""
     if log.has_queued_appends or log.is_failed or log.is_closed:
         return []
     by_time = log.config.delete and log.config.retention_ms >= 0

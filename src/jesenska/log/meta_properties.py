@@ -6,8 +6,9 @@
     version=0
     cluster.id=BkqKvcOWQuuOhwNvbYx_og
 
-Version 1 (`node.id`, `directory.id`) marks data of a KRaft node, whose topics stand in `__cluster_metadata-0`: refused here, since a broker that
-does not know them would take every directory for a stranger's. Written once, replaced as a whole.
+Version 1 (`node.id`, `directory.id`) marks data of a KRaft node, whose topics stand in `__cluster_metadata-0`: refused
+here, since a broker that does not know them would take every directory for a stranger's. Written once, replaced as a
+whole.
 """
 
 from __future__ import annotations

@@ -4,15 +4,17 @@
         4  relative_offset   last offset of a batch, less the segment's base offset
         4  position          where that batch begins in the .log file
 
-Both columns go up. One entry is added once more than `index.interval.bytes` were appended since the last, so an entry's batch is found
-at most about that many bytes after the position that a look-up gives. Since the key is the *last* offset of the batch, the batch that holds
-offset X begins at or after the position of the largest entry <= X.
+Both columns go up. One entry is added once more than `index.interval.bytes` were appended since the last, so an
+entry's batch is found at most about that many bytes after the position that a look-up gives. Since the key is the
+*last* offset of the batch, the batch that holds offset X begins at or after the position of the largest entry <= X.
 
-The entries live in two arrays in memory and are written in bunches (index_file). Kafka gives the file of an active segment its full size
-(`segment.index.bytes`), zeros behind the entries; here it ends with its entries, so that whoever looks at a running broker's files finds no zeros.
+The entries live in two arrays in memory and are written in bunches (index_file). Kafka gives the file of an active
+segment its full size (`segment.index.bytes`), zeros behind the entries; here it ends with its entries, so that whoever
+looks at a running broker's files finds no zeros.
 
-After a crash the file may lack entries, or end in zeros that the file system or Kafka left: it belongs then to a segment past the recovery point, and recovery
-builds it anew. One that does not make sense when it is first needed is built anew, too.
+After a crash the file may lack entries, or end in zeros that the file system or Kafka left: it belongs then to a
+segment past the recovery point, and recovery builds it anew. One that does not make sense when it is first needed is
+built anew, too.
 
 `index_file.IndexFile` is what this and the time index share: the file, its tail in memory, the cutting.
 """

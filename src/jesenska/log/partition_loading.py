@@ -1,12 +1,13 @@
-"""What a start finds in the log directories: the partitions that the metadata know are settled (recovery, if the last stop of the directory was not orderly),
-several at a time, in threads.
+"""What a start finds in the log directories: the partitions that the metadata know are settled (recovery, if the last
+stop of the directory was not orderly), several at a time, in threads.
 
-    orders-0/                   a partition: its log is loaded, if the metadata know it; otherwise it is named in a warning and left alone
+    orders-0/                   a partition: its log is loaded, if the metadata know it; otherwise it is named in a
+                                warning and left alone
     orders-0.<unique>-delete/   a partition whose topic is gone: removed by the first tick (housekeeping)
     orders-0.<unique>-future/   a replica on its way from another directory: left alone
 
-The marker of an orderly stop goes before the first log is touched, so a crash from then on has all logs recovered. A partition that is in two directories
-stops the start: nobody knows which of them counts.
+The marker of an orderly stop goes before the first log is touched, so a crash from then on has all logs recovered. A
+partition that is in two directories stops the start: nobody knows which of them counts.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _PARTITION = re.compile(r"(.+)-(\d{1,10})\Z")
 _LEFT_ALONE = re.compile(r".+-(future|stray)\Z")
 _IGNORED = {"lost+found"}
 
-#: The settings of a partition that the metadata know; None for one that they do not. Gets the topic id of the directory, if it has one.
+#: The settings of a partition that the metadata know; None for one that they do not. Gets the topic id of the
+#: directory, if it has one.
 Known = Callable[[TopicPartition, UUID | None], LogConfig | None]
 
 
@@ -76,8 +78,9 @@ def load_partitions(
     now_ms: int,
     progress: Callable[[LoadProgress], None] | None = None,
 ) -> Iterator[LoadedPartition]:
-    """Every partition that is known, one after the other, loaded by threads that `helpers` makes (so many of that name). Blocks, for long after a crash;
-    `progress` is called from these threads. LogDirectoryError, before anything is changed, if a partition is there twice."""
+    """Every partition that is known, one after the other, loaded by threads that `helpers` makes (so many of that
+    name). Blocks, for long after a crash; `progress` is called from these threads. LogDirectoryError, before anything
+    is changed, if a partition is there twice."""
     jobs: list[tuple[FoundPartition, LogLoader]] = []
     counted = _Counter(progress)
     for directory in directories:

@@ -1,5 +1,6 @@
-"""A partition's log: a list of segments, of which the last is written to, and the order in which they are. Owned by one thread (the broker's loop); what it
-hands to other threads are bytes to write and files to sync, never its own state.
+"""A partition's log: a list of segments, of which the last is written to, and the order in which they are. Owned by
+one thread (the broker's loop); what it hands to other threads are bytes to write and files to sync, never its own
+state.
 
 What is done with a log has modules of its own:
 
@@ -14,20 +15,24 @@ An append has three phases:
     2  write            one pwrite from the caller's buffer at the position that phase 1 gave
     3  publish          indexes, `segment.size_bytes`, `log_end_offset`: readers see the batch
 
-With no flush in flight on the directory all three happen in the call. During a flush a write may wait for the disk, so the bytes are copied and
-the write is queued for the directory's writer thread, behind earlier ones; who waits is told on the loop after phase 3. As long as appends of this log
-are queued, later ones queue behind them.
+With no flush in flight on the directory all three happen in the call. During a flush a write may wait for the disk, so
+the bytes are copied and the write is queued for the directory's writer thread, behind earlier ones; who waits is told
+on the loop after phase 3. As long as appends of this log are queued, later ones queue behind them.
 
-A write that fails (disk full) is taken back: the file is cut to its published size, offsets and producers are as before, everything queued behind
-it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. An fsync that fails is worse, since nobody knows what is on disk:
-the log takes no more appends until the broker is started again and has recovered it.
+A write that fails (disk full) is taken back: the file is cut to its published size, offsets and producers are as
+before, everything queued behind it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. An
+fsync that fails is worse, since nobody knows what is on disk: the log takes no more appends until the broker is
+started again and has recovered it.
 
-A truncation (truncation) stands behind everything that is queued; from when it is asked for until it has ended the log takes no appends.
+A truncation (truncation) stands behind everything that is queued; from when it is asked for until it has ended the log
+takes no appends.
 
-The list of segments is a tuple that is replaced, never changed: a reader that took it keeps its view while segments are deleted.
+The list of segments is a tuple that is replaced, never changed: a reader that took it keeps its view while segments
+are deleted.
 
-Recovery point: everything below it is synced. It moves after a roll (the sealed segment is synced in the background), after `flush`, and at an orderly
-stop. A crash loses nothing below it; what is above it is checked at the next start (recovery).
+Recovery point: everything below it is synced. It moves after a roll (the sealed segment is synced in the background),
+after `flush`, and at an orderly stop. A crash loses nothing below it; what is above it is checked at the next start
+(recovery).
 
 Left out: aborted transactions' index, tiers of storage. Compaction has its own module when it comes.
 """
@@ -81,7 +86,8 @@ class PartitionLog:
         high_watermark: int = 0,
         cleaner: Cleaner = NO_CLEANER,
     ) -> None:
-        """`high_watermark` is the one that the checkpoint has; one outside of the log becomes its nearest end. `cleaner` is told before segments go."""
+        """`high_watermark` is the one that the checkpoint has; one outside of the log becomes its nearest end.
+        `cleaner` is told before segments go."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = loaded.directory
@@ -109,7 +115,8 @@ class PartitionLog:
         #: Appends, rolls and truncations that wait for the writer thread.
         self.queue = AppendQueue(writer, files, self._published, self._rolled, self._queue_failed)
         self.flushes = LogFlush(writer, files, loaded.recovery_point, self._collect, self._describe_flush_failure, self.unsynced.give_back, now_ms)
-        # What was found above the recovery point may be in the page cache only: a batch that was sent again is not answered before it is synced.
+        # What was found above the recovery point may be in the page cache only: a batch that was sent again is not
+        # answered before it is synced.
         self.flushes.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
         #: Something keeps it from taking appends, which `check_writable` knows.
         self.is_hindered = False
@@ -137,7 +144,8 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """End of what a read-committed consumer may see: the high watermark, or the first offset of the oldest open transaction."""
+        """End of what a read-committed consumer may see: the high watermark, or the first offset of the oldest open
+        transaction."""
         unstable = self.producers.first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
@@ -148,7 +156,8 @@ class PartitionLog:
 
     @property
     def is_failed(self) -> bool:
-        """True after an fsync failed, or a truncation whose files could not be changed: no more appends, and the next start must recover the log."""
+        """True after an fsync failed, or a truncation whose files could not be changed: no more appends, and the next
+        start must recover the log."""
         return self.flushes.failure is not None or (self._truncations is not None and self._truncations.has_open_changes)
 
     @property
@@ -156,12 +165,13 @@ class PartitionLog:
         """The directory's writer thread has something to do for the log: appends, a roll, a truncation."""
         return bool(self.queue.waiting) or (self._truncations is not None and self._truncations.is_under_way)
 
-    # -- writing ----------------------------------------------------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------------
 
     def write(self, buffer: memoryview, batches: Sequence[PublishedBatch], changes: list[Undo], end_offset: int, finish: Finish | None) -> None:
-        """Writes batches that were given their offsets, up to `end_offset`, and publishes them: at once, KAFKA_STORAGE_ERROR if the disk does not take
-        them; or, with `finish`, behind what is queued. Then the bytes are copied, and it is called on the owner's thread when they are published, or with
-        the error. Where they are not written, `changes` of the producers are undone."""
+        """Writes batches that were given their offsets, up to `end_offset`, and publishes them: at once,
+        KAFKA_STORAGE_ERROR if the disk does not take them; or, with `finish`, behind what is queued. Then the bytes
+        are copied, and it is called on the owner's thread when they are published, or with the error. Where they are
+        not written, `changes` of the producers are undone."""
         segment, position = self.active_segment, self.write_position
         size_bytes = len(buffer)
         if finish is not None:
@@ -257,7 +267,8 @@ class PartitionLog:
         self.is_hindered = self._torn_tail or (self._truncations is not None and self._truncations.hinders)
 
     def check_writable(self) -> None:
-        """Raises why the log takes no appends: it is closed, failed, or hindered. A torn end that can be cut off by now is."""
+        """Raises why the log takes no appends: it is closed, failed, or hindered. A torn end that can be cut off by
+        now is."""
         if self.is_closed:
             raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         if self.flushes.failure is not None:
@@ -281,22 +292,24 @@ class PartitionLog:
         logger.error("%s", message)
         return KafkaStorageError(message)
 
-    # -- leader epochs ----------------------------------------------------------------------------------------------------------------------
+    # -- leader epochs ------------------------------------------------------------------------------------------------
 
     def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch writes from `start_offset` on. It is called when a broker becomes leader, before the first append: clients are told the epoch
-        from then on, and ask where it ends."""
+        """A leader of this epoch writes from `start_offset` on. It is called when a broker becomes leader, before the
+        first append: clients are told the epoch from then on, and ask where it ends."""
         if self.leader_epochs.assign(epoch, start_offset):
             self.epochs_file.changed()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch not newer than `epoch`; (-1, -1) if `epoch` is unknown and newer than all."""
+        """(epoch, end offset) of the newest epoch not newer than `epoch`; (-1, -1) if `epoch` is unknown and newer
+        than all."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
-    # -- segments -----------------------------------------------------------------------------------------------------------------------
+    # -- segments -----------------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> LogSegment:
-        """Seals the active segment and begins a new one at the next offset; the sealed one is synced in the background."""
+        """Seals the active segment and begins a new one at the next offset; the sealed one is synced in the
+        background."""
         base_offset = self.next_offset if base_offset is None else base_offset
         sealed = self.active_segment
         if sealed.base_offset == base_offset:
@@ -336,7 +349,8 @@ class PartitionLog:
         self.queue.submit_roll(roll)
 
     def _pass_gap(self, created: LogSegment) -> None:
-        """A segment that begins behind a gap (the leader has compacted it) moves the log's end there, as a start would find it."""
+        """A segment that begins behind a gap (the leader has compacted it) moves the log's end there, as a start would
+        find it."""
         if created.base_offset > self.log_end_offset:
             self.log_end_offset = created.base_offset
             self.next_offset = max(self.next_offset, created.base_offset)
@@ -361,7 +375,7 @@ class PartitionLog:
         """Where each segment ends: the base offset of the next."""
         return [segment.base_offset for segment in self.segments[1:]] + [self.log_end_offset]
 
-    # -- flush ------------------------------------------------------------------------------------------------------------------------------
+    # -- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self, done: Callable[[KafkaError | None], None] | None = None) -> None:
         """Syncs everything that is published, in the background; `done` is called on the owner's thread."""
@@ -384,7 +398,8 @@ class PartitionLog:
         return self.unsynced.is_unwritten(self.active_segment, self.log_end_offset)
 
     def unwritten(self) -> list[FileWrite]:
-        """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to write."""
+        """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to
+        write."""
         return [] if self.is_closed else self.unsynced.unwritten(self.active_segment, self.log_end_offset)
 
     def _describe_flush_failure(self, error: object) -> str:
@@ -395,7 +410,7 @@ class PartitionLog:
         logger.error("%s", message)
         return message
 
-    # -- beginning and end ------------------------------------------------------------------------------------------------------------------
+    # -- beginning and end --------------------------------------------------------------------------------------------
 
     def move_log_start(self, offset: int) -> None:
         """The log start offset goes up to `offset`; it never goes down."""
@@ -425,15 +440,17 @@ class PartitionLog:
         """The directory has got another name."""
         self.directory = self.snapshots.directory = directory
 
-    # -- truncation -------------------------------------------------------------------------------------------------------------------------
+    # -- truncation ---------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int, done: Truncated) -> None:
-        """Forgets `offset` and everything after it (a follower whose leader has less); a batch that straddles it goes as a whole. The log takes no
-        appends until `done` is called, on the owner's thread, with None or with what went wrong."""
+        """Forgets `offset` and everything after it (a follower whose leader has less); a batch that straddles it goes
+        as a whole. The log takes no appends until `done` is called, on the owner's thread, with None or with what went
+        wrong."""
         self._all_truncations().ask(Truncation(offset, False, now_ms, done))
 
     def restart_at(self, offset: int, now_ms: int, done: Truncated) -> None:
-        """As `truncate_to`, but forgets everything; the log goes on at `offset` (a follower whose leader no longer has what it would need)."""
+        """As `truncate_to`, but forgets everything; the log goes on at `offset` (a follower whose leader no longer has
+        what it would need)."""
         self._all_truncations().ask(Truncation(offset, True, now_ms, done))
 
     def hold(self) -> None:

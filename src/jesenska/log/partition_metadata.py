@@ -1,5 +1,5 @@
-"""`partition.metadata`: the id of the topic that a partition's directory belongs to, so that a directory left over from a deleted topic is not
-taken for one of the same name.
+"""`partition.metadata`: the id of the topic that a partition's directory belongs to, so that a directory left over
+from a deleted topic is not taken for one of the same name.
 
     version: 0
     topic_id: 9tbXHgBvRzO0K-63RUy5HQ
@@ -41,5 +41,6 @@ def read_topic_id(directory: Path, files: FileLayer) -> UUID | None:
 
 
 def write_topic_id(directory: Path, topic_id: UUID, files: FileLayer, *, sync: bool = False) -> None:
-    """Without `sync` the log's first flush makes it durable: creating many partitions does not wait for the disk at each."""
+    """Without `sync` the log's first flush makes it durable: creating many partitions does not wait for the disk at
+    each."""
     files.replace_file(directory / FILE_NAME, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode(), sync=sync)

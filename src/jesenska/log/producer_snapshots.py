@@ -1,6 +1,7 @@
-"""The snapshots of a log's producers on its disk: `<offset>.snapshot` beside the segments, each the producers' state as of that offset (`producer_state`
-has the format and says when they are read). One is written for each segment that is begun, and for the log's end at an orderly stop. None is synced when it is
-written: a flush takes it along, and a start does without one that is torn.
+"""The snapshots of a log's producers on its disk: `<offset>.snapshot` beside the segments, each the producers' state
+as of that offset (`producer_state` has the format and says when they are read). One is written for each segment that
+is begun, and for the log's end at an orderly stop. None is synced when it is written: a flush takes it along, and a
+start does without one that is torn.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What a partition knows of the producers that write to it: enough to recognise a batch that was sent twice, a gap in the sequence, a producer
-that was replaced (its epoch went up), and transactions that are still open. A pure decider: no I/O, no clock.
+"""What a partition knows of the producers that write to it: enough to recognise a batch that was sent twice, a gap in
+the sequence, a producer that was replaced (its epoch went up), and transactions that are still open. A pure decider:
+no I/O, no clock.
 
 One file per snapshot, `<offset, 20 digits>.snapshot`: the state after every batch below that offset.
 
@@ -17,23 +18,27 @@ One file per snapshot, `<offset, 20 digits>.snapshot`: the state after every bat
                      4  coordinator_epoch      of the last transaction marker; -1 none
                      8  current_txn_first_offset   -1 none open
 
-Taken when a segment is rolled and at an orderly stop. After a crash: newest snapshot that can be read and is not past the log's end, then the headers
-of all batches after it. A snapshot that is damaged is ignored, so the worst that a torn one costs is a longer replay.
+Taken when a segment is rolled and at an orderly stop. After a crash: newest snapshot that can be read and is not past
+the log's end, then the headers of all batches after it. A snapshot that is damaged is ignored, so the worst that a
+torn one costs is a longer replay.
 
-A snapshot remembers only the last batch of a producer, the state in memory the last five: a repeat of an older one is then out of order and not a
-duplicate, as in Kafka.
+A snapshot remembers only the last batch of a producer, the state in memory the last five: a repeat of an older one is
+then out of order and not a duplicate, as in Kafka.
 
 The rules for a batch from a client, in this order:
 
-    its sequence range is one of the last five batches of the same epoch   -> duplicate: the earlier offsets are the answer
-    its epoch is older than the one known                                   -> INVALID_PRODUCER_EPOCH
-    its epoch is newer                                                      -> sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
-    nothing is known of the producer (expired, or its records deleted)      -> any sequence is taken
-    same epoch                                                              -> sequence follows the last, else OUT_OF_ORDER_SEQUENCE_NUMBER
-    it is outside a transaction while one is open                           -> INVALID_TXN_STATE
+    its sequence range is one of the last five    duplicate: the earlier offsets are the answer
+      batches of the same epoch
+    its epoch is older than the one known         INVALID_PRODUCER_EPOCH
+    its epoch is newer                            sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+    nothing is known of the producer (expired,    any sequence is taken
+      or its records deleted)
+    same epoch                                    sequence follows the last, else OUT_OF_ORDER_SEQUENCE_NUMBER
+    it is outside a transaction while one is      INVALID_TXN_STATE
+      open
 
-Kafka forgets a producer by its records' timestamps. Here the time of the append counts where it is later: records of the past (a replayed
-history) keep their protection against duplicates. What the file holds is the same.
+Kafka forgets a producer by its records' timestamps. Here the time of the append counts where it is later: records of
+the past (a replayed history) keep their protection against duplicates. What the file holds is the same.
 
 Left out: the index of aborted transactions (.txnindex), and the verification of KIP-890.
 """
@@ -135,8 +140,8 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The last stable offset cannot pass this: the first offset of the oldest transaction that is open, or ended by a marker that is not
-        below the high watermark."""
+        """The last stable offset cannot pass this: the first offset of the oldest transaction that is open, or ended
+        by a marker that is not below the high watermark."""
         candidates = [transaction.first_offset for transaction in self._completed]
         candidates.extend(next(iter(self._ongoing.items()), ())[:1])
         return min(candidates, default=None)
@@ -147,8 +152,8 @@ class ProducerState:
             self._completed = [transaction for transaction in self._completed if transaction.last_offset >= high_watermark]
 
     def check(self, header: BatchHeader) -> RememberedBatch | None:
-        """The remembered batch that this one repeats, None if it may be appended; else the error of Kafka's name. For batches of clients
-        only: a follower takes what the leader took."""
+        """The remembered batch that this one repeats, None if it may be appended; else the error of Kafka's name. For
+        batches of clients only: a follower takes what the leader took."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             return None
@@ -179,7 +184,8 @@ class ProducerState:
         return None
 
     def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> Undo:
-        """Remembers a batch that is about to be appended, or is replayed from the log, with its assigned base offset; the answer undoes it."""
+        """Remembers a batch that is about to be appended, or is replayed from the log, with its assigned base offset;
+        the answer undoes it."""
         producer_id = header.producer_id
         previous = self._producers.pop(producer_id, None)
         delta = header.last_offset_delta
@@ -201,8 +207,9 @@ class ProducerState:
         return producer_id, previous
 
     def apply_marker(self, header: BatchHeader, base_offset: int, coordinator_epoch: int, now_ms: int) -> Undo:
-        """Ends the producer's transaction: `header` is a control batch with its assigned offset. TRANSACTION_COORDINATOR_FENCED for a marker
-        of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older producer."""
+        """Ends the producer's transaction: `header` is a control batch with its assigned offset.
+        TRANSACTION_COORDINATOR_FENCED for a marker of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older
+        producer."""
         producer_id = header.producer_id
         previous = self._producers.get(producer_id)
         if previous is not None:
@@ -270,8 +277,8 @@ class ProducerState:
         self._ongoing = {first: producer_id for first, producer_id in sorted(opened) if first != NO_OFFSET}
 
     def _forget_oldest(self) -> None:
-        """Makes room for a while: to find the oldest one takes a walk over the places of all that were forgotten since the dict was built, so a hundredth of
-        all go at once."""
+        """Makes room for a while: to find the oldest one takes a walk over the places of all that were forgotten since
+        the dict was built, so a hundredth of all go at once."""
         wanted = max(1, self.max_producers // 100)
         oldest: list[int] = []
         for producer_id, entry in self._producers.items():
@@ -305,8 +312,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes, now_ms: int) -> list[ProducerEntry]:
-    """The entries of a .snapshot file; CorruptMessageError if it is torn, of another version or its CRC does not fit. `now_ms` is when the
-    producers count as last seen, unless their records are younger."""
+    """The entries of a .snapshot file; CorruptMessageError if it is torn, of another version or its CRC does not fit.
+    `now_ms` is when the producers count as last seen, unless their records are younger."""
     try:
         version, crc, count = _HEADER.unpack_from(data)
     except StructError as error:

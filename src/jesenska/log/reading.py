@@ -1,11 +1,12 @@
-"""Reading a log: which bytes of which file hold the records from an offset on, or from a time on. Nobody reads the bytes here, but for what a look-up takes.
+"""Reading a log: which bytes of which file hold the records from an offset on, or from a time on. Nobody reads the
+bytes here, but for what a look-up takes.
 
     the last batches    memory knows where they stand (tail)
     older ones          the offset index of their segment, and the headers behind its entry
     a time              the time index and the batches themselves, in another thread (time_lookup)
 
-A look-up in an index that is not loaded, or in pages that are not in memory, may wait for the disk: then `read_log` refuses on request, and
-`warm_up_for` gives the work that brings it in (cold_reads).
+A look-up in an index that is not loaded, or in pages that are not in memory, may wait for the disk: then `read_log`
+refuses on request, and `warm_up_for` gives the work that brings it in (cold_reads).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from jesenska.log.partition_log import PartitionLog
 from jesenska.log.segment import LogSegment
 from jesenska.log.time_lookup import TimeLookup
 
-#: An offset is found in its segment, or where compaction left a gap in one of the next; farther than this a read waits for the disk.
+#: An offset is found in its segment, or where compaction left a gap in one of the next; farther than this a read waits
+#: for the disk.
 _WARMED_SEGMENTS_MAX = 4
 
 
@@ -39,12 +41,14 @@ class ReadResult(NamedTuple):
 
 
 def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | None = None, minimum_one_batch: bool = True, wait: bool = True) -> ReadResult:
-    """The region of the file from the batch that holds `offset` on: at most `max_bytes`, nothing of `max_offset` (default: the log end
-    offset) or later. A first batch that is larger than `max_bytes` is given whole with `minimum_one_batch`, and not at all without it: clients take a
-    partition whose records hold no whole batch for a mistake. A batch after the first may be cut.
+    """The region of the file from the batch that holds `offset` on: at most `max_bytes`, nothing of `max_offset`
+    (default: the log end offset) or later. A first batch that is larger than `max_bytes` is given whole with
+    `minimum_one_batch`, and not at all without it: clients take a partition whose records hold no whole batch for a
+    mistake. A batch after the first may be cut.
 
-    OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset. Without `wait`, ColdError where finding the region could wait for
-    the disk: then `warm_up_for` gets what it takes (the region's own pages are the receiver's to look after)."""
+    OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset. Without `wait`, ColdError where
+    finding the region could wait for the disk: then `warm_up_for` gets what it takes (the region's own pages are the
+    receiver's to look after)."""
     end = log.log_end_offset
     if offset >= end or offset < log.log_start_offset:
         if offset == end:

@@ -1,28 +1,34 @@
 """Opening a partition's directory: what is there, what of it is whole, and everything that is derived from it.
 
-After an orderly stop the files are taken at their word. After a crash everything from the segment of the recovery point on is read in full:
+After an orderly stop the files are taken at their word. After a crash everything from the segment of the recovery
+point on is read in full:
 
     batch by batch:  header makes sense, magic is 2, the length fits into the file, offsets go up, CRC32C fits
-    first that fails:  the file is cut there, later segments are renamed away; what follows was never acknowledged as synced
+    first that fails:  the file is cut there, later segments are renamed away; what follows was never acknowledged as
+                       synced
     on the way:  both indexes are built anew; leader epochs that the file lost are added
     then:  producers = newest snapshot that can be read + all headers after it
 
-Both kinds of corruption end at the same place: bytes that are missing (the batch does not fit into the file) and bytes that are nonsense (zeros, old
-blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is kept; nothing after it is, even if it looks whole, since
-a hole in the offsets would be a lie.
+Both kinds of corruption end at the same place: bytes that are missing (the batch does not fit into the file) and bytes
+that are nonsense (zeros, old blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is
+kept; nothing after it is, even if it looks whole, since a hole in the offsets would be a lie.
 
-A file may also have been cut by the crash exactly between two batches, which shows only in the name of the next segment. Above a recovery point that is
-known, segments behind such a hole go, too: nobody was told that they are synced, and an idempotent producer could not send again what is missing
-before them. Where the hole may be meant (compaction, retention, records that were synced) they stay; but not an empty one at the end, behind
-which readers would wait for records that never come.
+A file may also have been cut by the crash exactly between two batches, which shows only in the name of the next
+segment. Above a recovery point that is known, segments behind such a hole go, too: nobody was told that they are
+synced, and an idempotent producer could not send again what is missing before them. Where the hole may be meant
+(compaction, retention, records that were synced) they stay; but not an empty one at the end, behind which readers
+would wait for records that never come.
 
-An orderly stop that is followed by damage (a batch that is not whole where the start looks) means that the disk has lost something: everything from the
-damaged segment on is read in full, as after a crash, and what is cut off is kept under another name (damage). Segments before it are left alone.
+An orderly stop that is followed by damage (a batch that is not whole where the start looks) means that the disk has
+lost something: everything from the damaged segment on is read in full, as after a crash, and what is cut off is kept
+under another name (damage). Segments before it are left alone.
 
-A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of interrupted work are
-settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction) takes its place.
+A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of
+interrupted work are settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction)
+takes its place.
 
-It runs in a thread of a pool: it reads in pieces of some megabytes, and both the read and the CRC release the interpreter lock.
+It runs in a thread of a pool: it reads in pieces of some megabytes, and both the read and the CRC release the
+interpreter lock.
 """
 
 from __future__ import annotations
@@ -104,7 +110,8 @@ def scan_batches(
     on_progress: Callable[[], None],
     progress: Progress | None = None,
 ) -> ScanResult:
-    """Reads a segment's file from its beginning and has each batch checked; `on_progress` takes from `scan` what it has gathered."""
+    """Reads a segment's file from its beginning and has each batch checked; `on_progress` takes from `scan` what it
+    has gathered."""
     buffer = memoryview(bytearray(min(_SCAN_BUFFER_BYTES, max(size_bytes, HEADER_SIZE))))
     window_start = window_end = position = 0
 
@@ -181,8 +188,8 @@ def _is_legacy_message(view: memoryview) -> bool:
 def rebuild_segment(
     segment: LogSegment, files: FileLayer, epochs: LeaderEpochs | None, progress: Progress | None = None, *, keeps_end: bool = False
 ) -> ScanResult:
-    """Checks a segment in full, builds its indexes anew and cuts its file after the last good batch; with `keeps_end` what is cut off stays in a file
-    of its own."""
+    """Checks a segment in full, builds its indexes anew and cuts its file after the last good batch; with `keeps_end`
+    what is cut off stays in a file of its own."""
     descriptor = segment.file.handle().fileno()
     file_bytes = files.size(descriptor)
     segment.offset_index.reset()
@@ -284,7 +291,8 @@ class LogLoader:
         epochs = epochs_file.read_leader_epochs(self._directory, self._files)
         has_data = any(segment.size_bytes for segment in segments)
         stored_epochs = None if epochs is None else epochs.entries()
-        # What a crash left without the file has its epochs in its batches: recovery finds them there as far as it goes.
+        # What a crash left without the file has its epochs in its batches: recovery finds them there as far as it
+        # goes.
         scans_all = not self._clean and (len(segments) < 2 or segments[1].base_offset > self._recovery_point)
         rebuild_epochs = epochs is None and has_data and not scans_all
         epochs = epochs if epochs is not None else LeaderEpochs()
@@ -304,7 +312,8 @@ class LogLoader:
             segments, next_offset = [first], log_start_offset
         if rebuild_epochs:
             self._rebuild_epochs(segments, epochs)
-        # An epoch may begin at the end: its leader has not written yet. After a crash it may also be what is left of lost records.
+        # An epoch may begin at the end: its leader has not written yet. After a crash it may also be what is left of
+        # lost records.
         epochs.truncate_from_end(next_offset + 1 if self._clean else next_offset)
         epochs.truncate_from_start(log_start_offset)
         if epochs.entries() != (stored_epochs or []):
@@ -324,7 +333,7 @@ class LogLoader:
         is_synced = self._clean and not created and not self._notes
         return LoadedLog(self._directory, segments, self._producers, epochs, log_start_offset, next_offset, max(recovery_point, 0), is_synced, self._notes)
 
-    # -- files ------------------------------------------------------------------------------------------------------------------------------
+    # -- files --------------------------------------------------------------------------------------------------------
 
     def _settle_leftovers(self) -> list[str]:
         names = self._files.names(self._directory)
@@ -395,7 +404,7 @@ class LogLoader:
             self._files.unlink(path)
         self._files.unlink(self._directory / file_name(segment.base_offset, SNAPSHOT_SUFFIX))
 
-    # -- content ----------------------------------------------------------------------------------------------------------------------------
+    # -- content ------------------------------------------------------------------------------------------------------
 
     def _recover(self, segments: list[LogSegment], epochs: LeaderEpochs) -> list[LogSegment]:
         first = 0
@@ -430,7 +439,8 @@ class LogLoader:
         return not self._stopped_in_order and end not in self._deleted and not self._config.compact
 
     def _check_indexes(self, segments: list[LogSegment]) -> None:
-        """Builds anew what is missing or makes no sense on sight; the content of an index is looked at when it is first needed."""
+        """Builds anew what is missing or makes no sense on sight; the content of an index is looked at when it is
+        first needed."""
         for segment in segments:
             broken = not segment.offset_index.exists() or not segment.time_index.exists()
             if not broken and segment is segments[-1]:
@@ -473,8 +483,8 @@ def replay_producers(
     *,
     copies: bool = False,
 ) -> None:
-    """Sets `producers` to what it is after all batches below `end_offset`. Snapshots past that, and damaged ones, are removed. With `copies` the segments
-    are another thread's, and copies of them are read."""
+    """Sets `producers` to what it is after all batches below `end_offset`. Snapshots past that, and damaged ones, are
+    removed. With `copies` the segments are another thread's, and copies of them are read."""
     producers.clear()
     replay_from = log_start_offset
     for offset in reversed(snapshot_offsets(directory, files)):

@@ -2,12 +2,13 @@
 
 A segment may go if the high watermark has passed its end, and if
 
-    time          its largest timestamp is older than retention.ms (for records without timestamps: the file's modification time), or
+    time          its largest timestamp is older than retention.ms (for records without timestamps: the file's
+                  modification time), or
     size          the log without it is still at least retention.bytes, or
     log start     everything in it is below the log start offset (records were deleted)
 
-oldest first, up to the first that stays. Compacted topics without `delete` lose only what is below the log start offset. The active segment may go
-by time; it is rolled first, so that the log keeps a segment to append to.
+oldest first, up to the first that stays. Compacted topics without `delete` lose only what is below the log start
+offset. The active segment may go by time; it is rolled first, so that the log keeps a segment to append to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A segment: one stretch of a partition's log, in files that share a name made of its first possible offset in 20 digits.
+"""A segment: one stretch of a partition's log, in files that share a name made of its first possible offset in 20
+digits.
 
     00000000000000001180.log         batches, one after the other, nothing in between (records.batch draws one)
     00000000000000001180.index       offset -> position, sparse (offset_index)
@@ -8,11 +9,12 @@
 
 Only the last segment of a log is written to (it is *active*); a roll seals it and begins the next.
 
-Invariants: offsets in the file go up and none is below the base offset; `size_bytes` is always the end of a whole batch; the indexes never name a
-position at or past `size_bytes`.
+Invariants: offsets in the file go up and none is below the base offset; `size_bytes` is always the end of a whole
+batch; the indexes never name a position at or past `size_bytes`.
 
-After a crash of the process nothing is lost but index entries in memory; after a crash of the machine the file may end in a part of a batch or in
-nonsense, past the recovery point only. `recovery.scan_batches` finds the last good byte and builds the indexes anew.
+After a crash of the process nothing is lost but index entries in memory; after a crash of the machine the file may end
+in a part of a batch or in nonsense, past the recovery point only. `recovery.scan_batches` finds the last good byte and
+builds the indexes anew.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ NO_TIMESTAMP = -1
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _SCAN_BYTES = 8192
 _HEADER_CHUNK_BYTES = 64 * 1024
-# Base offset, length and last offset delta: all that finding a position takes, at their places in the header (records.batch).
+# Base offset, length and last offset delta: all that finding a position takes, at their places in the header
+# (records.batch).
 _PLACE = Struct(f">qi{LAST_OFFSET_DELTA_OFFSET - LENGTH_OVERHEAD}xi")
 
 
@@ -115,7 +118,8 @@ class LogSegment:
         self.size_bytes = size_bytes
         self.index_interval_bytes = config.index_interval_bytes
         self.bytes_since_index_entry = 0
-        #: Largest timestamp of the first batch: what rolling by time counts from. -1: no batch yet, or batches without timestamps.
+        #: Largest timestamp of the first batch: what rolling by time counts from. -1: no batch yet, or batches without
+        #: timestamps.
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         #: Last offset of the batch that holds `max_timestamp`.
@@ -128,7 +132,7 @@ class LogSegment:
     def __repr__(self) -> str:
         return f"LogSegment({self.file.path}, {self.size_bytes} bytes)"
 
-    # -- writing ----------------------------------------------------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------------
 
     def create(self, config: LogConfig) -> None:
         """Makes the files of a new, active segment."""
@@ -141,7 +145,8 @@ class LogSegment:
         self.time_index.reset()
 
     def make_files(self, config: LogConfig) -> OpenFile:
-        """The same, for another thread than the owner's: makes the files and gives the open one; what was made is removed if that fails."""
+        """The same, for another thread than the owner's: makes the files and gives the open one; what was made is
+        removed if that fails."""
         path = self.file.path
         descriptor = self._files.open(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -169,7 +174,8 @@ class LogSegment:
         self.file.pin()
 
     def note_batch(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
-        """Counts a batch that was written at `position`: indexes, timestamps. `size_bytes` of the segment is the caller's to move."""
+        """Counts a batch that was written at `position`: indexes, timestamps. `size_bytes` of the segment is the
+        caller's to move."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -182,7 +188,8 @@ class LogSegment:
         self.bytes_since_index_entry += size_bytes
 
     def note_entries(self, entries: list[tuple[int, int, int, int]]) -> None:
-        """Index entries of batches that were counted elsewhere (recovery): last offset, position, largest timestamp so far and its offset."""
+        """Index entries of batches that were counted elsewhere (recovery): last offset, position, largest timestamp so
+        far and its offset."""
         for last_offset, position, max_timestamp, max_timestamp_offset in entries:
             self.offset_index.append(last_offset, position)
             self.time_index.append(max_timestamp, max_timestamp_offset)
@@ -193,8 +200,8 @@ class LogSegment:
         self.bytes_since_index_entry = bytes_since_entry
 
     def should_roll(self, write_position: int, more_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
-        """True if the next append belongs into a new segment: this one would get too large, is too old by its records' times (or by the clock,
-        if they have none), an index is full, or the offset is too far from the base offset."""
+        """True if the next append belongs into a new segment: this one would get too large, is too old by its records'
+        times (or by the clock, if they have none), an index is full, or the offset is too far from the base offset."""
         if write_position == 0:
             return last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         if write_position + more_bytes > config.segment_bytes:
@@ -204,7 +211,8 @@ class LogSegment:
         return waited_ms > limit_ms or self.offset_index.is_full or self.time_index.is_full or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
 
     def seal(self) -> None:
-        """No more appends: the last time goes into the time index. The flush that follows cuts the files to what they hold."""
+        """No more appends: the last time goes into the time index. The flush that follows cuts the files to what they
+        hold."""
         if self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
         self.is_sealed = True
@@ -225,8 +233,8 @@ class LogSegment:
         return self.offset_index.has_unwritten or self.time_index.has_unwritten
 
     def unwritten(self, *, trim: bool = False) -> list[IndexWrite]:
-        """What has to be written for the index files to hold all entries, and nothing else with `trim` or once the segment is sealed; for another
-        thread."""
+        """What has to be written for the index files to hold all entries, and nothing else with `trim` or once the
+        segment is sealed; for another thread."""
         trim = trim or self.is_sealed
         writes = [self.offset_index.unwritten(trim=trim), self.time_index.unwritten(trim=trim)]
         return [write for write in writes if write is not None]
@@ -236,7 +244,7 @@ class LogSegment:
         self.offset_index.write()
         self.time_index.write()
 
-    # -- reading ----------------------------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
         return self._files.pread(self.file.handle().fileno(), size_bytes, position)
@@ -250,8 +258,9 @@ class LogSegment:
         return self._scan(self.offset_index.lookup(offset), offset, warm=True)
 
     def copy(self) -> LogSegment:
-        """The segment for another thread to read while this one goes on: with a file of its own, and the entries that are known now. A copy of the active
-        segment is made by the owner, one of a sealed segment by anybody; its owner closes it. `keep_entries` comes before the first use."""
+        """The segment for another thread to read while this one goes on: with a file of its own, and the entries that
+        are known now. A copy of the active segment is made by the owner, one of a sealed segment by anybody; its owner
+        closes it. `keep_entries` comes before the first use."""
         copy = LogSegment(
             self.file.path.parent,
             self.base_offset,
@@ -273,8 +282,8 @@ class LogSegment:
         return copy
 
     def keep_entries(self) -> None:
-        """For a copy: the index entries that it shares with an active segment become its own, those that were known when it was made. They take megabytes,
-        so it is done by the thread that needs them."""
+        """For a copy: the index entries that it shares with an active segment become its own, those that were known
+        when it was made. They take megabytes, so it is done by the thread that needs them."""
         shared, self._shared_entries = self._shared_entries, None
         if shared is not None:
             self.offset_index.keep(shared[0])
@@ -306,11 +315,13 @@ class LogSegment:
         return self._scan(position, -1)
 
     def find(self, offset: int, position: int | None = None) -> BatchPlace | None:
-        """The first batch whose last offset is at least `offset`; None if there is none. Starts at `position` or where the index says."""
+        """The first batch whose last offset is at least `offset`; None if there is none. Starts at `position` or where
+        the index says."""
         return self._scan(self._indexed_position(offset) if position is None else position, offset)
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from `position` on. The records are not read; batches larger than a piece are stepped over."""
+        """Position and header of each batch from `position` on. The records are not read; batches larger than a piece
+        are stepped over."""
         descriptor = self.file.handle().fileno()
         unpack = HEADER.unpack_from
         end = self.size_bytes
@@ -337,7 +348,8 @@ class LogSegment:
         return index.lookup(offset)
 
     def check_indexes(self) -> bool:
-        """Loads the indexes; where they make no sense for this file they are built anew from the headers, and the answer is False."""
+        """Loads the indexes; where they make no sense for this file they are built anew from the headers, and the
+        answer is False."""
         if self._guard is None:
             return self._check_indexes()
         with self._guard:
@@ -410,7 +422,7 @@ class LogSegment:
             position = place.position + place.size_bytes
         return found
 
-    # -- time -------------------------------------------------------------------------------------------------------------------------------
+    # -- time ---------------------------------------------------------------------------------------------------------
 
     @property
     def knows_its_time(self) -> bool:
@@ -418,7 +430,8 @@ class LogSegment:
         return self._timestamps_known
 
     def largest_timestamp(self) -> int:
-        """Largest timestamp of the segment's records, -1 if they have none; read from the time index the first time."""
+        """Largest timestamp of the segment's records, -1 if they have none; read from the time index the first
+        time."""
         if not self._timestamps_known:
             newest = self.time_index.peek_last() if self.is_sealed and self.time_index.exists() else None
             if newest is not None:
@@ -429,12 +442,14 @@ class LogSegment:
         return self.max_timestamp
 
     def retention_timestamp(self) -> int:
-        """What retention by time goes by: the largest timestamp, or for records without one the file's modification time."""
+        """What retention by time goes by: the largest timestamp, or for records without one the file's modification
+        time."""
         largest = self.largest_timestamp()
         return largest if largest >= 0 else int(self.file.path.stat().st_mtime * 1000)
 
     def load_timestamps(self) -> None:
-        """Learns first and largest timestamp from the first batch, the time index and the batches after its last entry."""
+        """Learns first and largest timestamp from the first batch, the time index and the batches after its last
+        entry."""
         self._timestamps_known = True
         if self.size_bytes == 0:
             return
@@ -458,10 +473,11 @@ class LogSegment:
         self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = NO_TIMESTAMP, self.base_offset, NO_TIMESTAMP
         self.bytes_since_index_entry = 0
 
-    # -- cutting and removing ---------------------------------------------------------------------------------------------------------------
+    # -- cutting and removing -----------------------------------------------------------------------------------------
 
     def shorten(self, position: int, offset: int) -> None:
-        """For a copy that is to end where the batch of `offset` begins, at `position`: forgets, in memory, what lies behind; the files stay as they are."""
+        """For a copy that is to end where the batch of `offset` begins, at `position`: forgets, in memory, what lies
+        behind; the files stay as they are."""
         self.is_sealed = False
         # Its own entries: those of a sealed segment are shared with other copies, and these will grow.
         self.offset_index.keep(len(self.offset_index))
@@ -497,7 +513,8 @@ class LogSegment:
         return [path, path.with_suffix(INDEX_SUFFIX), path.with_suffix(TIME_INDEX_SUFFIX), path.with_suffix(TXN_INDEX_SUFFIX)]
 
     def mark_deleted(self) -> list[Path]:
-        """Renames the files so that the next start would remove them; the new names. Readers that hold the file go on."""
+        """Renames the files so that the next start would remove them; the new names. Readers that hold the file go
+        on."""
         self.is_sealed = True
         self.file.unpin()
         renamed = []

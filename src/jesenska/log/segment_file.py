@@ -1,9 +1,12 @@
-"""Open `.log` files. A segment's file is opened when somebody needs it and stays open while there is room; answers on their way to a socket hold the
-descriptor they began with, so that closing, renaming or deleting the file never takes it from under them.
+"""Open `.log` files. A segment's file is opened when somebody needs it and stays open while there is room; answers on
+their way to a socket hold the descriptor they began with, so that closing, renaming or deleting the file never takes
+it from under them.
 
     SegmentFile   the file by name; knows whether it is open
-    OpenFile      one descriptor, counted: the cache is one holder, each region in flight is another; the last one closes it
-    OpenFiles     which files of sealed segments are open, least recently used first; active segments are always open and not in it
+    OpenFile      one descriptor, counted: the cache is one holder, each region in flight is another; the last one
+                  closes it
+    OpenFiles     which files of sealed segments are open, least recently used first; active segments are always open
+                  and not in it
 
 A crash closes all of them; nothing here is on disk.
 """

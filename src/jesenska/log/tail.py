@@ -1,5 +1,5 @@
-"""The end of the log that consumers read again and again: where the last batches stand, so that reading them takes neither index nor file. Only in
-memory; empty after a start, a truncation or a roll, and then the index answers."""
+"""The end of the log that consumers read again and again: where the last batches stand, so that reading them takes
+neither index nor file. Only in memory; empty after a start, a truncation or a roll, and then the index answers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class LogTail:
             self.first_offset = self._places[0][1]
 
     def find(self, offset: int) -> tuple[int, int, int]:
-        """Position, base offset and end of the batch that holds an offset from `first_offset` on and below the log's end."""
+        """Position, base offset and end of the batch that holds an offset from `first_offset` on and below the log's
+        end."""
         index = bisect_left(self._last_offsets, offset)
         position, base_offset = self._places[index]
         index += 1

@@ -4,9 +4,10 @@
         8  timestamp         largest timestamp of the segment so far, in ms
         4  relative_offset   last offset of the batch that holds it, less the segment's base offset
 
-Timestamps go up strictly; an entry whose timestamp would not is left out (late records make no entry). So: every record with a timestamp
-larger than an entry's comes after that entry's offset. Added together with entries of the offset index, and once more when the segment is sealed, so
-that the last entry of a sealed segment has its largest timestamp.
+Timestamps go up strictly; an entry whose timestamp would not is left out (late records make no entry). So: every
+record with a timestamp larger than an entry's comes after that entry's offset. Added together with entries of the
+offset index, and once more when the segment is sealed, so that the last entry of a sealed segment has its largest
+timestamp.
 
 Writing in bunches, and what a crash leaves: as in offset_index.
 """
@@ -52,15 +53,16 @@ class TimeIndex(IndexFile):
         self._offsets.append(offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """An offset whose batch, or a later one, holds the first record with a timestamp of at least `timestamp`: an entry names the first batch
-        that reached its time, so all before that are older."""
+        """An offset whose batch, or a later one, holds the first record with a timestamp of at least `timestamp`: an
+        entry names the first batch that reached its time, so all before that are older."""
         if not self.is_loaded:
             self.load()
         index = bisect_right(self._timestamps, timestamp)
         return self.base_offset + self._offsets[index - 1] if index else self.base_offset
 
     def peek_last(self) -> tuple[int, int] | None:
-        """The newest entry as it stands at the end of the file of a sealed segment, without the others; None if there is none that makes sense."""
+        """The newest entry as it stands at the end of the file of a sealed segment, without the others; None if there
+        is none that makes sense."""
         if self.is_loaded:
             return self.last()
         descriptor = self._files.open(self.path, os.O_RDONLY)

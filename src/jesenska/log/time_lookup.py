@@ -1,9 +1,11 @@
-"""From a time to an offset, over a list of segments: the time index says about where, headers narrow it to a batch, and that one batch is opened.
+"""From a time to an offset, over a list of segments: the time index says about where, headers narrow it to a batch,
+and that one batch is opened.
 
-Costs a read of the batch and of what the cache does not hold. Asked by clients a few times at their start, not per fetch. It reads files, so it belongs into
-another thread than the owner's, which is why it works on copies of the segments: `TimeLookup` is made by the owner of the log, asked in the other thread, and
-`done` lets the owner's segments know what was read. A segment that is deleted meanwhile is passed over. To make one costs next to nothing: the index entries
-of the active segment are copied in the other thread, and let go of in `close`."""
+Costs a read of the batch and of what the cache does not hold. Asked by clients a few times at their start, not per
+fetch. It reads files, so it belongs into another thread than the owner's, which is why it works on copies of the
+segments: `TimeLookup` is made by the owner of the log, asked in the other thread, and `done` lets the owner's segments
+know what was read. A segment that is deleted meanwhile is passed over. To make one costs next to nothing: the index
+entries of the active segment are copied in the other thread, and let go of in `close`."""
 
 from __future__ import annotations
 
@@ -53,8 +55,9 @@ class TimeLookup:
         return _first_of_batch(best, place.position, header, header.max_timestamp)
 
     def starts_before(self, timestamp_ms: int, limit: int, end_offset: int, now_ms: int) -> list[int]:
-        """Old style, as ListOffsets 0 asks: first offsets of the segments whose files were last written at or before a time, newest first, at
-        most `limit`, and before them the end for a time that has not come; -1 for all of them and the end, -2 for the first one only."""
+        """Old style, as ListOffsets 0 asks: first offsets of the segments whose files were last written at or before a
+        time, newest first, at most `limit`, and before them the end for a time that has not come; -1 for all of them
+        and the end, -2 for the first one only."""
         starts, times = [], []
         for segment in self._segments:
             try:

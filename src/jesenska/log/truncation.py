@@ -10,16 +10,17 @@
                                                  read the producers' state from what is left
     adopt the producers, accept appends
 
-Readers never see what is half done: the last segment that stays is replaced by a shortened copy, and only then are the files touched. Nothing that the owner
-reads is changed by the writer thread.
+Readers never see what is half done: the last segment that stays is replaced by a shortened copy, and only then are the
+files touched. Nothing that the owner reads is changed by the writer thread.
 
-After a crash: files go from the newest to the oldest and are cut last, so the log is at any moment a beginning of what it was, without a hole. The follower
-asks its leader again where the two part.
+After a crash: files go from the newest to the oldest and are cut last, so the log is at any moment a beginning of what
+it was, without a hole. The follower asks its leader again where the two part.
 
-A change of the files that fails (a full disk, a broken one) leaves the log with its new end and closed to appends. The next truncation carries it out first;
-so does a start, which recovers the log.
+A change of the files that fails (a full disk, a broken one) leaves the log with its new end and closed to appends. The
+next truncation carries it out first; so does a start, which recovers the log.
 
-Left out: `.deleted` names that wait for `file.delete.delay.ms`. A follower has no consumers that a deletion could surprise, and readers hold their files.
+Left out: `.deleted` names that wait for `file.delete.delay.ms`. A follower has no consumers that a deletion could
+surprise, and readers hold their files.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Cleaner(Protocol):
     """Whoever compacts logs, on the owner's thread."""
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Segments of this partition are about to be taken away: a compaction of it that is under way comes to nothing. Its result is not put in
-        their place once this has returned."""
+        """Segments of this partition are about to be taken away: a compaction of it that is under way comes to
+        nothing. Its result is not put in their place once this has returned."""
         ...
 
 
@@ -105,8 +106,8 @@ class Truncatable(Protocol):
         ...
 
     def hide(self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int) -> FileChanges:
-        """Readers see no more what is to go. `last` stands in the place of `original`, or is the log's new beginning. Gives what is to be done to the
-        files."""
+        """Readers see no more what is to go. `last` stands in the place of `original`, or is the log's new beginning.
+        Gives what is to be done to the files."""
         ...
 
     def forget_epochs_from(self, offset: int) -> None: ...
@@ -129,7 +130,8 @@ class LogIsGoneError(OSError):
 
 
 def shorten_copy(copy: LogSegment, offset: int) -> int:
-    """Shortens the copy of a segment to what lies before the batch that holds an offset; where the log ends then. In the writer thread."""
+    """Shortens the copy of a segment to what lies before the batch that holds an offset; where the log ends then. In
+    the writer thread."""
     copy.keep_entries()
     place = copy.find(offset)
     if place is None:
@@ -156,8 +158,8 @@ class FileChanges:
         producers: ProducerState,
         now_ms: int,
     ) -> None:
-        """`gone` are the segments that go as a whole, `segments` those that stay: the last of them is the copy of `original`, or new if that is None.
-        `producers` is an empty state."""
+        """`gone` are the segments that go as a whole, `segments` those that stay: the last of them is the copy of
+        `original`, or new if that is None. `producers` is an empty state."""
         self._files = files
         self._directory = directory
         self._gone = gone
@@ -170,7 +172,8 @@ class FileChanges:
         self._lock = Lock()
         self._is_gone = False
         self.producers = producers
-        #: The file of the last segment: the one that is to be cut, while it is needed, or the one that is new, once it is made.
+        #: The file of the last segment: the one that is to be cut, while it is needed, or the one that is new, once it
+        #: is made.
         self._opened: OpenFile | None = None
         self._index_writes: list[IndexWrite] = [] if original is None else segments[-1].unwritten(trim=True)
 
@@ -181,7 +184,8 @@ class FileChanges:
             self._opened.acquire()
 
     def run(self) -> None:
-        """In the writer thread; OSError if the disk does not take it. What is done already is done again without harm."""
+        """In the writer thread; OSError if the disk does not take it. What is done already is done again without
+        harm."""
         for segment in reversed(self._gone):
             for path in segment.paths():
                 self._remove(path)
@@ -228,7 +232,8 @@ class FileChanges:
             opened.release()
 
     def leave(self) -> None:
-        """The directory gets another name, or belongs to nobody: no file is made or removed by its name from here on."""
+        """The directory gets another name, or belongs to nobody: no file is made or removed by its name from here
+        on."""
         with self._lock:
             self._is_gone = True
 
@@ -267,7 +272,8 @@ class Truncations:
 
     @property
     def has_open_changes(self) -> bool:
-        """The files are not what the log is: the next start must recover it, unless a truncation changes them first."""
+        """The files are not what the log is: the next start must recover it, unless a truncation changes them
+        first."""
         return self._changes is not None
 
     @property

@@ -1,5 +1,6 @@
-"""Truncations of many logs that are to go on together: a broker that begins to follow takes back the ends of thousands. Only so many are under way at a time,
-and the owner's thread has other work in between. What comes after (`LogDirectories`: their recovery points on the disk) is done once for all of them.
+"""Truncations of many logs that are to go on together: a broker that begins to follow takes back the ends of
+thousands. Only so many are under way at a time, and the owner's thread has other work in between. What comes after
+(`LogDirectories`: their recovery points on the disk) is done once for all of them.
 
 A log is held, that is to say closed to appends, from the moment it is named here until whoever asked releases it.
 """
@@ -19,7 +20,8 @@ _TRUNCATED_AT_ONCE = 64
 
 
 class TruncationBatch:
-    """`wanted` names partitions, offsets, and whether the log begins anew there; `ended` is called when all have ended, well or not."""
+    """`wanted` names partitions, offsets, and whether the log begins anew there; `ended` is called when all have
+    ended, well or not."""
 
     def __init__(
         self,

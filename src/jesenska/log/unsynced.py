@@ -1,9 +1,10 @@
-"""What of a log is not on its disk yet, as far as the log itself knows: it collects the work of a flush (log_flush), and of the background thread that
-keeps the files beside the log up to date.
+"""What of a log is not on its disk yet, as far as the log itself knows: it collects the work of a flush (log_flush),
+and of the background thread that keeps the files beside the log up to date.
 
 A flush up to an offset takes along
 
-    segments        each that holds something between the recovery point and the offset; a sealed one is cut to its size
+    segments        each that holds something between the recovery point and the offset; a sealed one is cut to its
+                    size
     index entries   of these segments, those that are in memory only
     leader epochs   the table, if its file lacks something, or was written and not synced
     a snapshot      the producers' as of the offset, if there is one
@@ -40,8 +41,8 @@ class Unsynced:
         return self._epochs_file.is_unsynced or self._is_new
 
     def collect(self, segments: Sequence[LogSegment], ends: Sequence[int], recovery_point: int, offset: int) -> FlushWork:
-        """What has to be written and synced for everything below an offset to be on disk. `ends` says where each segment ends; the last is the log's
-        end. OSError if a segment's file cannot be opened."""
+        """What has to be written and synced for everything below an offset to be on disk. `ends` says where each
+        segment ends; the last is the log's end. OSError if a segment's file cannot be opened."""
         works: list[SegmentWork] = []
         directory = self._snapshots.directory
         paths = [self._snapshots.path(offset)]
@@ -81,7 +82,8 @@ class Unsynced:
         return active.has_unwritten or self._epochs_file.is_unwritten(log_end_offset)
 
     def unwritten(self, active: LogSegment, log_end_offset: int) -> list[FileWrite]:
-        """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to write."""
+        """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to
+        write."""
         writes: list[FileWrite] = [*active.unwritten()]
         if (epochs := self._epochs_file.unwritten(log_end_offset)) is not None:
             writes.append(epochs)

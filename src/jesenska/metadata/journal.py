@@ -1,6 +1,6 @@
 """The tree on disk: one SQLite file, `jesenska-metadata.db`, directly in the first log directory.
 
-    nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner  one row per node, as it is now
+    nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner  one row a node, as it is now
     sessions  id timeout_ms                                                               one row per session
     meta      key value                                                                   last_zxid, session_secret
     PRAGMA application_id = "jsnk", PRAGMA user_version = 1                               the format of this file

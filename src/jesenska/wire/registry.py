@@ -1,4 +1,5 @@
-"""Every API that the wire room can speak, by key. What a broker announces is a choice of these (`broker.gate`), never more."""
+"""Every API that the wire room can speak, by key. What a broker announces is a choice of these (`broker.gate`), never
+more."""
 
 from __future__ import annotations
 

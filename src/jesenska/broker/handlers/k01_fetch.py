@@ -10,25 +10,25 @@
     13     topic ids instead of names
     16     hints of a new leader
 
-Here a request is read: in which session it is, and which partitions it names. `broker.fetches` reads them, waits and answers; when it does which of that is
-the table of `broker.fetch_states`.
+Here a request is read: in which session it is, and which partitions it names. `broker.fetches` reads them, waits and
+answers; when it does which of that is the table of `broker.fetch_states`.
 
-The batch that holds the offset comes whole, the first of the answer even if it exceeds the limits; in every later partition one that does exceed them is
-left for the next answer.
-Until `min_bytes` have gathered the request waits, at most `max_wait_ms`; an error of a partition that is here ends the wait, and so does a request of which
-no partition is known here.
+The batch that holds the offset comes whole, the first of the answer even if it exceeds the limits; in every later
+partition one that does exceed them is left for the next answer. Until `min_bytes` have gathered the request waits, at
+most `max_wait_ms`; an error of a partition that is here ends the wait, and so does a request of which no partition is
+known here.
 
-Without a session, and in the first request of one, partitions are read in the order of the request, which clients turn themselves. In a session only
-those are read that have something new, in the session's order.
+Without a session, and in the first request of one, partitions are read in the order of the request, which clients turn
+themselves. In a session only those are read that have something new, in the session's order.
 
-A topic that is not known: by name UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. A session remembers the name of an id; if that name belongs to another
-topic now, INCONSISTENT_TOPIC_ID.
+A topic that is not known: by name UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. A session remembers the name of
+an id; if that name belongs to another topic now, INCONSISTENT_TOPIC_ID.
 
-A topic whose `message.format.version` is older gives every consumer that format. With `message.downconversion.enable=false` a consumer that would need
-its records made over is told UNSUPPORTED_VERSION.
+A topic whose `message.format.version` is older gives every consumer that format. With
+`message.downconversion.enable=false` a consumer that would need its records made over is told UNSUPPORTED_VERSION.
 
-A partition that is named twice is read once, from where it is named last. A request with a replica id comes from a broker that follows nothing here:
-NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH where it tells the current epoch.
+A partition that is named twice is read once, from where it is named last. A request with a replica id comes from a
+broker that follows nothing here: NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH where it tells the current epoch.
 
 Left out: followers, preferred read replicas.
 """
@@ -128,7 +128,8 @@ def _is_follower(request: FetchRequest) -> bool:
 
 
 def _refuse_follower(partition: Partition, current_leader_epoch: int) -> type[KafkaError]:
-    """What a broker that follows nothing here is told: its epoch is looked at first, and who knows the epoch is to come again."""
+    """What a broker that follows nothing here is told: its epoch is looked at first, and who knows the epoch is to
+    come again."""
     try:
         partition.leader_log(max(current_leader_epoch, -1))
     except KafkaError as error:

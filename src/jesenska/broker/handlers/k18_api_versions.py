@@ -4,9 +4,10 @@
     3      the client's name and version, which must match a pattern (KIP-511); features
     4      features may start at version 0
 
-The table is what is registered and nothing else: clients use what they are told. A version above ours is answered with UNSUPPORTED_VERSION in
-version 0 (`connection`), with our range for this key so that the client can come back with it. No features are
-supported and none is finalised, which is said with the epoch of the features (0), as Kafka in ZooKeeper mode does.
+The table is what is registered and nothing else: clients use what they are told. A version above ours is answered with
+UNSUPPORTED_VERSION in version 0 (`connection`), with our range for this key so that the client can come back with it.
+No features are supported and none is finalised, which is said with the epoch of the features (0), as Kafka in
+ZooKeeper mode does.
 """
 
 from __future__ import annotations

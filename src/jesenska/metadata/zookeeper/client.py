@@ -1,5 +1,5 @@
-"""A `Store` on a ZooKeeper: one of ours, or an ensemble of Apache ZooKeeper 3.5 or later. `client_session` keeps the session: its states, and what becomes of
-requests when a connection ends.
+"""A `Store` on a ZooKeeper: one of ours, or an ensemble of Apache ZooKeeper 3.5 or later. `client_session` keeps the
+session: its states, and what becomes of requests when a connection ends.
 
 A watch is kept here under its path until its event comes (client_watches). Answers come in the order of the requests.
 
@@ -38,9 +38,11 @@ from jesenska.metadata.zookeeper.messages import OpCode, PathRequest, Reader, Se
 
 
 async def connect(servers: str, *, session_timeout_ms: int = 18_000, connect_timeout_ms: int | None = None, auth: Sequence[tuple[str, bytes]] = ()) -> Store:
-    """A new session on one of `host:port,host:port/chroot`, seen from the chroot, which must exist (`ZooKeeperStore.connect` does not look at it).
+    """A new session on one of `host:port,host:port/chroot`, seen from the chroot, which must exist
+    (`ZooKeeperStore.connect` does not look at it).
 
-    ConnectionLossError where none answers in time (a session's timeout, unless said otherwise), NoAuthError where an identity is not taken."""
+    ConnectionLossError where none answers in time (a session's timeout, unless said otherwise), NoAuthError where an
+    identity is not taken."""
     where = ConnectString.parse(servers)
     store = await ZooKeeperStore.connect(where, session_timeout_ms=session_timeout_ms, connect_timeout_ms=connect_timeout_ms, auth=auth)
     return ChrootStore(store, where.chroot) if where.chroot else store
@@ -174,7 +176,8 @@ class ZooKeeperStore:
         return await self._session.ask(OpCode.GET_EPHEMERALS, prefix, PathRequest(prefix), decode)
 
     async def who_am_i(self) -> list[tuple[str, str]]:
-        """Scheme and name of each identity that the server knows this connection by. UnimplementedError: a server before 3.7."""
+        """Scheme and name of each identity that the server knows this connection by. UnimplementedError: a server
+        before 3.7."""
 
         def decode(code: TreeCode | int, reader: Reader) -> list[tuple[str, str]]:
             require_ok(code, "/")
@@ -183,7 +186,8 @@ class ZooKeeperStore:
         return await self._session.ask(OpCode.WHO_AM_I, "/", bytearray(), decode)
 
     async def add_auth(self, scheme: str, auth: bytes) -> None:
-        """Shows one more identity, on later connections too; NoAuthError where it is not taken: the session is closed then."""
+        """Shows one more identity, on later connections too; NoAuthError where it is not taken: the session is closed
+        then."""
         self._session.show(scheme, auth)
         try:
             await self.sync()  # answers come in order

@@ -1,4 +1,5 @@
-"""A client's connection to one server: frames in both directions, and the answer to the handshake, which is of another form than all others."""
+"""A client's connection to one server: frames in both directions, and the answer to the handshake, which is of another
+form than all others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a client's operations look like as requests of the protocol, and what their answers say: results, or the error of a code. `operations` is the same from
-the server's side."""
+"""What a client's operations look like as requests of the protocol, and what their answers say: results, or the error
+of a code. `operations` is the same from the server's side."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
-"""A client's session on a ZooKeeper, over one connection after the other: it shows its id and password to each, sends requests and gives their answers.
+"""A client's session on a ZooKeeper, over one connection after the other: it shows its id and password to each, sends
+requests and gives their answers.
 
     connect --> CONNECTED -- the connection ends, or nothing is heard for two thirds of the timeout --> SUSPENDED
-                    ^                                                                                     |  the timeout has passed
-                    +---- another connection, and the server knows the session ---- SUSPENDED, LOST <-----+
+                    ^                                                           the timeout has passed |
+                    +---- another connection, and the server knows the session ---- SUSPENDED, LOST <--+
                                                       it does not know it any more --> EXPIRED
 
-One task connects, to one server after the other, for as long as the session may live; it shows the session's id and password, gives the identities, and has
-the server watch again what was watched (client_watches). What was asked for when a connection ended fails with ConnectionLossError, and so does what is asked
-for without one: waiting for CONNECTED and asking again is for those who know what they asked for. Answers come in the order of the requests.
+One task connects, to one server after the other, for as long as the session may live; it shows the session's id and
+password, gives the identities, and has the server watch again what was watched (client_watches). What was asked for
+when a connection ended fails with ConnectionLossError, and so does what is asked for without one: waiting for
+CONNECTED and asking again is for those who know what they asked for. Answers come in the order of the requests.
 
 Sources: ZooKeeper's Programmer's Guide (sessions, watches)."""
 
@@ -89,8 +91,8 @@ class ClientSession:
         self._closing = False
 
     async def open(self, connect_timeout_ms: int | None) -> None:
-        """Begins the session. ConnectionLossError where no server answers in time (a session's timeout, unless said otherwise), NoAuthError where an identity
-        is not taken."""
+        """Begins the session. ConnectionLossError where no server answers in time (a session's timeout, unless said
+        otherwise), NoAuthError where an identity is not taken."""
         loop = asyncio.get_running_loop()
         self._first = loop.create_future()
         self._task = loop.create_task(self._run())
@@ -210,7 +212,8 @@ class ClientSession:
             self._first.set_result(None)
 
     def _look(self) -> None:
-        """Pings after a third of the timeout without a request, and gives the connection up when nothing was heard for two thirds."""
+        """Pings after a third of the timeout without a request, and gives the connection up when nothing was heard for
+        two thirds."""
         link, loop = self._link, asyncio.get_running_loop()
         if link is None:
             return

@@ -4,8 +4,9 @@
     exist       of a node that is not: it is made
     child       of a node that is there: its children change, it goes
 
-A watch is kept under its path until its event comes; several of one path are one watch of the server. On another connection the server is told all of them
-(SetWatches), with the newest zxid that was seen: what has changed since then is heard at once.
+A watch is kept under its path until its event comes; several of one path are one watch of the server. On another
+connection the server is told all of them (SetWatches), with the newest zxid that was seen: what has changed since then
+is heard at once.
 """
 
 from __future__ import annotations

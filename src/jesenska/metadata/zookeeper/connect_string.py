@@ -1,4 +1,5 @@
-"""`host:port,host:port/chroot`: where a ZooKeeper is, as Kafka's zookeeper.connect and ZooKeeper's own clients write it."""
+"""`host:port,host:port/chroot`: where a ZooKeeper is, as Kafka's zookeeper.connect and ZooKeeper's own clients write
+it."""
 
 from __future__ import annotations
 

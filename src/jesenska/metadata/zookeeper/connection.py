@@ -1,8 +1,10 @@
-"""One client's connection to the tree's server: its requests in their order, their answers in the same order, its watches' events between them.
+"""One client's connection to the tree's server: its requests in their order, their answers in the same order, its
+watches' events between them.
 
     bytes -> frames -> slot for each request -> write submitted | read waiting for its turn -> answer -> socket
 
-A slot is answered when those before it are; `requests` says what becomes of each. `server` says what answers and events promise."""
+A slot is answered when those before it are; `requests` says what becomes of each. `server` says what answers and
+events promise."""
 
 from __future__ import annotations
 
@@ -34,12 +36,24 @@ logger = logging.getLogger(__name__)
 #: Answers and events of a connection that are gathered before the socket is given them.
 _WRITE_OUT_BYTES = 64 * 1024
 #: Words of `cons` for the last operation.
-_SHORT_NAMES = {OpCode.CREATE: "CREA", OpCode.DELETE: "DELE", OpCode.EXISTS: "EXIS", OpCode.GET_DATA: "GETD", OpCode.SET_DATA: "SETD", OpCode.MULTI: "MULT",
-                OpCode.GET_CHILDREN: "GETC", OpCode.GET_CHILDREN2: "GETC", OpCode.PING: "PING", OpCode.CLOSE_SESSION: "CLOS"}  # fmt: skip
+_SHORT_NAMES = {
+    OpCode.CREATE: "CREA",
+    OpCode.DELETE: "DELE",
+    OpCode.EXISTS: "EXIS",
+    OpCode.GET_DATA: "GETD",
+    OpCode.SET_DATA: "SETD",
+    OpCode.MULTI: "MULT",
+    # Fmt: skip.
+    OpCode.GET_CHILDREN: "GETC",
+    OpCode.GET_CHILDREN2: "GETC",
+    OpCode.PING: "PING",
+    OpCode.CLOSE_SESSION: "CLOS",
+}
 
 
 class ZooKeeperConnection(ServedConnection):
-    """One client's connection: an asyncio.Protocol that does not say so, for what is compiled has no base that is not."""
+    """One client's connection: an asyncio.Protocol that does not say so, for what is compiled has no base that is
+    not."""
 
     def __init__(self, server: Serving) -> None:
         super().__init__()
@@ -153,7 +167,8 @@ class ZooKeeperConnection(ServedConnection):
             self.write_out()
 
     def _proceed(self) -> None:
-        """Answers what is due and takes the requests that have arrived, as far as the limits go. `write_out` must follow, at once or after the commit."""
+        """Answers what is due and takes the requests that have arrived, as far as the limits go. `write_out` must
+        follow, at once or after the commit."""
         if self._is_busy:
             return
         self._is_busy = True

@@ -1,7 +1,9 @@
-"""What a server answers to ZooKeeper's four-letter words: the four bytes that open a connection in place of a frame. Figures come in, text goes out.
+"""What a server answers to ZooKeeper's four-letter words: the four bytes that open a connection in place of a frame.
+Figures come in, text goes out.
 
-ruok stat srvr mntr conf cons envi isro wchs; fields have ZooKeeper 3.8's names and shapes, those that speak of a JVM or a quorum are left out.
-All nine are answered without being allowed one by one (ZooKeeper's 4lw.commands.whitelist); none of them changes anything."""
+ruok stat srvr mntr conf cons envi isro wchs; fields have ZooKeeper 3.8's names and shapes, those that speak of a JVM
+or a quorum are left out. All nine are answered without being allowed one by one (ZooKeeper's 4lw.commands.whitelist);
+none of them changes anything."""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ class ServerFigures:
 
 
 def answer(word: bytes, figures_now: Callable[[], ServerFigures]) -> str:
-    """The text for one of WORDS. Those that are asked every few seconds look at nothing: figures are counted over the whole tree."""
+    """The text for one of WORDS. Those that are asked every few seconds look at nothing: figures are counted over the
+    whole tree."""
     if word == b"ruok":
         return "imok"
     if word == b"isro":

@@ -1,14 +1,16 @@
 """What ZooKeeper's clients and servers say to each other, as bytes (jute) and as values.
 
-A frame is four bytes of length, then one message. The first of a connection is a ConnectRequest, answered by a ConnectResponse; then
+A frame is four bytes of length, then one message. The first of a connection is a ConnectRequest, answered by a
+ConnectResponse; then
 
     request     RequestHeader  body of its type
     answer      ReplyHeader    body, where the error is 0 and the type has one
     event       ReplyHeader with xid -1, WatcherEvent
 
-jute: BOOL is one byte; INT and LONG are big-endian, signed; BUFFER and STRING (UTF-8) are an INT of length and that many bytes, a vector is an INT of count
-and its elements. -1 in their place stands for null, which is read as empty; a node's data (DATA) may be null, and clients tell that from no bytes.
-`LAYOUT` has the fields of every message in their order.
+jute: BOOL is one byte; INT and LONG are big-endian, signed; BUFFER and STRING (UTF-8) are an INT of length and that
+many bytes, a vector is an INT of count and its elements. -1 in their place stands for null, which is read as empty; a
+node's data (DATA) may be null, and clients tell that from no bytes. `LAYOUT` has the fields of every message in their
+order.
 
     multi       (MultiHeader(type, False, -1)  body of its type)*  MultiHeader(-1, True, -1)
     its answer  (MultiHeader(type, False, 0)   body)*              MultiHeader(-1, True, -1)          all were done
@@ -16,9 +18,9 @@ and its elements. -1 in their place stands for null, which is read as empty; a n
 
 multiRead is shaped as multi, but each of its answers stands for itself.
 
-Everything is bounded by the frame it came in: a length or a count that its bytes cannot hold is refused before anything is made.
-Reading raises MessageError and nothing else.
-Left out: reconfig, SASL, containers and nodes with a time to live (their types are known, to be answered UNIMPLEMENTED), persistent watches.
+Everything is bounded by the frame it came in: a length or a count that its bytes cannot hold is refused before
+anything is made. Reading raises MessageError and nothing else. Left out: reconfig, SASL, containers and nodes with a
+time to live (their types are known, to be answered UNIMPLEMENTED), persistent watches.
 
 Sources: ZooKeeper's zookeeper.jute and its Programmer's Guide; ZooKeeper 3.8.4 was asked where they are silent."""
 
@@ -561,7 +563,8 @@ def reply(xid: int, zxid: int, error: int, body: bytes | bytearray = b"") -> byt
 
 
 def read_connect(data: bytes | bytearray | memoryview) -> tuple[ConnectRequest, bool | None]:
-    """A connection's first message, and whether its sender would take a read-only server: None from one that does not say."""
+    """A connection's first message, and whether its sender would take a read-only server: None from one that does not
+    say."""
     reader = Reader(data)
     request = read(ConnectRequest, reader)
     read_only = reader.boolean() if reader.left else None

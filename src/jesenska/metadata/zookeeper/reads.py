@@ -1,4 +1,5 @@
-"""What a client reads in the tree, and the watches that it leaves there. A read is made when its turn to be answered comes: it sees what is committed then."""
+"""What a client reads in the tree, and the watches that it leaves there. A read is made when its turn to be answered
+comes: it sees what is committed then."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ class Reads:
     # Watches
 
     def set_watches(self, request: SetWatches, client: ServedConnection) -> bytes:
-        """Watches as they were on another connection; what has changed since then is told at once, in the order of the changes, and its watch is used up.
+        """Watches as they were on another connection; what has changed since then is told at once, in the order of the
+        changes, and its watch is used up.
 
         When a node was deleted is not known any more: those come first."""
         tree = self._tree

@@ -1,4 +1,5 @@
-"""What each request of a client becomes: a write that is submitted to the tree, a read that waits for its turn, or an answer that is known at once.
+"""What each request of a client becomes: a write that is submitted to the tree, a read that waits for its turn, or an
+answer that is known at once.
 
 CREATE .. CHECK, MULTI      submitted; answered when it is committed or refused
 EXISTS .. MULTI_READ        read when the answers before it have left (reads)
@@ -61,7 +62,8 @@ class Requests:
         self.last_kind: OpCode | None = None
 
     def take(self, number: int, reader: Reader, slot: Slot, client: ServedConnection) -> None:
-        """Submits a write, or says how the slot is answered when its turn comes. MessageError or TreeError where it can be neither."""
+        """Submits a write, or says how the slot is answered when its turn comes. MessageError or TreeError where it
+        can be neither."""
         server = self._server
         kind = _KINDS.get(number)
         if kind is None:

@@ -1,27 +1,33 @@
-"""The tree served to ZooKeeper's clients: connections, answers and watches over an `EmbeddedTree`. Moves; what it does not decide is in `tree` and `sessions`.
+"""The tree served to ZooKeeper's clients: connections, answers and watches over an `EmbeddedTree`. Moves; what it does
+not decide is in `tree` and `sessions`.
 
-    four-letter word -> text -> closed
-    ConnectRequest -> session opened or come back to -> requests -> answers, in their order -> CLOSE_SESSION, or the connection ends
+    four-letter word -> text -> closed ConnectRequest -> session opened or come back to -> requests -> answers, in
+    their order -> CLOSE_SESSION, or the connection ends
 
-A write is decided when it arrives and answered when it is committed. A read waits for the writes that its client asked for before it, and is answered from
-what is committed. `EmbeddedTree.submit` answers each request at its place among the transactions, and a transaction's watches leave when it is committed:
-a client hears of a change before any answer that shows it, and an answer's zxid is that of the state it shows. Answers and events go to the socket together:
-once for what one read of it brought, once for what one commit answered.
+A write is decided when it arrives and answered when it is committed. A read waits for the writes that its client asked
+for before it, and is answered from what is committed. `EmbeddedTree.submit` answers each request at its place among
+the transactions, and a transaction's watches leave when it is committed: a client hears of a change before any answer
+that shows it, and an answer's zxid is that of the state it shows. Answers and events go to the socket together: once
+for what one read of it brought, once for what one commit answered.
 
-A client that does not take its answers, or that sends without waiting for them, is not read from beyond a limit. Events cannot be held back: one that takes
-none of many is disconnected. Ephemeral nodes go when their session is closed or nothing was heard of it for its timeout, not when a connection ends.
+A client that does not take its answers, or that sends without waiting for them, is not read from beyond a limit.
+Events cannot be held back: one that takes none of many is disconnected. Ephemeral nodes go when their session is
+closed or nothing was heard of it for its timeout, not when a connection ends.
 
-As ZooKeeper 3.8.4 does it (it was asked): a request too short for its type is answered MARSHALLING_ERROR, bytes behind its body are ignored, a type that is
-unknown is answered UNIMPLEMENTED and the connection closed; an identity that is not taken, too. Differences, on purpose:
+As ZooKeeper 3.8.4 does it (it was asked): a request too short for its type is answered MARSHALLING_ERROR, bytes behind
+its body are ignored, a type that is unknown is answered UNIMPLEMENTED and the connection closed; an identity that is
+not taken, too. Differences, on purpose:
 - A request that is refused takes no zxid; the zxid then is that of the last change.
 - A wrong password does not disconnect the session's owner.
-- Containers and nodes with a time to live, reconfig, SASL and persistent watches are UNIMPLEMENTED. A multi with a node with a time to live is answered
-  MARSHALLING_ERROR.
+- Containers and nodes with a time to live, reconfig, SASL and persistent watches are UNIMPLEMENTED. A multi with a
+  node with a time to live is answered MARSHALLING_ERROR.
 - CHECK alone is answered (3.8.4 answers only where it fails).
 - A rule of an ACL with permissions above 31 is refused (INVALID_ACL).
 - A bad path below a parent that is missing is BAD_ARGUMENTS, not NO_NODE: paths are looked at first.
-- Frames may have 1 MiB and 64 KiB, so that a node at its largest fits with its path and ACL (ZooKeeper's jute.maxbuffer: 1,048,575 bytes).
-- Names of children are sorted. What SetWatches finds changed is told in the order of the changes (ZooKeeper: in no order), deletions first.
+- Frames may have 1 MiB and 64 KiB, so that a node at its largest fits with its path and ACL (ZooKeeper's
+  jute.maxbuffer: 1,048,575 bytes).
+- Names of children are sorted. What SetWatches finds changed is told in the order of the changes (ZooKeeper: in no
+  order), deletions first.
 - /zookeeper/config is empty and its aversion 0.
 - All nine four-letter words are allowed (4lw.commands.whitelist names them one by one)."""
 
@@ -64,7 +70,8 @@ class ZooKeeperServer(Serving):
         self.look_for_expired()
 
     async def stop(self) -> None:
-        """Takes no more requests and closes all connections. Sessions stay in the tree: their clients can come back after a restart."""
+        """Takes no more requests and closes all connections. Sessions stay in the tree: their clients can come back
+        after a restart."""
         if self._look is not None:
             self._look.cancel()
             self._look = None

@@ -1,4 +1,5 @@
-"""What the connections to a served tree share: its sessions and watches, who is connected, figures for the four-letter words."""
+"""What the connections to a served tree share: its sessions and watches, who is connected, figures for the four-letter
+words."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from jesenska.metadata.zookeeper.slots import Answer, Slot
 
 
 class ServerConfig(NamedTuple):
-    """What ZooKeeper's configuration calls tickTime, minSessionTimeout, maxSessionTimeout (None: 2 and 20 ticks) and maxClientCnxns (0: no limit)."""
+    """What ZooKeeper's configuration calls tickTime, minSessionTimeout, maxSessionTimeout (None: 2 and 20 ticks) and
+    maxClientCnxns (0: no limit)."""
 
     tick_ms: int = 3000
     min_session_timeout_ms: int | None = None
@@ -30,8 +32,8 @@ class ServerConfig(NamedTuple):
 
 
 class ServedConnection:
-    """A client's connection, as the server and the requests that come by it see it. There is one kind, `ZooKeeperConnection`: a class and no Protocol, since
-    what is compiled calls a class directly."""
+    """A client's connection, as the server and the requests that come by it see it. There is one kind,
+    `ZooKeeperConnection`: a class and no Protocol, since what is compiled calls a class directly."""
 
     def __init__(self) -> None:
         self.is_closing_session = False

@@ -4,13 +4,15 @@
                |
                +-- nothing heard for the timeout: `expired` names it --> ending -- `closed` --> gone
                                                                            |
-                                                                           +-- `not_closed` (the disk is full): named again in a tick
+                                                                           +-- `not_closed` (the disk is full):
+                                                                               named again in a tick
 
 A session that is ending cannot be come back to, though it is in the tree until its end is committed.
 
-A client shows its id and a password of 16 bytes to come back on another connection; the connection that it had is then closed. Passwords are an HMAC of
-the id with a secret of the tree, so that nothing has to be kept for each (ZooKeeper computes them from the id, too). After a restart every session has its
-whole timeout again: nobody could have been heard.
+A client shows its id and a password of 16 bytes to come back on another connection; the connection that it had is then
+closed. Passwords are an HMAC of the id with a secret of the tree, so that nothing has to be kept for each (ZooKeeper
+computes them from the id, too). After a restart every session has its whole timeout again: nobody could have been
+heard.
 
 Timeouts are bounded by two and twenty ticks unless the configuration says otherwise, as in ZooKeeper."""
 
@@ -64,7 +66,8 @@ class Sessions(Generic[C]):
         self._look_at(session_id, session)
 
     def reattach(self, session_id: int, password: bytes, timeout_ms: int, connection: C, now_ms: float) -> tuple[int, C | None]:
-        """The timeout that the session has from now on, and the connection that it had; SessionExpiredError where it is over or the password is another."""
+        """The timeout that the session has from now on, and the connection that it had; SessionExpiredError where it
+        is over or the password is another."""
         session = self._by_id.get(session_id)
         if session is None or session.ending or not hmac.compare_digest(password, self.password(session_id)):
             raise SessionExpiredError("/")

@@ -11,7 +11,8 @@ Answer = bytes | bytearray | TreeCode
 
 
 class Slot:
-    """A request's place in the order of answers: what its answer is, once that is known (`answer`), and the zxid of the state it belongs to.
+    """A request's place in the order of answers: what its answer is, once that is known (`answer`), and the zxid of
+    the state it belongs to.
 
     A slot with `read` is ready when its turn comes: it then reads what is committed."""
 
