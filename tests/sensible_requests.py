@@ -72,6 +72,14 @@ _ANY, _READ_OPERATION, _ALLOW = 1, 3, 3
 _SPECIFIED = 2
 
 
+def wait_for_coordinator(bootstrap: str) -> None:
+    """The first who asks for a coordinator sets off the creation of the offsets topic."""
+    deadline = time.monotonic() + 20
+    with RawConnection(bootstrap) as connection:
+        while connection.ask(FindCoordinatorRequest(key="any"), 0, FindCoordinatorResponse).error_code != ErrorCode.NONE:
+            assert time.monotonic() < deadline, "no coordinator"
+
+
 class Served:
     """A broker with topics to ask about. Random requests may change anything in it, so nobody else uses it."""
 
@@ -83,14 +91,7 @@ class Served:
             self.broker_id = connection.ask(MetadataRequest(topics=[]), 4, MetadataResponse).controller_id
         self.announced = {item.api_key: range(item.min_version, item.max_version + 1) for item in answer.api_keys}
         self.name, self.id = self.new_topic()
-        self._wait_for_coordinator()
-
-    def _wait_for_coordinator(self) -> None:
-        """The first who asks for a coordinator sets off the creation of the offsets topic."""
-        deadline = time.monotonic() + 20
-        with RawConnection(self.broker.bootstrap) as connection:
-            while connection.ask(FindCoordinatorRequest(key="any"), 0, FindCoordinatorResponse).error_code != ErrorCode.NONE:
-                assert time.monotonic() < deadline, "no coordinator"
+        wait_for_coordinator(broker.bootstrap)
 
     def new_name(self) -> str:
         self._count += 1

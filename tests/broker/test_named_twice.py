@@ -10,6 +10,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import NO_UUID
+from jesenska.base.limits import DESCRIBED_AGAIN_MAX
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
@@ -130,3 +131,17 @@ def test_a_creation_that_went_well_has_no_message(connection: RawConnection) -> 
         request = CreateTopicsRequest(topics=wanted, timeout_ms=10_000, validate_only=validate_only)
         (answer,) = connection.ask(request, 7, CreateTopicsResponse).topics
         assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
+
+
+def test_a_resource_that_is_described_again_and_again_is_refused_in_the_end_and_others_are_not(connection: RawConnection) -> None:
+    create(connection, "often", "once-behind-it")
+    settings = described(connection, _TOPIC, "often", None)
+    often = DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name="often", configuration_keys=None)
+    once = DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name="once-behind-it", configuration_keys=["retention.ms"])
+    answer = connection.ask(DescribeConfigsRequest(resources=[often] * 2_000 + [once]), 4, DescribeConfigsResponse)
+    *repeated, other = answer.results
+    answered = [item for item in repeated if item.error_code == ErrorCode.NONE]
+    assert all({config.name: config.value for config in item.configs} == settings for item in answered)
+    assert sum(len(item.configs) for item in answered) in range(DESCRIBED_AGAIN_MAX, DESCRIBED_AGAIN_MAX + 3 * len(settings))
+    assert {item.error_code for item in repeated[len(answered) :]} == {ErrorCode.INVALID_REQUEST}
+    assert (other.error_code, [config.name for config in other.configs]) == (ErrorCode.NONE, ["retention.ms"])

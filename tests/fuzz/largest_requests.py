@@ -189,6 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.largest_requests", description=__doc__.partition("\n")[0])
     parser.add_argument("--api", type=int, action="append", metavar="KEY", help="Only this API; may be repeated.")
     parser.add_argument("--newest", action="store_true", help="Only each API's newest version.")
+    parser.add_argument("--all", action="store_true", help="A line for each request, not for those alone that anybody felt.")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory) / "data", settings=SETTINGS) as broker:
         served = Served(broker)
@@ -198,7 +199,7 @@ def main() -> None:
         for felt in trials(served, keys, newest_only=options.newest):
             count += 1
             worst, worst_mb = max(worst, felt.bystander_seconds), max(worst_mb, felt.grown_mb)
-            if felt.bystander_seconds > 0.2 or felt.grown_mb > 4 * felt.request_mb + 10 or felt.left_mb > 30:
+            if options.all or felt.bystander_seconds > 0.2 or felt.grown_mb > 4 * felt.request_mb + 10 or felt.left_mb > 10:
                 print(
                     f"{felt.what:90} {felt.request_mb:7.1f} MB  bystander {felt.bystander_seconds:6.3f} s  memory +{felt.grown_mb:6.1f} MB, "
                     f"{felt.left_mb:6.1f} MB left",

@@ -19,7 +19,7 @@ from tests.sensible_requests import SENSIBLE, Served
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 
 #: Those that name what there is many of. All others are tried by the command.
-_KEYS = [1, 3, 32]
+_KEYS = [1, 3, 11, 15, 32]
 
 
 @pytest.mark.timeout(300)
@@ -29,11 +29,11 @@ def test_the_largest_legal_requests_are_served_and_their_memory_comes_back(tmp_p
         felt = list(trials(served, [key for key in _KEYS if key in SENSIBLE], newest_only=True))
         assert "Traceback" not in broker.log
     assert len(felt) >= 12
-    worst = max(felt, key=lambda one: one.grown_mb)
-    # Beside a request of a few hundred kilobytes: what its objects take.
-    assert worst.grown_mb < 4 * worst.request_mb + 60, worst
+    worst = max(felt, key=lambda one: one.grown_mb - 4 * one.request_mb)
+    # Requests of a few hundred kilobytes have objects of some megabytes, and the allocator keeps the first of those.
+    assert worst.grown_mb < 4 * worst.request_mb + 10, worst
     left = max(felt, key=lambda one: one.left_mb)
-    assert left.left_mb < 40, left
+    assert left.left_mb < 10, left
 
 
 @pytest.mark.parametrize("api", ["fetch", "metadata"])

@@ -54,8 +54,11 @@ REQUEST_ELEMENTS_MAX = 10_000
 #: The same for requests that describe what is to be made: each partition of PARTITIONS_PER_REQUEST_MAX with its
 #: replicas.
 CREATION_ELEMENTS_MAX = 60_000
-#: Settings that one answer may describe, times one more than there are topics.
-DESCRIBED_SETTINGS_MAX = 10_000
+#: Settings that one answer may describe of resources that it has described before.
+DESCRIBED_AGAIN_MAX = 10_000
+#: Metadata of a member of a group for all its protocols together, as a multiple of the largest record that the group's
+#: partition takes: the group's record holds that of one protocol.
+MEMBER_METADATA_RECORDS_MAX = 10
 #: Tagged fields in one struct of a request.
 TAGGED_FIELDS_MAX = 1024
 #: Characters of an error's message: names that a client sends may have 32,767 bytes, and an answer's string no more

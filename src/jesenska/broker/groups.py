@@ -118,6 +118,12 @@ class Groups:
         read does not hide the others."""
         return self._runtime.shards()
 
+    @property
+    def record_max_bytes(self) -> int:
+        """How large a record of a group can be at most: `max.message.bytes` of the offsets topic."""
+        topic = self._core.view.topics.get(OFFSETS_TOPIC)
+        return topic.log_config.max_message_bytes if topic is not None else self._core.config.integer("message.max.bytes")
+
     def submit(self, group_id: str, make: Callable[[Token], Event], reply: Callable[[Response], None]) -> None:
         """Gives the coordinator of a group the event that `make` makes of a token; `reply` is called with the answer.
         KafkaError if there is none."""

@@ -9,6 +9,9 @@
     9      a static leader that comes back may skip the assignment
 
 The answer leaves when the group's rebalance has every member, or its time is up.
+
+A member whose metadata no record of the group could hold is refused (MESSAGE_TOO_LARGE). Apache Kafka lets it join,
+keeps the metadata as long as the member lives, and fails each assignment (UNKNOWN_SERVER_ERROR to SyncGroup).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.limits import MEMBER_METADATA_RECORDS_MAX
 from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.groups.events import Join, JoinAnswer, Response
@@ -34,6 +38,8 @@ _FIRST_WITH_SKIPPING = 9
 @handles(JoinGroupRequest, 0, 9)
 def handle(broker: Services, request: JoinGroupRequest, context: Context) -> Outcome:
     version = context.version
+    if _is_too_large(request, broker.groups.record_max_bytes):
+        return _answer(JoinAnswer(ErrorCode.MESSAGE_TOO_LARGE, request.member_id), version)
 
     def reply(response: Response) -> None:
         assert isinstance(response, JoinAnswer)
@@ -61,6 +67,11 @@ def handle(broker: Services, request: JoinGroupRequest, context: Context) -> Out
     except KafkaError as error:
         return _answer(JoinAnswer(error.code, request.member_id), version)
     return LATER
+
+
+def _is_too_large(request: JoinGroupRequest, record_max_bytes: int) -> bool:
+    sizes = [len(item.metadata) for item in request.protocols]
+    return max(sizes, default=0) > record_max_bytes or sum(sizes) > MEMBER_METADATA_RECORDS_MAX * record_max_bytes
 
 
 def _answer(response: JoinAnswer, version: int) -> JoinGroupResponse:

@@ -9,8 +9,9 @@ Resources: topics (2), brokers (4; the empty name stands for what is set for eve
 (8) and subscriptions to clients' metrics (16, always the defaults). Sensitive values are never answered. A request
 with a resource of an unknown type is refused as a whole (INVALID_REQUEST), as in Apache Kafka.
 
-Many resources are worked through in slices. A resource that is named again and again is answered again and again, as
-in Apache Kafka, up to a limit that no request for different ones reaches.
+Many resources are worked through in slices. A resource that is named again is answered again, as in Apache Kafka,
+until the repeated answers tell DESCRIBED_AGAIN_MAX settings: INVALID_REQUEST from there on. Equal answers share their
+settings in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
-from jesenska.base.limits import DESCRIBED_SETTINGS_MAX
+from jesenska.base.limits import DESCRIBED_AGAIN_MAX
 from jesenska.base.topic_names import topic_name_problem
 from jesenska.broker.client_metrics_settings import CLIENT_METRICS_RESOURCE, describe_client_metrics
 from jesenska.broker.connection import Context, Outcome
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _GROUP_RESOURCE = 32
 _KINDS = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, _GROUP_RESOURCE)
 
+_NAMED_TOO_OFTEN = "The request names the same resources too often: name each once."
+
 
 @handles(DescribeConfigsRequest, 0, 4)
 def handle(broker: Services, request: DescribeConfigsRequest, context: Context) -> Outcome:
@@ -61,32 +64,39 @@ async def _describe(broker: Services, request: DescribeConfigsRequest, context: 
             for item in request.resources
         ]
         return response
-    room = DESCRIBED_SETTINGS_MAX * (1 + len(broker.view.topics))
+    room = DESCRIBED_AGAIN_MAX
+    named: set[tuple[int, str]] = set()
+    kept: dict[tuple[int, str, tuple[str, ...]], list[DescribeConfigsResponseConfig]] = {}
     between = Slices(broker.clock)
     for item in request.resources:
         await between()
         answer = DescribeConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message="")
         response.results.append(answer)
-        try:
-            described = _described(broker, item)
-        except Exception as error:
-            refused = as_kafka_error(error)
-            answer.error_code, answer.error_message = refused.code, refused.message or None
+        resource = (item.resource_type, item.resource_name)
+        is_again = resource in named
+        named.add(resource)
+        if is_again and room < 0:
+            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, _NAMED_TOO_OFTEN
             continue
-        room -= len(described)
-        if room < 0:
-            answer.error_code, answer.error_message = (
-                ErrorCode.INVALID_REQUEST,
-                "The request asks for more settings than there can be: name each resource once.",
-            )
-            continue
-        answer.configs = [_config(setting, request, context.version) for setting in described]
+        # No names are all of them, as null is.
+        names = tuple(dict.fromkeys(item.configuration_keys or ()))
+        configs = kept.get((*resource, names))
+        if configs is None:
+            try:
+                configs = [_config(setting, request, context.version) for setting in _described(broker, item, names or None)]
+            except Exception as error:
+                refused = as_kafka_error(error)
+                answer.error_code, answer.error_message = refused.code, refused.message or None
+                continue
+            kept[(*resource, names)] = configs
+        if is_again:
+            room -= len(configs)
+        answer.configs = configs
     return response
 
 
-def _described(broker: Services, item: DescribeConfigsRequestResource) -> list[Described]:
-    # No names are all of them, as null is.
-    names = list(dict.fromkeys(item.configuration_keys or ())) or None
+def _described(broker: Services, item: DescribeConfigsRequestResource, names: tuple[str, ...] | None) -> list[Described]:
+    """The settings of a resource with these names; None is all."""
     if item.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(item.resource_name)
         if problem is not None:
