@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from jesenska.base.source_only import source_is_asked_for
 from jesenska.testing import BrokerProcess
+
+# How long an example takes says nothing on a busy machine; the rest of the profile is the one that CI or a person has.
+settings.register_profile("unhurried", settings.default, deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

@@ -384,7 +384,7 @@ class _Client(RuleBasedStateMachine):
 
 
 TestClient = _Client.TestCase
-TestClient.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestClient.settings = settings(max_examples=150, stateful_step_count=60)
 
 
 def _all_answered(session: FetchSession, there: Sequence[_There]) -> None:

@@ -516,7 +516,7 @@ def some(world: World, count: int) -> None:
             world.chance.choice(things)()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(_ACTIONS, max_size=40), st.integers(0, 2**32))
 def test_whatever_happens_everybody_agrees_in_the_end(actions: list[tuple[object, ...]], seed: int) -> None:
     world = World(3, chance=random.Random(seed))

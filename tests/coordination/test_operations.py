@@ -115,7 +115,7 @@ class Sums(RuleBasedStateMachine):
 
 
 TestSums = Sums.TestCase
-TestSums.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSums.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def give(operations: Operations, event: Any, now_ms: int = 0) -> list[Answer | Append]:

@@ -198,7 +198,7 @@ def test_reading_sealed_segments_keeps_no_more_files_open_than_allowed(tmp_path:
         assert sum(segment.offset_index.is_loaded for segment in harness.log.segments) <= 4
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     batches=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 300)), min_size=1, max_size=60),
     segment_bytes=st.integers(500, 4000),

@@ -298,7 +298,7 @@ class Run:
         self.opened_anew()
 
 
-@settings(max_examples=200, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=200, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(steps=st.lists(STEPS, max_size=60), seed=st.integers(0, 2**32))
 def test_a_followers_log_is_what_its_batches_say(tmp_path_factory: pytest.TempPathFactory, steps: list[str], seed: int) -> None:
     run = Run(tmp_path_factory.mktemp("follower") / "t-0", Random(seed))

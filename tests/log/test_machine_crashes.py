@@ -51,7 +51,7 @@ def start(path: Path, files: FileLayer) -> LogDirectories:
 STEPS = st.sampled_from(["append", "append", "append", "append", "flush", "checkpoint", "roll", "truncate", "delete records", "retention", "stop"])
 
 
-@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(rounds=st.lists(st.lists(STEPS, max_size=25), min_size=1, max_size=3), seed=st.integers(0, 2**32))
 def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.TempPathFactory, rounds: list[list[str]], seed: int) -> None:
     chance = Random(seed)

@@ -522,7 +522,7 @@ def test_failed_fsync_stops_appends_but_not_reads(tmp_path: Path) -> None:
         assert harness.append(make_batch()).base_offset == 2
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     steps=st.lists(st.sampled_from(["append", "append", "append", "flush", "write", "work first", "flushed", "full", "room"]), max_size=60),
     room=st.integers(0, 300),

@@ -358,7 +358,7 @@ def test_truncation_of_a_follower_goes_back_to_a_batch_boundary(tmp_path: Path) 
         assert harness.offsets() == list(range(18))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 120)), min_size=1, max_size=25),
     flush_after=st.integers(0, 25),

@@ -42,7 +42,7 @@ def decided(tree: Tree, requests: list[Request]) -> list[Transaction]:
     return transactions
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(requests=st.lists(REQUESTS, max_size=25), cuts=st.lists(st.integers(0, 25), max_size=3))
 def test_the_journal_holds_the_live_tree_at_every_commit(tmp_path_factory: pytest.TempPathFactory, requests: list[Request], cuts: list[int]) -> None:
     directory = tmp_path_factory.mktemp("journal")

@@ -267,7 +267,7 @@ class TreeAgainstModel(RuleBasedStateMachine):
 
 
 TestTreeAgainstModel = TreeAgainstModel.TestCase
-TestTreeAgainstModel.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+TestTreeAgainstModel.settings = settings(max_examples=300, stateful_step_count=50)
 
 
 def test_a_sequential_node_may_have_a_number_alone_for_its_name_below_the_root_too() -> None:

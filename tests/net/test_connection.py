@@ -98,7 +98,7 @@ def _framed(payload: bytes) -> bytes:
 
 
 @given(payloads=st.lists(st.binary(max_size=9000), min_size=1, max_size=8), cuts=st.lists(st.integers(1, 6000), max_size=12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_frames_arrive_whole_and_in_order_however_the_bytes_are_cut(payloads: list[bytes], cuts: list[int]) -> None:
     async def scenario() -> None:
         server = _Server(buffer=ReadBuffer(2048))

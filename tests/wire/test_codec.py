@@ -35,7 +35,7 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_every_message_and_version_comes_back_as_it_was(kind: type[Message], version: int, data: st.DataObject) -> None:
     message = data.draw(messages(kind, version))
@@ -44,7 +44,7 @@ def test_every_message_and_version_comes_back_as_it_was(kind: type[Message], ver
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_message_that_is_cut_or_mutated_raises_only_malformed_message_error(kind: type[Message], version: int, data: st.DataObject) -> None:
     encoded = bytearray(encode(data.draw(messages(kind, version)), version))
@@ -60,7 +60,7 @@ def test_a_message_that_is_cut_or_mutated_raises_only_malformed_message_error(ki
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
 @given(noise=st.binary(max_size=200))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_random_bytes_raise_only_malformed_message_error(kind: type[Message], version: int, noise: bytes) -> None:
     try:
         decode(kind, version, noise)
