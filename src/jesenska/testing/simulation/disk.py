@@ -121,7 +121,7 @@ _COLD_SHARE = 0.02
 class SimulatedFiles(ForgetfulFiles):
     """The disk of a simulated process, in a directory of the real one."""
 
-    __slots__ = ("_chance", "_is_gone", "_open", "is_full")
+    __slots__ = ("_chance", "_is_gone", "_open", "_unchanged", "is_full")
 
     PASSED_OVER = frozenset({LOCK_FILE, *JOURNAL_FILES})
 
@@ -132,6 +132,8 @@ class SimulatedFiles(ForgetfulFiles):
         self.is_full = False
         self._is_gone = False
         self._open: set[int] = set()
+        #: Directories that have the names of their last sync.
+        self._unchanged: set[Path] = set()
 
     def _require(self) -> None:
         if self._is_gone:
@@ -145,6 +147,7 @@ class SimulatedFiles(ForgetfulFiles):
     def open(self, path: Path, flags: int) -> int:
         if flags & os.O_CREAT and not path.exists():
             self._require_room()
+            self._unchanged.discard(path.parent)
         self._require()
         descriptor = super().open(path, flags)
         self._open.add(descriptor)
@@ -174,15 +177,24 @@ class SimulatedFiles(ForgetfulFiles):
 
     def fsync_directory(self, path: Path) -> None:
         self._require()
-        super().fsync_directory(path)
+        if path not in self._unchanged:
+            super().fsync_directory(path)
+            self._unchanged.add(path)
 
     def rename(self, source: Path, target: Path) -> None:
         self._require()
+        self._unchanged -= {source, source.parent, target, target.parent}
         super().rename(source, target)
 
     def unlink(self, path: Path) -> None:
         self._require()
+        self._unchanged.discard(path.parent)
         super().unlink(path)
+
+    def rmdir(self, path: Path) -> None:
+        self._require()
+        self._unchanged -= {path, path.parent}
+        super().rmdir(path)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         self._require()
@@ -193,6 +205,7 @@ class SimulatedFiles(ForgetfulFiles):
             self._require()
         else:
             self._require_room()
+            self._unchanged.difference_update(path.parents)
         super().mkdir(path)
 
     def leave(self) -> None:

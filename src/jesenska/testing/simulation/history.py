@@ -34,6 +34,8 @@ class History:
         self.read: dict[RecordPlace, bytes] = {}
         #: Every record that a reader has had at any time.
         self._seen: set[bytes] = set()
+        #: Acknowledged records that no reader has had.
+        self._unread: set[bytes] = set()
         #: Where a record was read or acknowledged first.
         self._places: dict[bytes, RecordPlace] = {}
         self._committed: dict[tuple[str, TopicPartition], int] = {}
@@ -45,30 +47,35 @@ class History:
 
     def sent(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         """A producer was told where its record stands."""
-        self._stands(RecordPlace(partition, offset), value, "is acknowledged")
-        self.acknowledged[RecordPlace(partition, offset)] = value
+        place = RecordPlace(partition, offset)
+        self._stands(place, value, "is acknowledged")
+        self.acknowledged[place] = value
+        if value not in self._seen:
+            self._unread.add(value)
 
     def received(self, reader: str, partition: TopicPartition, offset: int, value: bytes, expected: int, *, of_group: bool = False) -> None:
         """A reader that has had everything below `expected` got a record; `of_group`: it, or another of its group,
         which may have told so itself."""
         if offset < expected:
             raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
-        skipped = [RecordPlace(partition, at) for at in range(expected, offset)]
+        skipped = [RecordPlace(partition, at) for at in range(expected, offset)] if expected < offset else ()
         missing = [place.offset for place in skipped if place in self.acknowledged and not (of_group and place in self.read)]
         if missing:
             raise ViolationError(f"{reader} is not given the offsets {missing[:5]} of {partition}, which are acknowledged: it goes from {expected} to {offset}")
-        self._stands(RecordPlace(partition, offset), value, f"is read by {reader}")
-        self.read[RecordPlace(partition, offset)] = value
+        place = RecordPlace(partition, offset)
+        self._stands(place, value, "is read by ", reader)
+        self.read[place] = value
         self._seen.add(value)
+        self._unread.discard(value)
 
-    def _stands(self, place: RecordPlace, value: bytes, how: str) -> None:
+    def _stands(self, place: RecordPlace, value: bytes, how: str, who: str = "") -> None:
         for known, before in ((self.acknowledged, "acknowledged"), (self.read, "read")):
             other = known.get(place, value)
             if other != value:
-                raise ViolationError(f"offset {place.offset} of {place.partition} {how} as {value!r}, and was {before} as {other!r}")
+                raise ViolationError(f"offset {place.offset} of {place.partition} {how}{who} as {value!r}, and was {before} as {other!r}")
         first = self._places.setdefault(value, place)
         if first != place:
-            raise ViolationError(f"the record {value!r} {how} at offset {place.offset} of {place.partition}, and stands at offset {first.offset}, too")
+            raise ViolationError(f"the record {value!r} {how}{who} at offset {place.offset} of {place.partition}, and stands at offset {first.offset}, too")
 
     def committed(self, group: str, partition: TopicPartition, offset: int) -> None:
         """A commit was answered without an error."""
@@ -97,7 +104,7 @@ class History:
     @property
     def all_is_read(self) -> bool:
         """Whether every acknowledged record has been read by somebody."""
-        return self._seen.issuperset(self.acknowledged.values())
+        return not self._unread
 
     def owns(self, group: str, generation: int, member: str, partitions: Iterable[TopicPartition]) -> None:
         """A member was given partitions."""

@@ -35,6 +35,8 @@ class Host(Protocol):
     is_stirred: bool
     sockets: dict[int, SimulatedSocket]
 
+    def stir(self, sock: SimulatedSocket) -> None: ...
+
 
 class SimulatedSocket:
     """One end of a connection, or a place where connections arrive."""
@@ -112,9 +114,10 @@ class SimulatedSocket:
             self.arrived.popleft()
         else:
             self.arrived[0] = head[count:]
+        peer = self.peer
+        if peer is not None and peer._room() <= 0:
+            peer.process.stir(peer)  # it waits for room
         self.arrived_bytes -= count
-        if self.peer is not None:
-            self.peer.process.is_stirred = True  # it may have waited for room
         return count
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
@@ -189,7 +192,8 @@ class SimulatedNetwork:
             ours.peer, theirs.peer = theirs, ours
             self.connections.append((ours, theirs))
             listening.backlog.append(theirs)
-            listening.process.is_stirred = process.is_stirred = True
+            listening.process.stir(listening)
+            process.is_stirred = True
             done(ours)
 
         self._world.at(max(self._world.now + self._delay(), self._cut_off.get(process, 0.0)), arrive)
@@ -205,7 +209,7 @@ class SimulatedNetwork:
             if not target.closed and not target.is_reset:
                 target.arrived.append(data)
                 target.arrived_bytes += len(data)
-                target.process.is_stirred = True
+                target.process.stir(target)
 
         self._world.at(self._arrival(source), arrive)
 
@@ -213,9 +217,11 @@ class SimulatedNetwork:
         """When what is sent now arrives at the other side."""
         target = source.peer
         assert target is not None
-        held = max(self._cut_off.get(source.process, 0.0), self._cut_off.get(target.process, 0.0))
-        source.last_arrival = max(source.last_arrival, held, self._world.now + self._delay())
-        return source.last_arrival
+        arrival = max(source.last_arrival, self._world.now + self._delay())
+        if self._cut_off:
+            arrival = max(arrival, self._cut_off.get(source.process, 0.0), self._cut_off.get(target.process, 0.0))
+        source.last_arrival = arrival
+        return arrival
 
     def cut_off(self, process: Host, seconds: float) -> None:
         """For so long nothing arrives that a process sends, or that is sent to it; it arrives after that."""
@@ -238,7 +244,7 @@ class SimulatedNetwork:
                 peer.is_reset = True
             else:
                 peer.at_end = True
-            peer.process.is_stirred = True
+            peer.process.stir(peer)
 
         self._world.at(self._arrival(gone), end)
 
@@ -247,7 +253,7 @@ class SimulatedNetwork:
         for end in (one, one.peer):
             if end is not None:
                 end.is_reset = True
-                end.process.is_stirred = True
+                end.process.stir(end)
                 end.arrived.clear()
                 end.arrived_bytes = 0
 

@@ -1,12 +1,13 @@
-"""One program of a simulation: an event loop of its own on the world's clock, its threads, its sockets. It can be
-killed between any two of its steps."""
+"""One program of a simulation: an event loop of its own on the world's clock, its threads, its sockets. A step goes on
+until the program waits; it can be killed whenever it does."""
 
 from __future__ import annotations
 
 import asyncio
-import selectors
+import heapq
 from asyncio import events
-from collections.abc import Callable, Coroutine, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
 from contextvars import Context
 from functools import partial
@@ -15,13 +16,17 @@ from typing import Any, TypeVar, TypeVarTuple
 from jesenska.broker.machine import Machine
 from jesenska.log.files import FileLayer
 from jesenska.testing.simulation.network import SimulatedNetwork, SimulatedSocket
-from jesenska.testing.simulation.world import World
+from jesenska.testing.simulation.world import NEVER, StuckError, World
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
 #: Seconds that work in a thread takes, at least and at most.
 _THREAD_SECONDS = (0.00005, 0.002)
+#: Rounds of a loop within one step after which a program turns in circles.
+_ROUNDS_MAX = 100_000
+#: Cancelled timers that are kept until they are due, where they are not the most of all.
+_CANCELLED_TIMERS_MAX = 100
 
 
 class ProcessClock:
@@ -47,9 +52,11 @@ class Process:
         self.is_dead = False
         #: Something has come for it since its last step.
         self.is_stirred = False
-        #: When its next timer is due; None without one.
-        self.due: float | None = None
+        #: When its next timer is due; `NEVER` without one.
+        self.due = NEVER
         self.sockets: dict[int, SimulatedSocket] = {}
+        #: Sockets that may have become ready since they were last looked at, by number, in the order in which they did.
+        self.changed_sockets: dict[int, SimulatedSocket] = {}
         self.clock = ProcessClock(world)
         self.threads: list[SimulatedThreads] = []
         self.loop = SimulatedLoop(self)
@@ -85,11 +92,16 @@ class Process:
         finally:
             events._set_running_loop(None)
 
+    def stir(self, sock: SimulatedSocket) -> None:
+        """Has the next step look at a socket."""
+        self.changed_sockets[sock.number] = sock
+        self.is_stirred = True
+
     def step(self) -> None:
-        # Sockets change by what comes, which stirs the process: a step for a timer alone need not look at them.
-        self.loop.looks_at_sockets, self.is_stirred = self.is_stirred, False
+        """Goes on until it waits for time, for a thread or for something to come."""
         self._within(self.loop.step)
-        self.is_stirred = self.is_stirred or self.loop.has_work()
+        # What has stirred it meanwhile was itself, and is dealt with.
+        self.is_stirred = False
         self.due = self.loop.next_time()
 
     def end(self) -> None:
@@ -153,42 +165,22 @@ class AtOnce(Executor):
         return future
 
 
-class _Selector(selectors.BaseSelector):
-    """What an event loop waits with: here it calls who reads and writes, and never waits."""
-
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._loop.call_ready_sockets()
-        return []
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        raise NotImplementedError("a simulated process has no files to wait for")
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        raise NotImplementedError("a simulated process has no files to wait for")
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return {}
-
-
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """asyncio's own loop on the world's clock: stepped from outside, it never waits."""
+    """asyncio's loop on the world's clock: stepped from outside, it never waits. What is asked of it very often
+    (callbacks, timers, sockets) is done here; everything else is asyncio's."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
         self._process = process
-        self._selector = _Selector(self)
-        self._readers: dict[int, Callable[[], Any]] = {}
-        self._writers: dict[int, Callable[[], Any]] = {}
-        #: Whether the next step asks which sockets are ready.
-        self.looks_at_sockets = True
-        #: Sockets that were ready at the last step, or are watched since: those that may be ready at the next without
-        #: anything coming.
-        self._candidates: list[tuple[dict[int, Callable[[], Any]], int]] = []
+        self._world = process.world
+        self._ready: deque[asyncio.Handle] = deque()
+        #: Timers by time, those of one time in the order in which they were made.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_count = 0
+        self._cancelled_timers = 0
+        self._readers: dict[int, asyncio.Handle] = {}
+        self._writers: dict[int, asyncio.Handle] = {}
         self._default = process.new_threads(1, "default")
-        self._clock_resolution = 1e-9
         self.set_exception_handler(self._told)
         #: What no task awaited, and callbacks raised.
         self.failures: list[dict[str, Any]] = []
@@ -200,64 +192,127 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def time(self) -> float:
-        return self._process.world.now
+        return self._world.now
 
-    def has_work(self) -> bool:
-        return bool(self._ready) or any(self._is_ready(watching, number) for watching, number in self._candidates)  # type: ignore[attr-defined]
-
-    def _is_ready(self, watching: dict[int, Callable[[], Any]], number: int) -> bool:
-        found = self._process.sockets.get(number) if number in watching else None
-        return found is not None and (found.is_readable if watching is self._readers else found.is_writable)
-
-    def next_time(self) -> float | None:
-        scheduled: list[Any] = self._scheduled  # type: ignore[attr-defined]
-        # Cancelled ones are left to the loop itself, which forgets them when they are due.
-        return scheduled[0]._when if scheduled else None
+    def next_time(self) -> float:
+        """When the next timer is due that nobody has cancelled."""
+        timers = self._timers
+        while timers:
+            when, _, timer = timers[0]
+            if not timer.cancelled():
+                return when
+            self._forget_first()
+        return NEVER
 
     def step(self) -> None:
-        """What is due now, once."""
-        self._run_once()  # type: ignore[attr-defined]
+        """What is due now, and what comes of it, round by round: who waits for sockets, timers, and what was asked for
+        in the round before."""
+        ready, timers, process, now = self._ready, self._timers, self._process, self._world.now
+        for _ in range(_ROUNDS_MAX):
+            if process.changed_sockets:
+                self._find_ready_sockets()
+            while timers and timers[0][0] <= now:
+                ready.append(self._forget_first())
+            if not ready:
+                return
+            for _ in range(len(ready)):
+                handle: Any = ready.popleft()
+                if not handle._cancelled:
+                    # What Handle._run does, without the call.
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except BaseException as error:
+                        self._callback_raised(handle, error)
+            handle = None
+        raise StuckError(f"{process.name} turns in circles")
 
-    def _ready_sockets(self) -> list[tuple[dict[int, Callable[[], Any]], int]]:
-        sockets = self._process.sockets
-        found = [(self._readers, number) for number in self._readers if number in sockets and sockets[number].is_readable]
-        return found + [(self._writers, number) for number in self._writers if number in sockets and sockets[number].is_writable]
+    def _callback_raised(self, handle: asyncio.Handle, error: BaseException) -> None:
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            raise error
+        self.call_exception_handler({"message": f"Exception in callback {handle!r}", "exception": error, "handle": handle})
 
-    def call_ready_sockets(self) -> None:
-        """Has this step call who waits for a socket that is ready; who has been taken back by then is not called."""
-        self._candidates = self._ready_sockets() if self.looks_at_sockets else []
-        for watching, number in self._candidates:
-            self.call_soon(self._call_watcher, watching, number)
+    def _find_ready_sockets(self) -> None:
+        """Has this round call who waits for a socket that is ready; who has been taken back by then is not called.
+        The next round looks at it again."""
+        process, readers, writers = self._process, self._readers, self._writers
+        changed, process.changed_sockets = process.changed_sockets, {}
+        for number, sock in changed.items():
+            if sock.closed:
+                continue
+            reader = readers.get(number)
+            if reader is not None and sock.is_readable:
+                self._ready.append(reader)
+                process.changed_sockets[number] = sock
+            if writers and (writer := writers.get(number)) is not None and sock.is_writable:
+                self._ready.append(writer)
+                process.changed_sockets[number] = sock
 
-    def _call_watcher(self, watching: dict[int, Callable[[], Any]], number: int) -> None:
-        callback = watching.get(number)
-        if callback is not None:
-            callback()
+    # --- callbacks and timers ----------------------------------------------------------------------------------------
 
-    # --- what asyncio leaves to each kind of loop --------------------------------------------------------------------
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        """The selector has called everybody."""
-
-    def _write_to_self(self) -> None:
-        """Nobody waits who would have to be woken."""
+    def call_soon(self, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def call_soon_threadsafe(self, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None) -> asyncio.Handle:
-        return self.call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(self, delay: float, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None) -> asyncio.TimerHandle:
+        return self.call_at(self._world.now + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when, self._timer_count, timer))
+        return timer
+
+    def _forget_first(self) -> asyncio.TimerHandle:
+        timer = heapq.heappop(self._timers)[2]
+        timer._scheduled = False  # type: ignore[attr-defined]
+        if timer.cancelled():
+            self._cancelled_timers -= 1
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Asked by a timer that is cancelled before it is due."""
+        self._cancelled_timers += 1
+        if self._cancelled_timers > _CANCELLED_TIMERS_MAX and 2 * self._cancelled_timers > len(self._timers):
+            self._timers[:] = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+
+    # --- sockets -----------------------------------------------------------------------------------------------------
+
+    def add_reader(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
+        self._watch(self._readers, fd, asyncio.Handle(callback, args, self))
+
+    def remove_reader(self, fd: Any) -> bool:
+        return self._unwatch(self._readers, fd)
+
+    def add_writer(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
+        self._watch(self._writers, fd, asyncio.Handle(callback, args, self))
+
+    def remove_writer(self, fd: Any) -> bool:
+        return self._unwatch(self._writers, fd)
+
+    def _watch(self, watching: dict[int, asyncio.Handle], number: int, handle: asyncio.Handle) -> None:
+        self._unwatch(watching, number)
+        watching[number] = handle
+        sock = self._process.sockets.get(number)
+        if sock is not None:
+            self._process.stir(sock)
+
+    def _unwatch(self, watching: dict[int, asyncio.Handle], number: int) -> bool:
+        handle = watching.pop(number, None)
+        if handle is None:
+            return False
+        handle.cancel()
+        return True
+
+    # --- threads -----------------------------------------------------------------------------------------------------
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*_Arguments], _Result], *args: *_Arguments) -> asyncio.Future[_Result]:
         return asyncio.wrap_future((executor or self._default).submit(func, *args), loop=self)
-
-    def add_reader(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
-        self._readers[fd] = partial(callback, *args)
-        self._candidates.append((self._readers, fd))
-
-    def remove_reader(self, fd: Any) -> bool:
-        return self._readers.pop(fd, None) is not None
-
-    def add_writer(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
-        self._writers[fd] = partial(callback, *args)
-        self._candidates.append((self._writers, fd))
-
-    def remove_writer(self, fd: Any) -> bool:
-        return self._writers.pop(fd, None) is not None

@@ -1,12 +1,14 @@
 """Time, order and chance of a simulation: one clock for everybody, one heap of what is to happen, one source of
 chance.
 
-Nothing waits. While a process has something to do it is stepped; when none has, the clock moves to what comes next.
+Nothing waits. A process that has something to do is stepped until it has not; when none has, the clock moves to what
+comes next.
 The same seed gives the same order of everything."""
 
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import uuid
 from collections.abc import Callable
@@ -16,8 +18,10 @@ from jesenska.base.identifiers import random_uuid
 
 #: 2024-01-01, where every simulation begins.
 _BEGIN_MS = 1_704_067_200_000
-#: Steps without the clock moving after which something turns in circles.
-_STEPS_AT_ONE_TIME_MAX = 1_000_000
+#: Rounds of steps without the clock moving after which something turns in circles.
+_ROUNDS_AT_ONE_TIME_MAX = 100_000
+#: The time of what is not to happen.
+NEVER = math.inf
 
 
 class Program(Protocol):
@@ -26,8 +30,8 @@ class Program(Protocol):
     is_dead: bool
     #: Whether something has come for it.
     is_stirred: bool
-    #: When it has something to do if nothing comes; None for never.
-    due: float | None
+    #: When it has something to do if nothing comes; `NEVER` where it waits.
+    due: float
 
     def step(self) -> None: ...
 
@@ -63,7 +67,7 @@ class World:
     def at(self, when: float, what: Callable[[], None]) -> None:
         """Has something happen at a time; those of one time happen in the order in which they were asked for."""
         self._count += 1
-        heapq.heappush(self._heap, (max(when, self.now), self._count, what))
+        heapq.heappush(self._heap, (when if when > self.now else self.now, self._count, what))
 
     def after(self, seconds: float, what: Callable[[], None]) -> None:
         self.at(self.now + seconds, what)
@@ -74,31 +78,28 @@ class World:
 
     def run_until(self, done: Callable[[], bool], limit: float) -> bool:
         """Goes on until `done`, or until the clock stands at `limit`; whether it is done."""
-        steps = 0
+        rounds = 0
+        heap = self._heap
         while not done():
-            moved = False
             now = self.now
-            for process in list(self.processes):
-                if (process.is_stirred or ((due := process.due) is not None and due <= now)) and not process.is_dead:
+            moved = False
+            following = heap[0][0] if heap else NEVER
+            for process in tuple(self.processes):
+                if (process.is_stirred or process.due <= now) and not process.is_dead:
                     process.step()
                     moved = True
+                elif process.due < following:
+                    following = process.due
             if moved:
-                steps += 1
-                if steps > _STEPS_AT_ONE_TIME_MAX:
+                rounds += 1
+                if rounds > _ROUNDS_AT_ONE_TIME_MAX:
                     raise StuckError(f"time stands still at {self.now:.6f} s")
                 continue
-            steps = 0
-            following = self._next_time()
-            if following is None or following > limit:
+            rounds = 0
+            if following > limit:
                 self.now = max(self.now, limit)
                 return done()
-            self.now = max(self.now, following)
-            while self._heap and self._heap[0][0] <= self.now:
-                heapq.heappop(self._heap)[2]()
+            self.now = now = max(now, following)
+            while heap and heap[0][0] <= now:
+                heapq.heappop(heap)[2]()
         return True
-
-    def _next_time(self) -> float | None:
-        times = [due for process in self.processes if (due := process.due) is not None]
-        if self._heap:
-            times.append(self._heap[0][0])
-        return min(times, default=None)
