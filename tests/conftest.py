@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from jesenska.base.source_only import source_is_asked_for
 from jesenska.testing import BrokerProcess
+from tests.peers.apache_kafka import SHORT_RUN
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +21,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests of a module that was changed after it was compiled would test what it was before."""
+    """Tests of a module that was changed after it was compiled would test what it was before. No JVM of the tests runs
+    long enough for Java's second compiler to pay."""
+    os.environ.setdefault("PEERS_JAVA_OPTIONS", SHORT_RUN)
     if source_is_asked_for():
         return
     package = Path(__file__).parents[1] / "src" / "jesenska"
