@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import settings
 
 from jesenska.base.source_only import source_is_asked_for
 from jesenska.testing import BrokerProcess
+from tests.peers.apache_kafka import SHORT_RUN
 
 # How long an example takes says nothing on a busy machine; the rest of the profile is the one that CI or a person has.
 settings.register_profile("unhurried", settings.default, deadline=None)
@@ -24,7 +26,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests of a module that was changed after it was compiled would test what it was before."""
+    """Tests of a module that was changed after it was compiled would test what it was before. No JVM of the tests runs
+    long enough for Java's second compiler to pay."""
+    os.environ.setdefault("PEERS_JAVA_OPTIONS", SHORT_RUN)
     if source_is_asked_for():
         return
     package = Path(__file__).parents[1] / "src" / "jesenska"

@@ -15,7 +15,12 @@ COLUMNS_MAX = 119
 def long_lines_of_python(source: str) -> Iterator[int]:
     """Numbers of lines of docstrings and comments that are too long. What a tool reads (`noqa`, `type:`) is none."""
     lines = source.split("\n")
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    long = [line for line in lines if len(line) > COLUMNS_MAX]
+    if not long:
+        return
+    # Reading tokens takes most of the time: only where a comment may be among the long lines.
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline) if any("#" in line for line in long) else ()
+    for token in tokens:
         if token.type == tokenize.COMMENT and token.end[1] > COLUMNS_MAX and not token.string.startswith(("# noqa", "# type:")):
             yield token.start[0]
     for node in ast.walk(ast.parse(source)):

@@ -52,8 +52,7 @@ def _console(release: str) -> Callable[[str], list[str]]:
         settings = [f"group.id={_GROUP}", "heartbeat.interval.ms=300", "auto.commit.interval.ms=100"]
         words = [word for setting in settings for word in (flag, setting)]
         consumer = tool_class(release, "kafka-console-consumer")
-        java = java_command(release, consumer, "--bootstrap-server", bootstrap, "--topic", _TOPIC, "--from-beginning", *words, heap="128m")
-        return [java[0], "-XX:TieredStopAtLevel=1", *java[1:]]
+        return java_command(release, consumer, "--bootstrap-server", bootstrap, "--topic", _TOPIC, "--from-beginning", *words, heap="128m")
 
     return command
 

@@ -15,6 +15,8 @@ or from Python:
 Releases that were tried as brokers, clients and tools, all on Java 17: 0.8.2.2, 0.10.2.2, 1.0.2, 3.9.1 (serves every
 protocol version from 0 up and formats v0 - v2; ZooKeeper mode too), 4.3.1. Needs Maven. Nothing here is part of
 jesenska.
+
+PEERS_JAVA_OPTIONS has further options for every JVM. Tests set SHORT_RUN there; a rival in a benchmark runs without.
 """
 
 from __future__ import annotations
@@ -33,9 +35,13 @@ import time
 import uuid
 import zipfile
 from base64 import urlsafe_b64encode
+from functools import cache
 from pathlib import Path
 
 CACHE = Path(os.environ.get("PEERS_CACHE", Path.home() / ".cache" / "kafka-peers"))
+
+#: For programs that end within minutes: Java compiles less thoroughly, which takes half of the CPU time of a start.
+SHORT_RUN = "-XX:TieredStopAtLevel=1"
 
 # Main classes by tool name: (class before 4.0, class from 4.0). One entry means the same in both.
 TOOLS: dict[str, tuple[str, ...]] = {
@@ -99,16 +105,36 @@ def jars(version: str) -> Path:
             cwd=work,
             check=True,
             stdout=sys.stderr,
+            env={"MAVEN_OPTS": SHORT_RUN, **os.environ},
         )
     (folder / ".complete").touch()
     return folder
 
 
+def write_whole(file: Path, text: str) -> None:
+    """Writes a file that other test runs may read at the same time: they see all of it, or none."""
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:
+        new.write(text)
+    Path(new.name).rename(file)
+
+
+def java_program(name: str = "java") -> str:
+    """Where a program of the JDK is: in JAVA_HOME if that has it, else on the path."""
+    at_home = Path(os.environ.get("JAVA_HOME", "/nowhere"), "bin", name)
+    return str(at_home) if at_home.exists() else name
+
+
+def further_options() -> list[str]:
+    """What PEERS_JAVA_OPTIONS asks of every JVM."""
+    return os.environ.get("PEERS_JAVA_OPTIONS", "").split()
+
+
 def java_command(version: str, main_class: str, *arguments: str, heap: str = "1g", log_level: str = "WARN", log_dir: Path | None = None) -> list[str]:
-    """The command line that Kafka's own start script would build: same collector and flags."""
+    """The command line that Kafka's own start script would build: same collector and flags, and after them those of
+    PEERS_JAVA_OPTIONS."""
     folder = jars(version)
     command = [
-        os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java",
+        java_program(),
         f"-Xmx{heap}",
         f"-Xms{heap}",
         "-server",
@@ -117,26 +143,39 @@ def java_command(version: str, main_class: str, *arguments: str, heap: str = "1g
         "-XX:InitiatingHeapOccupancyPercent=35",
         "-XX:+ExplicitGCInvokesConcurrent",
         "-Djava.awt.headless=true",
+        *further_options(),
     ]
     if _numbers(version) >= (4, 0):
         settings = folder / f"log4j2-{log_level}.yaml"
         if not settings.exists():
-            settings.write_text(
+            write_whole(
+                settings,
                 "Configuration:\n  Appenders:\n    Console:\n      name: STDERR\n      target: SYSTEM_ERR\n      PatternLayout:\n"
                 '        pattern: "[%d] %p %m (%c)%n"\n  Loggers:\n    Root:\n'
-                f"      level: {log_level}\n      AppenderRef:\n        - ref: STDERR\n"
+                f"      level: {log_level}\n      AppenderRef:\n        - ref: STDERR\n",
             )
         command.append(f"-Dlog4j2.configurationFile={settings}")
     else:
         settings = folder / f"log4j-{log_level}.properties"
         if not settings.exists():
-            settings.write_text(
+            write_whole(
+                settings,
                 f"log4j.rootLogger={log_level}, stderr\nlog4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
                 "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\nlog4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
-                "log4j.appender.stderr.Target=System.err\n"
+                "log4j.appender.stderr.Target=System.err\n",
             )
         command.append(f"-Dlog4j.configuration=file:{settings}")
     return [*command, "-cp", f"{folder}/*", main_class, *arguments]
+
+
+@cache
+def _classes_of(version: str) -> frozenset[str]:
+    """Paths of what is in the jars of Kafka's own."""
+    held: set[str] = set()
+    for jar in jars(version).glob("kafka*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            held.update(archive.namelist())
+    return frozenset(held)
 
 
 def tool_class(version: str, name: str) -> str:
@@ -144,11 +183,7 @@ def tool_class(version: str, name: str) -> str:
     classes = TOOLS[name]
     candidates = list(classes) if _numbers(version) < (4, 0) else list(reversed(classes))
     # 3.x moved tools one by one: take the class that this release's jars hold.
-    folder = jars(version)
-    held: set[str] = set()
-    for jar in folder.glob("kafka*.jar"):
-        with zipfile.ZipFile(jar) as archive:
-            held.update(archive.namelist())
+    held = _classes_of(version)
     for candidate in candidates:
         if candidate.replace(".", "/") + ".class" in held or candidate.startswith("org.apache.zookeeper"):
             return candidate

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import shutil
 import subprocess
-import tempfile
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.peers.apache_kafka import jars
+from tests.peers.apache_kafka import further_options, java_program
+from tests.peers.java_programs import class_path_and_program
 
 
 class JudgeError(Exception):
@@ -25,16 +22,7 @@ class Judge:
 
     def __init__(self, release: str, program: str = "Judge") -> None:
         self.release = release
-        self._directory = tempfile.TemporaryDirectory()
-        folder = jars(release)
-        source = Path(__file__).parent / f"{program}.java"
-        path = f"{folder}/*"
-        javac, java = _java("javac"), _java("java")
-        if javac is not None:
-            subprocess.run([javac, "-nowarn", "-cp", path, "-d", self._directory.name, str(source)], check=True, capture_output=True)
-            command = [java or "java", "-Xmx256m", "-cp", f"{self._directory.name}{os.pathsep}{path}", program]
-        else:
-            command = [java or "java", "-Xmx256m", "-cp", path, str(source)]
+        command = [java_program(), "-Xmx256m", *further_options(), "-cp", *class_path_and_program(release, program)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")
 
     def __enter__(self) -> Judge:
@@ -49,7 +37,6 @@ class Judge:
         self._process.wait(30)
         if self._process.stdout is not None:
             self._process.stdout.close()
-        self._directory.cleanup()
 
     def ask(self, *words: object) -> str:
         """One question, one answer; JudgeError if the classes refuse."""
@@ -95,13 +82,6 @@ class Judge:
 
     def from_json(self, kind: str, key: int, version: int, value: Any) -> bytes:
         return _bytes(self.ask("fromjson", kind, key, version, base64.b64encode(json.dumps(value).encode()).decode()))
-
-
-def _java(name: str) -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / name).exists():
-        return str(Path(home) / "bin" / name)
-    return shutil.which(name)
 
 
 def _text(data: bytes) -> str:

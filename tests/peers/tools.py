@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import base64
-import os
-import shutil
 import subprocess
-import tempfile
 import threading
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from tests.peers.apache_kafka import jars, java_command, tool_class
+from tests.peers.apache_kafka import java_command, tool_class
+from tests.peers.java_programs import class_path_and_program
 
 
 class Outcome(NamedTuple):
@@ -33,19 +30,10 @@ class Tools:
     def __init__(self, release: str, seconds: float = 60.0) -> None:
         self.release = release
         self._seconds = seconds
-        self._directory = tempfile.TemporaryDirectory()
-        source = Path(__file__).parent / "Tools.java"
-        path = f"{jars(release)}/*"
         command = java_command(release, "Tools", heap="512m")
-        command.insert(1, "-XX:TieredStopAtLevel=1")  # none of it runs long enough for the second compiler to pay
         if int(release.split(".")[0]) < 2:
             command[1:1] = ["-Djava.security.manager=allow", "--add-opens=java.base/java.lang=ALL-UNNAMED", "-Dfile.encoding=UTF-8"]
-        javac = shutil.which("javac")
-        if javac is not None:
-            subprocess.run([javac, "-nowarn", "-cp", path, "-d", self._directory.name, str(source)], check=True, capture_output=True)
-            command[command.index("-cp") + 1] = f"{self._directory.name}{os.pathsep}{path}"
-        else:
-            command[-1] = str(source)
+        command[-2:] = class_path_and_program(release, "Tools")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="ascii")
 
     def __enter__(self) -> Tools:
@@ -64,7 +52,6 @@ class Tools:
             self._process.kill()  # threads that a tool has left behind
             self._process.wait()
         self._process.stdout.close()
-        self._directory.cleanup()
 
     def run(self, name: str, *arguments: object, given: str = "") -> Outcome:
         """Runs a tool by the name of its script, with `given` on its standard input."""

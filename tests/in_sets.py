@@ -1,0 +1,235 @@
+"""Passes all tests: lint, types and pytest in sets, some at a time, so that no processor waits while tests wait.
+
+    python -m tests.in_sets               what script/test runs where it is given nothing
+
+A set is a command. What it says is shown whole when it has ended, and where all stand every half a minute; at the end
+comes a line for each set with its time and the CPU time of all its processes. The exit code is 1 if one fails. Each
+set has directories of its own for temporary files, for pytest's cache and for Hypothesis' examples; the temporary
+files of one that fails are kept. Ctrl-C ends every set with the processes that its tests have started.
+
+JESENSKA_SETS says how many run at a time (default: one more than there are processors, as tests wait for each other's
+processes).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+ROOT = Path(__file__).parents[1]
+_PROGRESS_SECONDS = 30.0
+_LOOK_SECONDS = 0.1
+#: So long tests may take to end what they have started.
+_END_SECONDS = 20.0
+_PERCENT = re.compile(rb"\[ *(\d+)%\]")
+_SUMMARY = re.compile(r"=+ (.*(?:passed|failed|error|no tests ran).*) in .*=+")
+
+
+@dataclass(frozen=True)
+class Set:
+    """`alone`: nothing runs beside it."""
+
+    name: str
+    command: Sequence[str]
+    alone: bool = False
+
+
+#: Tests by the set in which they run, the longest first, so that sets end at about the same time. What is named
+#: nowhere, new directories too, is in the set "others"; a path inside another's is not in that.
+PATHS = {
+    "clients": [f"tests/conformance/test_{name}.py" for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format")],
+    "pipeline": ["tests/pipeline"],
+    "conformance": ["tests/conformance"],
+    "packaging": ["tests/packaging"],
+    "crash": ["tests/crash"],
+    "simulator": ["tests/testing"],
+    "hostile": ["tests/fuzz", "tests/docs"],
+    "source": ["tests/test_compiled_modules.py"],
+    "tools": ["tests/cli"],
+}
+#: Two processes and many schedules of the simulator: it needs the machine for itself.
+SEEDS = "tests/testing/test_seeds.py"
+
+
+def sets() -> list[Set]:
+    """All of them in the order in which they begin."""
+    lint = "ruff check . && ruff format --check --quiet . && { lint-imports --no-cache >/dev/null || lint-imports --no-cache; }"
+    first = [Set("lint", ["bash", "-ec", lint]), Set("types", ["mypy", "src", "tests", "bench"])]
+    paths = {**PATHS, **({"seeds": [SEEDS]} if (ROOT / SEEDS).exists() else {})}
+    tests = [Set(name, _pytest(paths, name), alone=name == "seeds") for name in [*paths, "others"]]
+    longest, *rest = sorted(tests, key=lambda what: what.alone)
+    return [longest, *first, *rest]
+
+
+def _pytest(paths: Mapping[str, Sequence[str]], name: str) -> list[str]:
+    """The command of one set of tests: its paths but for those of others in them."""
+    mine = paths.get(name, [])
+    left_out = [path for other in paths if other != name for path in paths[other] if not any(_is_in(own, path) for own in mine)]
+    ignored = [f"--ignore={path}" for path in left_out if not mine or any(_is_in(path, own) for own in mine)]
+    return [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *mine, *ignored]
+
+
+def _is_in(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")
+
+
+@dataclass
+class _Run:
+    """A set at work."""
+
+    what: Set
+    process: subprocess.Popen[bytes]
+    output: BinaryIO
+    directory: Path
+    begun: float = field(default_factory=time.monotonic)
+
+    def ended(self) -> tuple[int, float] | None:
+        """Exit code, and the CPU time of it and of all that it has waited for."""
+        pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
+        if pid == 0:
+            return None
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        return self.process.returncode, used.ru_utime + used.ru_stime
+
+    def said(self) -> bytes:
+        self.output.seek(0)
+        return self.output.read()
+
+    def where(self) -> str:
+        """Its name and how far it is, if it says that."""
+        percent = _PERCENT.findall(self.said())
+        return f"{self.what.name} {int(percent[-1])} %" if percent else self.what.name
+
+    def send(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass  # all of them have ended
+
+
+class Runner:
+    """Runs sets, `at_a_time` of them. Files of theirs lie below `directory`."""
+
+    def __init__(self, waiting: Sequence[Set], at_a_time: int, directory: Path) -> None:
+        self._waiting = list(waiting)
+        self._at_a_time = at_a_time
+        self._directory = directory
+        self._running: list[_Run] = []
+        self._ends: list[str] = []
+        self._failed: list[str] = []
+        self._begun = time.monotonic()
+
+    def run(self) -> bool:
+        """True if all have passed."""
+        shown = self._begun
+        try:
+            while self._waiting or self._running:
+                self._start()
+                self._look()
+                if time.monotonic() - shown >= _PROGRESS_SECONDS:
+                    shown = time.monotonic()
+                    _say(f"{self._since()}: at work {', '.join(run.where() for run in self._running)}; to come: {self._to_come()}")
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            self._end_all()
+        _say("\n".join([*self._ends, f"{self._since()}: {'failed: ' + ', '.join(self._failed) if self._failed else 'all sets pass'}"]))
+        return not self._failed
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < self._at_a_time:
+            first = self._waiting[0]
+            if self._running and (first.alone or self._running[0].what.alone):
+                return
+            self._running.append(self._started(self._waiting.pop(0)))
+
+    def _started(self, what: Set) -> _Run:
+        directory = self._directory / what.name
+        directory.mkdir()
+        output = (self._directory / f"{what.name}.txt").open("w+b")
+        process = subprocess.Popen(
+            what.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT, env=_environment(what.name, directory), process_group=0
+        )
+        return _Run(what, process, output, directory)
+
+    def _look(self) -> None:
+        for run in list(self._running):
+            ended = run.ended()
+            if ended is None:
+                continue
+            self._running.remove(run)
+            code, cpu_seconds = ended
+            said = run.said().decode(errors="replace")
+            run.output.close()
+            sys.stdout.write(f"----- {run.what.name}\n{said}")
+            sys.stdout.flush()
+            counted = _SUMMARY.findall(said)
+            outcome = counted[-1] if counted else "passed" if code == 0 else "failed"
+            self._ends.append(f"{run.what.name}: {outcome}, {time.monotonic() - run.begun:.0f} s, {cpu_seconds:.0f} s of CPU")
+            if code == 0:
+                shutil.rmtree(run.directory, ignore_errors=True)
+            else:
+                self._failed.append(run.what.name)
+                _say(f"{run.what.name} failed with {code}; its temporary files are in {run.directory}")
+
+    def _end_all(self) -> None:
+        """Ends what is still at work: first as Ctrl-C does, so that tests end what they have started elsewhere."""
+        for run in self._running:
+            run.send(signal.SIGINT)
+        deadline = time.monotonic() + _END_SECONDS
+        for run in self._running:
+            while time.monotonic() < deadline and run.ended() is None:
+                time.sleep(_LOOK_SECONDS)
+        for run in self._running:
+            run.send(signal.SIGKILL)
+            if run.process.returncode is None:
+                run.process.wait()
+            run.output.close()
+
+    def _since(self) -> str:
+        return "{:.0f} min {:.0f} s".format(*divmod(time.monotonic() - self._begun, 60))
+
+    def _to_come(self) -> str:
+        return ", ".join(what.name for what in self._waiting) or "nothing"
+
+
+def _environment(name: str, directory: Path) -> Mapping[str, str]:
+    """Variables for a set: where its temporary files and Hypothesis' examples are kept."""
+    return {**os.environ, "TMPDIR": str(directory), "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis" / name)}
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _interrupted(number: int, _: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def main() -> int:
+    # Also where a shell has started us with Ctrl-C switched off: the tests' processes would inherit that.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
+    at_a_time = int(os.environ.get("JESENSKA_SETS", "0")) or (os.cpu_count() or 1) + 1
+    directory = Path(tempfile.mkdtemp(prefix="jesenska-tests-"))
+    try:
+        passed = Runner(sets(), at_a_time, directory).run()
+    except KeyboardInterrupt as interrupted:
+        _say(f"Ended by {interrupted}.")
+        return 130
+    if passed:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

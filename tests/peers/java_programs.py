@@ -1,0 +1,40 @@
+"""The Java programs beside this file, compiled once for each release and kept beside its jars."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from tests.peers.apache_kafka import SHORT_RUN, jars, java_program
+
+_HERE = Path(__file__).parent
+
+
+def class_path_and_program(release: str, name: str) -> tuple[str, str]:
+    """What follows `java -cp`: the path, with that release's jars, and the class. Without a compiler it is the source,
+    which Java then compiles at each start."""
+    folder = jars(release)
+    source = _HERE / f"{name}.java"
+    javac = java_program("javac")
+    if shutil.which(javac) is None:
+        return f"{folder}/*", str(source)
+    return f"{_classes(folder, source, javac)}{os.pathsep}{folder}/*", name
+
+
+def _classes(folder: Path, source: Path, javac: str) -> Path:
+    """The folder with the classes of a program, compiled for what stands in it and for this compiler."""
+    real = Path(shutil.which(javac) or javac).resolve()
+    kept = folder / f"{source.stem}-{zlib.crc32(source.read_bytes() + str(real).encode()):08x}"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            command = [javac, f"-J{SHORT_RUN}", "-nowarn", "-cp", f"{folder}/*", "-d", f"{made}/classes", str(source)]
+            subprocess.run(command, check=True, capture_output=True)
+            # Another test run may have been first.
+            with suppress(OSError):
+                Path(made, "classes").rename(kept)
+    return kept
