@@ -106,6 +106,8 @@ class AppendQueue:
     """`published` is called for an append that is written, `rolled` for a segment that is made, `failed` with
     everything that was not."""
 
+    __slots__ = ("_failed", "_files", "_generation", "_published", "_rolled", "_rolling", "_writer", "waiting")
+
     def __init__(
         self,
         writer: DirectoryWriter,
