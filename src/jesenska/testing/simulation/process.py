@@ -55,7 +55,8 @@ class Process:
         #: When its next timer is due; `NEVER` without one.
         self.due = NEVER
         self.sockets: dict[int, SimulatedSocket] = {}
-        #: Sockets that may have become ready since they were last looked at, by number, in the order in which they did.
+        #: Sockets that may have become ready since they were last looked at, by number, in the order in which they
+        #: did.
         self.changed_sockets: dict[int, SimulatedSocket] = {}
         self.clock = ProcessClock(world)
         self.threads: list[SimulatedThreads] = []
