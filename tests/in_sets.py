@@ -7,7 +7,7 @@ comes a line for each set with its time and the CPU time of all its processes. T
 set has directories of its own for temporary files, for pytest's cache and for Hypothesis' examples; the temporary
 files of one that fails are kept. Ctrl-C ends every set with the processes that its tests have started.
 
-JESENSKA_SETS says how many run at a time (default: one more than there are processors, as tests wait for each other's
+JESENSKA_SETS says how many run at a time (default: two more than there are processors, as tests wait for each other's
 processes).
 """
 
@@ -44,11 +44,13 @@ class Set:
     alone: bool = False
 
 
-#: Tests by the set in which they run, the longest first, so that sets end at about the same time. What is named
-#: nowhere, new directories too, is in the set "others"; a path inside another's is not in that.
-PATHS = {
-    "clients": [f"tests/conformance/test_{name}.py" for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format")],
+#: Tests by the set in which they run, those that wait longest first, so that sets end at about the same time. A path
+#: inside another's is not in that. What is named nowhere, new directories too, is in "others".
+PATHS: Mapping[str, Sequence[str]] = {
     "pipeline": ["tests/pipeline"],
+    "others": [],
+    "demo": ["tests/pipeline/test_demo_recovery.py"],
+    "clients": [f"tests/conformance/test_{name}.py" for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format")],
     "conformance": ["tests/conformance"],
     "packaging": ["tests/packaging"],
     "crash": ["tests/crash"],
@@ -56,25 +58,25 @@ PATHS = {
     "hostile": ["tests/fuzz", "tests/docs"],
     "source": ["tests/test_compiled_modules.py"],
     "tools": ["tests/cli"],
+    "seeds": ["tests/testing/test_seeds.py"],
 }
-#: Two processes and many schedules of the simulator: it needs the machine for itself.
-SEEDS = "tests/testing/test_seeds.py"
+#: Many schedules of the simulator in two processes: they need the machine for themselves.
+ALONE = "seeds"
 
 
 def sets() -> list[Set]:
     """All of them in the order in which they begin."""
     lint = "ruff check . && ruff format --check --quiet . && { lint-imports --no-cache >/dev/null || lint-imports --no-cache; }"
     first = [Set("lint", ["bash", "-ec", lint]), Set("types", ["mypy", "src", "tests", "bench"])]
-    paths = {**PATHS, **({"seeds": [SEEDS]} if (ROOT / SEEDS).exists() else {})}
-    tests = [Set(name, _pytest(paths, name), alone=name == "seeds") for name in [*paths, "others"]]
-    longest, *rest = sorted(tests, key=lambda what: what.alone)
-    return [longest, *first, *rest]
+    tests = [Set(name, _pytest(name), alone=name == ALONE) for name in PATHS]
+    tests.sort(key=lambda what: what.alone)
+    return [*tests[:2], *first, *tests[2:]]
 
 
-def _pytest(paths: Mapping[str, Sequence[str]], name: str) -> list[str]:
+def _pytest(name: str) -> list[str]:
     """The command of one set of tests: its paths but for those of others in them."""
-    mine = paths.get(name, [])
-    left_out = [path for other in paths if other != name for path in paths[other] if not any(_is_in(own, path) for own in mine)]
+    mine = PATHS[name]
+    left_out = [path for other, paths in PATHS.items() if other != name for path in paths if not any(_is_in(own, path) for own in mine)]
     ignored = [f"--ignore={path}" for path in left_out if not mine or any(_is_in(path, own) for own in mine)]
     return [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *mine, *ignored]
 
@@ -219,7 +221,7 @@ def main() -> int:
     # Also where a shell has started us with Ctrl-C switched off: the tests' processes would inherit that.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
-    at_a_time = int(os.environ.get("JESENSKA_SETS", "0")) or (os.cpu_count() or 1) + 1
+    at_a_time = int(os.environ.get("JESENSKA_SETS", "0")) or (os.cpu_count() or 1) + 2
     directory = Path(tempfile.mkdtemp(prefix="jesenska-tests-"))
     try:
         passed = Runner(sets(), at_a_time, directory).run()

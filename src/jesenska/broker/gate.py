@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.limits import CREATION_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX
-from jesenska.broker.unserved_requests import UnservedRequests
+from jesenska.broker.unserved_log import UnservedRequests
 from jesenska.wire.codec import MalformedMessageError, decoder
 from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
 from jesenska.wire.language import Message

@@ -1,5 +1,5 @@
-"""Requests that wait: for records (a fetch with min bytes), for a high watermark (acks=all) or for their time to run
-out.
+"""Requests that wait: for records (a fetch with min bytes; `fetch_states` says when it has enough), for a high
+watermark (acks=all) or for their time to run out.
 
 A waiting request is an object, not a task. It is found by the partitions that it watches; an event on a partition asks
 each of its watchers whether it can be answered now. Events of one turn of the loop are gathered and looked at once at

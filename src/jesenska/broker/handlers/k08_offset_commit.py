@@ -29,7 +29,7 @@ from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
-from jesenska.broker.old_offsets import commit_to_tree
+from jesenska.broker.tree_offsets import commit_to_tree
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer, Response
 from jesenska.groups.offsets import is_metadata_too_large
 from jesenska.wire.messages.k08_offset_commit import (

@@ -20,7 +20,7 @@ from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
-from jesenska.broker.old_offsets import fetch_from_tree
+from jesenska.broker.tree_offsets import fetch_from_tree
 from jesenska.groups.events import CommittedOffset
 from jesenska.wire.messages.k09_offset_fetch import (
     OffsetFetchRequest,

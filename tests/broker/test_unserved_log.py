@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from jesenska.broker.unserved_requests import REMEMBERED_MAX, UnservedRequests
+from jesenska.broker.unserved_log import REMEMBERED_MAX, UnservedRequests
 
 
 def _frame(client_id: bytes, size: int | None = None) -> memoryview:
