@@ -13,7 +13,6 @@ The names of what goes to brokers are those of Kafka's requests (keys 4 to 6).""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jesenska.controller.context import TopicView
@@ -42,15 +41,13 @@ class Exists(NamedTuple):
     look: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """Ask the tree these things. The outcome is a tuple of the answers, in their order."""
 
     asked: tuple[Children | Get | Exists, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """Do these operations, all or none. The outcome is a tuple of the tree's results. Many are written in pieces where
     the tree takes no more at a time: then each piece begins with the checks that the whole begins with, and an error
     leaves a beginning."""
@@ -58,14 +55,12 @@ class Write:
     operations: tuple[Operation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimControllership:
+class ClaimControllership(NamedTuple):
     """Become controller where there is none. The outcome is (epoch, version of the epoch's node); None where there is
     one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One of the three above. The change that is at work goes on when its outcome is there."""
 
     number: int
@@ -79,8 +74,7 @@ class TopicPartitions(NamedTuple):
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAndIsr:
+class LeaderAndIsr(NamedTuple):
     """The broker has replicas of these partitions: it makes the logs that it lacks, and leads or follows as their
     states say."""
 
@@ -89,8 +83,7 @@ class LeaderAndIsr:
     topics: tuple[TopicPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StopReplica:
+class StopReplica(NamedTuple):
     """The broker gives up its replicas of a topic that is being deleted, and their data."""
 
     number: int
@@ -99,8 +92,7 @@ class StopReplica:
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateMetadata:
+class UpdateMetadata(NamedTuple):
     """What the broker tells clients of these topics: they are there as they stand here, or they are gone."""
 
     broker_id: int
@@ -108,22 +100,19 @@ class UpdateMetadata:
     gone: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsChanged:
+class SettingsChanged(NamedTuple):
     """The settings of `topics/<name>` or `brokers/<id>` are others."""
 
     entity: str
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsForgotten:
+class OffsetsForgotten(NamedTuple):
     """Groups forget what they have committed of a topic: it is deleted."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer to whoever asked under that token: a value, or the error that stands in its place."""
 
     token: int
@@ -131,16 +120,14 @@ class Answer:
     error: Exception | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(NamedTuple):
     """Give this event back after the pause."""
 
     after_ms: int
     event: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(NamedTuple):
     """A line for the log. `level` is its name: info, warning, error."""
 
     level: str

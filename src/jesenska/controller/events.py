@@ -6,8 +6,7 @@ Whoever asks gives a token, under which the answer comes (`effects.Answer`)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.config_changes import ConfigOp
@@ -20,8 +19,7 @@ TOPIC, EVERYTHING = "topic ", "everything"
 # What clients ask
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
+class CreateTopic(NamedTuple):
     """Answered with the `TopicPlan`."""
 
     token: int
@@ -29,25 +27,23 @@ class CreateTopic:
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ExpandTopic:
-    """`count` partitions; `assignments` names the brokers of the new ones, where somebody chose them."""
+class ExpandTopic(NamedTuple):
+    """`partition_count` partitions in all; `assignments` names the brokers of the new ones, where somebody chose
+    them."""
 
     token: int
     name: str
-    count: int
+    partition_count: int
     assignments: Sequence[Sequence[int]] | None = None
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
+class DeleteTopic(NamedTuple):
     token: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class AlterTopicSettings:
+class AlterTopicSettings(NamedTuple):
     """Single settings (operations), or all of them (a mapping)."""
 
     token: int
@@ -56,8 +52,7 @@ class AlterTopicSettings:
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AlterBrokerSettings:
+class AlterBrokerSettings(NamedTuple):
     """The same of a broker, or of every broker (the empty name)."""
 
     token: int
@@ -66,8 +61,7 @@ class AlterBrokerSettings:
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ElectUncleanly:
+class ElectUncleanly(NamedTuple):
     """Let a replica lead that was not in sync, if nobody leads the partition. Answered with whether somebody leads it
     then."""
 
@@ -75,8 +69,7 @@ class ElectUncleanly:
     topic_partition: TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class IsrProposed:
+class IsrProposed(NamedTuple):
     """The leader of a partition asks for another ISR (KIP-497). Answered with the `PartitionView` that stands then."""
 
     token: int
@@ -90,16 +83,14 @@ class IsrProposed:
 # What became of brokers
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """This broker is controller, and its context is read. Answered when every topic has an id: those of releases
     before 2.8 have none."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerCame:
+class BrokerCame(NamedTuple):
     """A registered broker takes requests. `crashed`: it was not stopped in order, and may lack what it had. Answered
     when it has everything that it is to have."""
 
@@ -109,24 +100,21 @@ class BrokerCame:
     crashed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerGone:
+class BrokerGone(NamedTuple):
     broker_id: int
 
 
 # What others wrote in the tree
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """Something was written there: a path, `topic <name>`, or everything, which is for when the store was out of
     reach."""
 
     at: str
 
 
-@dataclass(frozen=True, slots=True)
-class Elected:
+class Elected(NamedTuple):
     """This broker is controller, in this epoch; the version is that of the epoch's node."""
 
     epoch: int
@@ -136,8 +124,7 @@ class Elected:
 # What came of effects
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """The outcome of a `Step`, or the error that stands in its place. `is_connected`: whether the tree can be
     reached."""
 
@@ -147,8 +134,7 @@ class Done:
     is_connected: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAndIsrDone:
+class LeaderAndIsrDone(NamedTuple):
     """`without_log`: the partitions whose log could not be made."""
 
     number: int
@@ -156,8 +142,7 @@ class LeaderAndIsrDone:
     without_log: frozenset[TopicPartition] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class StopReplicaDone:
+class StopReplicaDone(NamedTuple):
     """`error`: why data are still there."""
 
     number: int

@@ -66,12 +66,12 @@ class TopicChanges:
         known = self._context.topics.get(event.name)
         if known is not None and known.deleting:
             raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
-        plan = plan_expansion(self._context, event.name, event.count, event.assignments, self._desk.config)
+        plan = plan_expansion(self._context, event.name, event.partition_count, event.assignments, self._desk.config)
         if not event.validate_only:
             yield from write(plan.operations)
             plan.apply(self._context)
             before = len(known.node.replicas) if known is not None else 0
-            yield from self.begin([TopicPartitions(plan.topic, tuple(range(before, event.count)))], event.token)
+            yield from self.begin([TopicPartitions(plan.topic, tuple(range(before, event.partition_count)))], event.token)
         else:
             self._desk.answer(event.token)
 

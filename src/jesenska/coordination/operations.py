@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jesenska.base.errors import ErrorCode
 from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, Resign, Shard, Tick, Write
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Append these records to the shard's partition, then say `Appended` or `AppendFailed` with the number."""
 
     number: int
@@ -31,15 +29,13 @@ class Append:
     records: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """The records of an `Append` are committed."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class AppendFailed:
+class AppendFailed(NamedTuple):
     """The records of an `Append` are not in the log."""
 
     number: int

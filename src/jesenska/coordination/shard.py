@@ -44,16 +44,14 @@ class KeyValue(NamedTuple):
 # --- out of a shard --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Answer the request that came with this token."""
 
     token: Token
     response: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """Write these records; `operation` comes back with what became of them. `name` says in log lines what they are
     about."""
 
@@ -65,8 +63,7 @@ class Write:
 # --- into a shard, beside the events of its own ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """An operation's records are committed and replayed. Whoever waited has had an answer already if it was not
     `in_time`."""
 
@@ -74,8 +71,7 @@ class Committed:
     in_time: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """An operation's records are not in the log. Whoever waited has had an answer already if it was not `in_time`."""
 
     operation: Any
@@ -83,8 +79,7 @@ class Failed:
     in_time: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
+class Late(NamedTuple):
     """Whoever waits for an operation is to wait no longer; `Committed` or `Failed` still follows."""
 
     operation: Any

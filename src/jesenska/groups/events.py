@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
@@ -14,8 +14,7 @@ NO_GENERATION = -1
 # --- in --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(NamedTuple):
     """A member enters or comes back. `protocols`: (name, metadata) in the member's order of preference.
 
     `needs_known_member`: version 4 and later without a member id get MEMBER_ID_REQUIRED first (KIP-394).
@@ -35,8 +34,7 @@ class Join:
     can_skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(NamedTuple):
     """A member asks for its assignment; the leader brings everybody's. Protocol type and name are None below version
     5."""
 
@@ -50,8 +48,7 @@ class Sync:
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     token: Token
     group_id: str
     generation_id: int
@@ -59,8 +56,7 @@ class Heartbeat:
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(NamedTuple):
     """One member that leaves, by its id or, if static, by its instance id (with an empty member id an administrator
     removes it)."""
 
@@ -68,15 +64,13 @@ class Leaving:
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(NamedTuple):
     token: Token
     group_id: str
     members: tuple[Leaving, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """An offset as a consumer commits it; `expire_timestamp_ms` is -1 unless an old client asks for a retention of its
     own."""
 
@@ -87,8 +81,7 @@ class CommittedOffset:
     expire_timestamp_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOffsets:
+class CommitOffsets(NamedTuple):
     """Without generation (-1) and member the group is used for its offsets only."""
 
     token: Token
@@ -102,21 +95,18 @@ class CommitOffsets:
     knows_missing_group: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteGroup:
+class DeleteGroup(NamedTuple):
     token: Token
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOffsets:
+class DeleteOffsets(NamedTuple):
     token: Token
     group_id: str
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeleted:
+class TopicDeleted(NamedTuple):
     """Offsets of the topic are forgotten in every group."""
 
     topic: str
@@ -128,15 +118,13 @@ Event = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOf
 # --- out -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(NamedTuple):
     member_id: str
     group_instance_id: str | None
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAnswer:
+class JoinAnswer(NamedTuple):
     error: ErrorCode
     member_id: str
     generation_id: int = NO_GENERATION
@@ -147,34 +135,30 @@ class JoinAnswer:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncAnswer:
+class SyncAnswer(NamedTuple):
     error: ErrorCode
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorAnswer:
+class ErrorAnswer(NamedTuple):
     """The answer to a heartbeat or a deletion."""
 
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveAnswer:
+class LeaveAnswer(NamedTuple):
     error: ErrorCode
     members: tuple[tuple[Leaving, ErrorCode], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsAnswer:
+class PartitionsAnswer(NamedTuple):
     """An error for each partition of a commit or of a deletion of offsets; `error` where the request fails as a
     whole."""
 
     error: ErrorCode
-    partitions: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+    partitions: dict[TopicPartition, ErrorCode]
 
 
 Response = JoinAnswer | SyncAnswer | ErrorAnswer | LeaveAnswer | PartitionsAnswer

@@ -14,7 +14,6 @@ assignment is: a start from the log finds the last generation that was shared.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from jesenska.base.errors import ErrorCode
 from jesenska.coordination.shard import Now
@@ -155,7 +154,7 @@ class GroupMembers:
         if was_leader and not event.can_skip_assignment:
             # Told its old id as the leader's, it does not take itself for the leader: it gets its assignment, and
             # nobody assigns anew.
-            answer = replace(answer, leader=old_id, skip_assignment=False, members=())
+            answer = answer._replace(leader=old_id, skip_assignment=False, members=())
         assignments = {item.member_id: item.assignment for item in group.members.values()}
         record = GroupRecord(group.group_id, group.to_value(assignments, now))
         self._write(group.group_id, [record], ReplacementWrite(event.token, group.group_id, old_id, old_protocols, answer))

@@ -84,11 +84,11 @@ class GroupOffsets:
         group = self._groups.get(event.group_id)
         happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[DeleteOffsets][group.state]
         if group is None or isinstance(happens, ErrorCode):
-            self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND))
+            self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND, {}))
             return
         subscribed = subscribed_topics(group)
         if subscribed is None and group.protocol_type != "consumer":
-            self._answer(event.token, PartitionsAnswer(ErrorCode.NON_EMPTY_GROUP))
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NON_EMPTY_GROUP, {}))
             return
         # Where a member's subscription cannot be read, it may want any topic.
         wanted = {key.topic for key in event.partitions} if subscribed is None else subscribed

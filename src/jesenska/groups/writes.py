@@ -6,7 +6,7 @@ all that is to be done then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
@@ -18,16 +18,14 @@ from jesenska.groups.states import GroupState
 Results = dict[TopicPartition, ErrorCode]
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentWrite:
+class AssignmentWrite(NamedTuple):
     """The leader's assignment of a generation."""
 
     group_id: str
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacementWrite:
+class ReplacementWrite(NamedTuple):
     """A static member has come back and has another id. `answer` is for its join."""
 
     token: Token
@@ -37,15 +35,13 @@ class ReplacementWrite:
     answer: JoinAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyGroupWrite:
+class EmptyGroupWrite(NamedTuple):
     """The last member has gone."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommitWrite:
+class CommitWrite(NamedTuple):
     """Offsets that are committed for `keys`. `results` is the answer if they are written."""
 
     token: Token
@@ -55,8 +51,7 @@ class CommitWrite:
     results: Results
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetWrite:
+class ForgetWrite(NamedTuple):
     """Offsets of `keys` that are to be forgotten. `results` is the answer if that is written."""
 
     token: Token | None
@@ -65,8 +60,7 @@ class ForgetWrite:
     results: Results
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalWrite:
+class RemovalWrite(NamedTuple):
     """The group is to go. `state` is the one that it goes back to if that fails."""
 
     token: Token | None
