@@ -49,9 +49,9 @@ class Set:
 PATHS: Mapping[str, Sequence[str]] = {
     "pipeline": ["tests/pipeline"],
     "others": [],
-    "demo": ["tests/pipeline/test_demo_recovery.py"],
-    "clients": [f"tests/conformance/test_{name}.py" for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format")],
     "conformance": ["tests/conformance"],
+    "clients": [f"tests/conformance/test_{name}.py" for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format")],
+    "demo": ["tests/pipeline/test_demo_recovery.py"],
     "packaging": ["tests/packaging"],
     "crash": ["tests/crash"],
     "simulator": ["tests/testing"],
