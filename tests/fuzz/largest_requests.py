@@ -113,13 +113,14 @@ def _element(kind: Any, model: Any, number: int) -> Any:
 
 
 class Bystander(threading.Thread):
-    """Asks for versions all the time; `slowest` is the longest that it has waited since it was asked for last."""
+    """Asks for versions all the time, and looks at the broker's memory."""
 
     def __init__(self, bootstrap: str, pid: int) -> None:
         super().__init__(daemon=True)
         self._address, self._pid = bootstrap, pid
         self._ends = threading.Event()
-        self.slowest = self.most_mb = 0.0
+        self._figures = threading.Lock()
+        self._slowest = self._most_mb = 0.0
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -129,10 +130,19 @@ class Bystander(threading.Thread):
                 while not self._ends.wait(0.002):
                     began = time.monotonic()
                     connection.ask(request, 3, ApiVersionsResponse)
-                    self.slowest = max(self.slowest, time.monotonic() - began)
-                    self.most_mb = max(self.most_mb, resident_mb(self._pid))
+                    waited, held_mb = time.monotonic() - began, resident_mb(self._pid)
+                    with self._figures:
+                        self._slowest, self._most_mb = max(self._slowest, waited), max(self._most_mb, held_mb)
         except BaseException as failure:
             self.failure = failure
+
+    def take(self) -> tuple[float, float]:
+        """The longest that it has waited, in seconds, and the most that the broker held, in MB, since it was asked for
+        last."""
+        with self._figures:
+            taken = self._slowest, self._most_mb
+            self._slowest = self._most_mb = 0.0
+        return taken
 
     def __enter__(self) -> Bystander:
         self.start()
@@ -167,7 +177,7 @@ def _felt(served: Served, bystander: Bystander, key: int, version: int, request:
     before = resident_mb(broker.pid)
     with RawConnection(broker.bootstrap, _PATIENCE_SECONDS) as connection:
         frame = connection.frame(request, version)
-        bystander.slowest, bystander.most_mb = 0.0, before
+        bystander.take()
         outcome = "answered"
         try:
             connection.socket.sendall(struct.pack(">i", len(frame)) + frame)
@@ -177,7 +187,8 @@ def _felt(served: Served, bystander: Bystander, key: int, version: int, request:
         except TimeoutError:
             outcome = "waits"
         time.sleep(0.05)
-        slowest, most = bystander.slowest, bystander.most_mb
+        slowest, most = bystander.take()
+        most = max(most, before)
     if most - before > 20:
         time.sleep(2)
     assert bystander.failure is None, bystander.failure
