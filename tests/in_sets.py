@@ -7,8 +7,8 @@ comes a line for each set with its time and the CPU time of all its processes. T
 set has directories of its own for temporary files, for pytest's cache and for Hypothesis' examples; the temporary
 files of one that fails are kept. Ctrl-C ends every set with the processes that its tests have started.
 
-JESENSKA_SETS says how many run at a time (default: two more than there are processors, as tests wait for each other's
-processes).
+JESENSKA_SETS says how many run at a time (default: three more than there are processors, as tests wait for each
+other's processes).
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def main() -> int:
     # Also where a shell has started us with Ctrl-C switched off: the tests' processes would inherit that.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
-    at_a_time = int(os.environ.get("JESENSKA_SETS", "0")) or (os.cpu_count() or 1) + 2
+    at_a_time = int(os.environ.get("JESENSKA_SETS", "0")) or (os.cpu_count() or 1) + 3
     directory = Path(tempfile.mkdtemp(prefix="jesenska-tests-"))
     try:
         passed = Runner(sets(), at_a_time, directory).run()

@@ -134,6 +134,8 @@ class SimulatedThreads(Executor):
             if run not in self.waiting:
                 return  # the process is gone, or it was done when the threads ended
             self.waiting.remove(run)
+            if not future.set_running_or_notify_cancel():
+                return  # nobody wants it any more
             try:
                 result = work(*arguments, **named)
             except BaseException as error:
