@@ -69,7 +69,7 @@ def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(broker
     topic = f"confluent-{codec.name.lower()}-{idempotent}"
     _create(admin, topic, retention_ms="-1")
     # All leave at once, when flushed: a record alone does not become smaller and would not be compressed.
-    written = _write(broker, topic, WRITTEN, compression_type=codec.name.lower(), enable_idempotence=idempotent, linger_ms=1000)
+    written = _write(broker, topic, WRITTEN, compression_type=codec.name.lower(), enable_idempotence=idempotent, linger_ms=60_000)
     assert [message.offset() for message in written] == list(range(len(WRITTEN)))
     assert codecs(broker.data, topic) == {codec}
     assert all(header.has_producer_id == idempotent for header in batches(broker.data, topic))

@@ -76,7 +76,7 @@ def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(broker
     topic = f"kafka-python-{codec.name.lower()}-{idempotent}"
     _create(admin, topic, retention_ms="-1")
     name = None if codec == Codec.NONE else codec.name.lower()
-    written = _write(broker, topic, WRITTEN, compression_type=name, enable_idempotence=idempotent, acks="all" if idempotent else 1, linger_ms=5)
+    written = _write(broker, topic, WRITTEN, compression_type=name, enable_idempotence=idempotent, acks="all" if idempotent else 1, linger_ms=60_000)
     assert [metadata.offset for metadata in written] == list(range(len(WRITTEN)))
     assert codecs(broker.data, topic) == {codec}
     assert all(header.has_producer_id == idempotent for header in batches(broker.data, topic))
