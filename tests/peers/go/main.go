@@ -90,7 +90,7 @@ func write(bootstrap string, wanted toWrite) error {
 		kgo.DefaultProduceTopic(wanted.topic),
 		kgo.ProducerBatchCompression(codecs[wanted.codec]),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(100*time.Millisecond),
+		kgo.ProducerLinger(500*time.Millisecond),
 		kgo.AllowAutoTopicCreation(),
 	)
 	if err != nil {

@@ -15,7 +15,7 @@ from tests.peers.python.conversation import READ_SECONDS, Asked, Plan, Row, conv
 def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
     async def work() -> None:
         compression = None if codec == "none" else codec
-        async with AIOKafkaProducer(bootstrap_servers=plan.bootstrap, compression_type=compression, linger_ms=100, max_batch_size=1 << 20) as producer:
+        async with AIOKafkaProducer(bootstrap_servers=plan.bootstrap, compression_type=compression, linger_ms=500, max_batch_size=1 << 20) as producer:
             sent = [await producer.send(topic, row.value, row.key, 0, row.timestamp_ms, row.headers) for row in rows]
             await asyncio.gather(*sent)
 

@@ -13,7 +13,7 @@ from tests.peers.python.conversation import READ_SECONDS, Asked, Plan, Row, conv
 
 def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
     failed: list[Any] = []
-    producer = Producer({"bootstrap.servers": plan.bootstrap, "compression.type": codec, "linger.ms": 100, "message.timeout.ms": 30_000})
+    producer = Producer({"bootstrap.servers": plan.bootstrap, "compression.type": codec, "linger.ms": 20_000, "message.timeout.ms": 30_000})
 
     def delivered(error: Any, _: Message) -> None:
         failed.append(error)

@@ -21,8 +21,9 @@ def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
     async def work() -> None:
         cluster = Cluster(plan.bootstrap)
         try:
-            async with Producer(cluster, compression=Codec[codec.upper()], linger_seconds=0.1) as producer:
+            async with Producer(cluster, compression=Codec[codec.upper()], linger_seconds=20) as producer:
                 sent = [await producer.send(topic, row.value, row.key, 0, row.headers or [], row.timestamp_ms) for row in rows]
+                await producer.flush()
                 await asyncio.gather(*sent)
         finally:
             await cluster.close()

@@ -54,7 +54,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
 
 def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
     compression = None if codec == "none" else codec
-    producer = KafkaProducer(**_settings(plan), compression_type=compression, acks="all", retries=0, linger_ms=200, batch_size=1 << 20)
+    producer = KafkaProducer(**_settings(plan), compression_type=compression, acks="all", retries=0, linger_ms=20_000, batch_size=1 << 20)
     try:
         sent = [producer.send(topic, row.value, row.key, row.headers or None, 0, row.timestamp_ms) for row in rows]
         producer.flush(30)
