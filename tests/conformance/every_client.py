@@ -89,7 +89,8 @@ class Kcat:
         (headers,) = {tuple(row.headers or ()) for row in rows}
         arguments = [word for name, value in headers for word in ("-H", f"{name}={value.decode()}")]
         given = _AFTER_RECORD.encode().join((b"" if row.key is None else row.key + _AFTER_KEY.encode()) + (row.value or b"") for row in rows)
-        # The records leave in one batch: librdkafka does not compress one that would grow by it, as that of a single short record does.
+        # The records leave in one batch: librdkafka does not compress one that would grow by it, as that of a single
+        # short record does.
         together = ["-X", "linger.ms=60000", "-X", f"batch.num.messages={len(rows)}"]
         done = self._run(bootstrap, "-P", "-t", topic, "-p", "0", "-z", codec, "-K", _AFTER_KEY, "-D", _AFTER_RECORD, *together, *arguments, given=given)
         return done.stderr.decode() if done.returncode else None

@@ -15,7 +15,8 @@ from tests.conformance.disk import codecs
 pytestmark = pytest.mark.conformance
 
 _LINES = [f"key {number}:line {number} {'again ' * 20}" for number in range(200)]
-#: The lines leave in one batch: librdkafka does not compress one that would grow by it, as that of a single short record does.
+#: The lines leave in one batch: librdkafka does not compress one that would grow by it, as that of a single short
+#: record does.
 _TOGETHER = ["-X", "linger.ms=20000", "-X", f"batch.num.messages={len(_LINES)}"]
 
 
