@@ -4,6 +4,7 @@ counts by key, and the time that a small micro-batch takes.
 python bench/spark_connector_bench.py                  5,000,000 rows of 100 bytes with keys, 4 partitions, local[2],
                                                        three rounds
 python bench/spark_connector_bench.py --rounds 1 --rows 200000
+python bench/spark_connector_bench.py --rounds 15 --only stream        rows of that name alone
 
     jesenska              our source and sink on a broker of jesenska's
     ours on Kafka         our source and sink on Apache Kafka
@@ -12,9 +13,10 @@ python bench/spark_connector_bench.py --rounds 1 --rows 200000
 
 Every side is one Spark session that lives for the whole run, with the same Java, cores, heap and settings, and does
 every row once before it counts (Java compiles what it runs often). Rounds are interleaved: each row is done by the
-three sides one after the other, so that what else the machine does falls on all. What is read was written on both
-brokers by our sink. A row's figure is the median of the rounds. The last row is the time of micro-batches that have
-one record of one partition each, p50 and p99 over all rounds.
+three sides one after the other, another one first in each round, so that what else the machine does falls on all. What
+is read was written on both brokers by our sink. A row's figure is the median of the rounds, its ratio the median of
+the rounds' ratios: the speed of a shared machine changes from one round to the next. The last row is the time of
+micro-batches that have one record of one partition each, p50 and p99 over all rounds.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from bench.official_connector import CONNECTOR, SPARK, official_jars, official_p
 from bench.raw_clients import create_topic
 
 OURS, OURS_ON_KAFKA, OFFICIAL = "jesenska", "ours on Kafka", "official on Kafka"
+ROWS = BATCH_READ, READ_AND_WRITE, STREAM = "batch read", "read and write", "stream, count by key"
 KEYS = 1000
 TRIGGERS = 5
 #: Micro-batches whose time is taken, after some that are not looked at.
@@ -95,7 +98,10 @@ def main() -> None:
     parser.add_argument("--heap", default="2g")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ours-only", action="store_true", help="without Apache Kafka and the official connector: for profiling")
+    parser.add_argument("--only", default="", metavar="WORD", help="rows whose names have this in them, without the time of micro-batches")
     options = parser.parse_args()
+    if not any(options.only in name for name in ROWS):
+        parser.error(f"no row has {options.only!r} in its name; there are: {', '.join(ROWS)}")
     with tempfile.TemporaryDirectory() as scratch:
         _run(options, Path(scratch))
 
@@ -129,7 +135,8 @@ def _run(options: argparse.Namespace, scratch: Path) -> None:
         )
         print(heading, flush=True)
         print(_table(_measure(sides, addresses, options)))
-        print(_latencies(sides, options.rounds), flush=True)
+        if not options.only:
+            print(_latencies(sides, options.rounds), flush=True)
     finally:
         for side in sides.values():
             side.close()
@@ -154,12 +161,13 @@ def _measure(sides: Mapping[str, Side], addresses: Mapping[str, str], options: a
     def stream(side: str) -> tuple[float, int]:
         return sides[side].do("stream", "bench", rows, TRIGGERS)
 
-    work: dict[str, Callable[[str], tuple[float, int]]] = {"batch read": read, "read and write": copy, "stream, count by key": stream}
+    all_work: dict[str, Callable[[str], tuple[float, int]]] = {BATCH_READ: read, READ_AND_WRITE: copy, STREAM: stream}
+    work = {name: do for name, do in all_work.items() if options.only in name}
     figures: dict[str, dict[str, list[float]]] = {name: {side: [] for side in sides} for name in work}
     for number in range(options.rounds + 1):
         for name, do in work.items():
             settle()
-            for side in sides:
+            for side in _turned(list(sides), number):
                 seconds, found = do(side)
                 assert found == rows, f"{name}, {side}: {found} of {rows} rows"
                 if number:
@@ -167,6 +175,12 @@ def _measure(sides: Mapping[str, Side], addresses: Mapping[str, str], options: a
                 said = f"round {number}" if number else "warm-up"
                 print(f"{time.strftime('%H:%M:%S')} {said:8} {name:22} {side:18} {rows / seconds:>12,.0f} rows/s", flush=True)
     return figures
+
+
+def _turned(sides: list[str], number: int) -> list[str]:
+    """The sides, another one first in each round."""
+    first = number % len(sides)
+    return sides[first:] + sides[:first]
 
 
 def _latencies(sides: Mapping[str, Side], rounds: int) -> str:
@@ -193,7 +207,8 @@ def _table(figures: Mapping[str, Mapping[str, list[float]]]) -> str:
     ]
     for name, found in figures.items():
         medians = {side: median(values) for side, values in found.items()}
-        cells = [f"{medians[side]:,.0f}" for side in sides] + [f"{medians[side] / medians[OFFICIAL]:.2f}" for side in ratios]
+        cells = [f"{medians[side]:,.0f}" for side in sides]
+        cells += [f"{median(ours / theirs for ours, theirs in zip(found[side], found[OFFICIAL], strict=True)):.2f}" for side in ratios]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -80,7 +80,7 @@ class FakeBroker:
             for number in order.numbers:
                 self.replicas.pop(TopicPartition(order.topic, number), None)
             return StopReplicaDone(order.number, self.broker_id)
-        for name in order.gone:
+        for name in (part.topic.name for part in order.gone):
             self.shown.pop(name, None)
         for topic, numbers in order.topics:
             shown = self.shown.setdefault(topic.name, {})

@@ -175,7 +175,7 @@ class ControllerRuntime:
                 error = raised
             self.submit(StopReplicaDone(order.number, order.broker_id, error))
         elif isinstance(order, UpdateMetadata):
-            replicas.update_metadata(order.topics, order.gone)
+            replicas.update_metadata(order.topics, [part.topic.name for part in order.gone])
         elif isinstance(order, SettingsChanged):
             replicas.settings_changed(order.entity, self.controller.config)
         else:

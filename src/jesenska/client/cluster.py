@@ -29,7 +29,7 @@ from jesenska.base.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.client.backoff import Backoff
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
@@ -147,6 +147,9 @@ class Cluster:
         self.controller_id = -1
         self.cluster_id: str | None = None
         self._topics: dict[str, TopicInfo] = {}
+        #: The newest that is known of each topic's partitions, under the topic's id; kept when a topic is forgotten,
+        #: for as long as there is such a topic.
+        self._newest: dict[str, tuple[uuid.UUID, dict[int, PartitionInfo]]] = {}
         self._topics_at: dict[str, float] = {}
         self._topics_used_at: dict[str, float] = {}
         self._closed = False
@@ -313,20 +316,27 @@ class Cluster:
         errors: dict[str, KafkaError] = {}
         if wanted is None:
             self._topics.clear()
+            there = {topic.name for topic in answer.topics}
+            self._newest = {name: newest for name, newest in self._newest.items() if name in there}
         for topic in answer.topics:
             name = topic.name or ""
             if topic.error_code != ErrorCode.NONE:
                 self._topics.pop(name, None)
+                if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    self._newest.pop(name, None)
                 errors[name] = KafkaError.of(topic.error_code, _topic_error(name, topic.error_code))
                 continue
             partitions = tuple(
-                PartitionInfo(
-                    TopicPartition(name, item.partition_index),
-                    item.leader_id,
-                    item.leader_epoch,
-                    tuple(item.replica_nodes),
-                    tuple(item.isr_nodes),
-                    item.error_code,
+                self._newer(
+                    topic.topic_id,
+                    PartitionInfo(
+                        TopicPartition(name, item.partition_index),
+                        item.leader_id,
+                        item.leader_epoch,
+                        tuple(item.replica_nodes),
+                        tuple(item.isr_nodes),
+                        item.error_code,
+                    ),
                 )
                 for item in sorted(topic.partitions, key=lambda item: item.partition_index)
             )
@@ -337,6 +347,19 @@ class Cluster:
             for name in [name for name in self._topics if now - self._topics_used_at[name] >= self._metadata_idle_seconds]:
                 self.forget_topic(name)
         return errors
+
+    def _newer(self, topic_id: uuid.UUID, told: PartitionInfo) -> PartitionInfo:
+        """What was told, or what is known of a newer leader epoch: a broker that was cut off tells of whoever led
+        before (KIP-320). Where topics have no ids nobody knows whether a lower epoch is that of a new topic."""
+        name, number = told.topic_partition
+        known_id, partitions = self._newest.get(name, (topic_id, {}))
+        if topic_id != known_id or topic_id == NO_UUID:
+            partitions = {}
+        known = partitions.get(number)
+        if known is None or told.leader_epoch >= known.leader_epoch:
+            partitions[number] = known = told
+        self._newest[name] = topic_id, partitions
+        return known
 
     async def topics(self) -> dict[str, TopicInfo]:
         """All topics, asked for now."""

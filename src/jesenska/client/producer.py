@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -68,6 +69,8 @@ _STALE_METADATA = (
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
+#: Whoever led may be gone, and another lead by now.
+_LEADER_MAY_BE_GONE = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class RecordMetadata(NamedTuple):
@@ -400,6 +403,10 @@ class Producer:
                 channel.close("a produce request was not answered in time")
                 raise RequestTimedOutError("The broker did not answer a produce request in time.") from None
         except KafkaError as error:
+            if error.code in _LEADER_MAY_BE_GONE:
+                # Where nobody can be asked, what was known stands.
+                with suppress(KafkaError):
+                    await self.cluster.refresh(topics)
             for queue in queues:
                 await self._again_or_fail(queue, error)
             return

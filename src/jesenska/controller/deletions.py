@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartitionError
-from jesenska.controller.desk import Desk, Steps, refusal, write
+from jesenska.controller.desk import Desk, Steps, refusal, whole, write
 from jesenska.controller.effects import OffsetsForgotten, StopReplica, Wake
 from jesenska.controller.events import DeleteTopic, Look, StopReplicaDone
 from jesenska.controller.replica_states import ReplicaState
@@ -67,7 +67,7 @@ class Deletions:
             self._unmarked.add(name)
         deletion = self._at_work[name] = _Deletion([] if token is None else [(token, told)])
         topic = self._context.topics[name] = replace(self._context.topics[name], deleting=True)
-        self._desk.tell_everybody(gone=(name,))
+        self._desk.tell_everybody(gone=(whole(topic),))
         for broker_id in {broker_id for replicas in topic.node.replicas.values() for broker_id in replicas}:
             self._stop_replicas(name, broker_id, deletion)
         yield from self._settle(name, deletion)

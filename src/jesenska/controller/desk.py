@@ -64,7 +64,7 @@ class Desk:
     def say(self, level: str, text: str) -> None:
         self.put(Say(level, text))
 
-    def tell_everybody(self, topics: Iterable[TopicPartitions] = (), gone: Sequence[str] = (), but: int | None = None) -> None:
+    def tell_everybody(self, topics: Iterable[TopicPartitions] = (), gone: Sequence[TopicPartitions] = (), but: int | None = None) -> None:
         """What clients are told of these topics, by every broker that is up, though not by the broker `but`."""
         told = tuple(topics)
         if told or gone:
@@ -81,6 +81,11 @@ class Desk:
         """The context has other settings of brokers."""
         context = self.context
         self.config = self._file_config.with_dynamic(dynamic_default=context.broker_settings(None), dynamic_broker=context.broker_settings(self.broker_id))
+
+
+def first_of(numbers: Sequence[int]) -> str:
+    """The first ten of them, for a sentence."""
+    return ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
 
 
 def whole(topic: TopicView) -> TopicPartitions:

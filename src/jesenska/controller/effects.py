@@ -97,7 +97,7 @@ class UpdateMetadata(NamedTuple):
 
     broker_id: int
     topics: tuple[TopicPartitions, ...] = ()
-    gone: tuple[str, ...] = ()
+    gone: tuple[TopicPartitions, ...] = ()
 
 
 class SettingsChanged(NamedTuple):

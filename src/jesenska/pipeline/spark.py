@@ -18,11 +18,13 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import JesenskaError
+from jesenska.pipeline.class_archive import JAVA_OPTIONS, options_with_archive
 from jesenska.pipeline.java import java_home
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ _SETTINGS = {
 #: For `config`, of programs that end within minutes: Java then compiles less thoroughly and collects garbage in one
 #: thread, which takes half of the CPU time of a short run (the demo: 35 instead of 40 s; 2,000 of its flights, beside
 #: other work: 34 instead of 56 s).
-SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+SHORT_RUN = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def session(app_name: str = "jesenska", master: str = "local[2]", config: Mapping[str, str] | None = None, *, log: Path | None = None) -> SparkSession:
@@ -72,9 +74,10 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
     settings = settings_for(master, config or {})
     if not running:
         prepare_environment(master, settings.get(_EXECUTORS_PYTHON))
-    with warnings.catch_warnings():
-        # PySpark looks at whatever pandas is there, which nothing here uses, and may warn of its version.
-        warnings.simplefilter("ignore", FutureWarning)
+        java_options = options_with_archive(settings.get(JAVA_OPTIONS), os.environ)
+        if java_options is not None:
+            settings[JAVA_OPTIONS] = java_options
+    with quiet_about_pandas():
         if log is not None and not running:
             conf = SparkConf().setAppName(app_name).setMaster(master).setAll(list(settings.items()))
             with log.open("ab") as output:
@@ -112,8 +115,17 @@ def _make_known(spark: SparkSession) -> None:
     spark.dataSource.register(JesenskaDataSource)
 
 
-def end_session(spark: SparkSession) -> None:
-    """Stops the session and ends its JVM, which would otherwise live (and keep its memory) as long as this program."""
+@contextmanager
+def quiet_about_pandas() -> Iterator[None]:
+    """PySpark looks at whatever pandas is there, which nothing here uses, and may warn of its version."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+def end_session(spark: SparkSession, seconds: float = _JVM_END_SECONDS) -> None:
+    """Stops the session and ends its JVM, which would otherwise live (and keep its memory) as long as this program. It
+    is killed if it takes longer than `seconds`."""
     from pyspark import SparkContext
 
     spark.stop()
@@ -125,7 +137,7 @@ def end_session(spark: SparkSession) -> None:
     if process.stdin is not None:
         process.stdin.close()  # the JVM ends with its standard input
     try:
-        process.wait(_JVM_END_SECONDS)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

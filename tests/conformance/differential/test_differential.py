@@ -25,7 +25,7 @@ from tests.peers.apache_kafka import ApacheKafka
 pytestmark = pytest.mark.conformance
 
 CASES = int(os.environ.get("JESENSKA_DIFFERENTIAL_CASES", "100"))
-_BETWEEN_BROKERS = (4, 5, 6, 7)
+_BETWEEN_BROKERS = (4, 5, 6, 7, 56)
 _KEYS = [pytest.param(key, id=api.name) for key, api in APIS.items() if key not in _BETWEEN_BROKERS]
 
 

@@ -195,7 +195,7 @@ def _join(connection: RawConnection, world: World, name: str, instance: str | No
         _until(deadline, f"joining {name}, which was refused with {ErrorCode(answer.error_code).name},")
 
 
-def _sync(connection: RawConnection, world: World, group: Group) -> None:
+def _sync(connection: RawConnection, world: World, group: Group) -> ErrorCode:
     assignment = encode_assignment([TopicPartition(world.prefix + "three", number) for number in range(3)])
     request = SyncGroupRequest(
         group_id=group.name,
@@ -204,20 +204,29 @@ def _sync(connection: RawConnection, world: World, group: Group) -> None:
         group_instance_id=group.instance,
         assignments=[SyncGroupRequestAssignment(member_id=group.member, assignment=assignment)],
     )
-    assert connection.ask(request, 3, SyncGroupResponse).error_code == ErrorCode.NONE
+    return ErrorCode(connection.ask(request, 3, SyncGroupResponse).error_code)
+
+
+def _synced(connection: RawConnection, world: World, name: str, instance: str | None) -> Group:
+    """A member that has joined and has its assignment. One that takes longer than the rebalance time-out to ask for it
+    is out again, and joins anew."""
+    deadline = time.monotonic() + _WITHIN_SECONDS
+    while True:
+        group = _join(connection, world, name, instance, _MOMENT_MS)
+        error = _sync(connection, world, group)
+        if error == ErrorCode.NONE:
+            return group
+        _until(deadline, f"an assignment of {name}, which was refused with {error.name},")
 
 
 def _stable(connection: RawConnection, world: World) -> Group:
-    group = _join(connection, world, f"{world.prefix}stable", None, _MOMENT_MS)
-    _sync(connection, world, group)
+    group = _synced(connection, world, f"{world.prefix}stable", None)
     _commit(connection, world, group)
     return group
 
 
 def _static(connection: RawConnection, world: World) -> Group:
-    group = _join(connection, world, f"{world.prefix}static", "instance", _MOMENT_MS)
-    _sync(connection, world, group)
-    return group
+    return _synced(connection, world, f"{world.prefix}static", "instance")
 
 
 def _joined(connection: RawConnection, world: World) -> Group:

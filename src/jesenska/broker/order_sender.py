@@ -1,0 +1,175 @@
+"""Sends one broker what the controller orders it, over a connection of its own: one request at a time, again until it
+is answered. What comes meanwhile is put together (`controller.order_queue`).
+
+    answered                      the controller is told, by an event for each order in the request
+    not answered, another error   sent again after a pause; the connection is made anew
+    STALE_CONTROLLER_EPOCH        somebody else is controller: nothing is sent any more, and `refused` is told
+    STALE_BROKER_EPOCH            the broker has registered again: nothing more is sent to what it was, and the same
+
+A mover."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
+
+from jesenska.base.errors import ErrorCode, KafkaError, KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.controller.desk import first_of
+from jesenska.controller.effects import LeaderAndIsr, StopReplica, UpdateMetadata
+from jesenska.controller.events import LeaderAndIsrDone, StopReplicaDone
+from jesenska.controller.order_queue import GiveUp, LeadAndFollow, OrderQueue, Request, Tell
+from jesenska.controller.orders import (
+    DELETED_EPOCH,
+    Orderer,
+    Stop,
+    leader_and_isr,
+    leader_and_isr_errors,
+    stop_replica,
+    stop_replica_errors,
+    update_metadata,
+)
+from jesenska.metadata.nodes import BrokerRegistration
+from jesenska.net.channel import Channel
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k04_leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from jesenska.wire.messages.k05_stop_replica import StopReplicaRequest, StopReplicaResponse
+from jesenska.wire.messages.k06_update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse)
+
+_FINAL: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
+
+
+class _RefusedError(Exception):
+    """Nothing more is to be sent."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class OrderSender:
+    """One broker's, in one epoch of the controller and one registration of the broker; on the running loop. `brokers`
+    gives all that are up, and `listener_name` is that over which brokers reach each other."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        orderer: Orderer,
+        connect: Callable[[], Awaitable[Channel]],
+        brokers: Callable[[], Mapping[int, BrokerRegistration]],
+        listener_name: str,
+        *,
+        answered: Callable[[LeaderAndIsrDone | StopReplicaDone], None],
+        refused: Callable[[int], None],
+        pause_seconds: float = 0.3,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        self.broker_id = broker_id
+        self._orderer = orderer
+        self._connect = connect
+        self._brokers = brokers
+        self._listener_name = listener_name
+        self._answered = answered
+        self._refused = refused
+        self._pause_seconds = pause_seconds
+        self._timeout_seconds = timeout_seconds
+        self._queue = OrderQueue()
+        self._news = asyncio.Event()
+        self._channel: Channel | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
+        """Comes after what was put before."""
+        self._queue.put(order)
+        self._news.set()
+
+    async def close(self) -> None:
+        """Sends nothing more; what was not answered is not."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    async def _run(self) -> None:
+        while True:
+            request = self._queue.take()
+            if request is None:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            try:
+                await self._send(request)
+            except _RefusedError as error:
+                self._disconnect()
+                self._refused(error.code)
+                return
+            except KafkaError as error:
+                logger.info("broker %d was not told %s, which is tried again: %s", self.broker_id, type(request).__name__, error)
+                self._disconnect()
+                await asyncio.sleep(self._pause_seconds)
+            else:
+                self._queue.done()
+
+    async def _send(self, request: Request) -> None:
+        channel = self._channel
+        if channel is None or channel.closed:
+            channel = self._channel = await self._connect()
+        if isinstance(request, LeadAndFollow):
+            await self._lead_and_follow(channel, request)
+        elif isinstance(request, Tell):
+            await self._tell(channel, request)
+        else:
+            await self._give_up(channel, request)
+
+    async def _lead_and_follow(self, channel: Channel, request: LeadAndFollow) -> None:
+        version = channel.version_for(LeaderAndIsrRequest)
+        message = leader_and_isr(version, self._orderer, request.topics, self._leaders())
+        answer = await self._ask(channel, message, LeaderAndIsrResponse, version)
+        without_log = frozenset(leader_and_isr_errors(answer, version, request.topics))
+        for number in request.numbers:
+            self._answered(LeaderAndIsrDone(number, self.broker_id, without_log))
+
+    async def _tell(self, channel: Channel, request: Tell) -> None:
+        version = channel.version_for(UpdateMetadataRequest)
+        message = update_metadata(version, self._orderer, request.topics, request.gone, self._brokers())
+        await self._ask(channel, message, UpdateMetadataResponse, version)
+
+    async def _give_up(self, channel: Channel, request: GiveUp) -> None:
+        version = channel.version_for(StopReplicaRequest)
+        stops = [Stop(TopicPartition(order.topic, number), DELETED_EPOCH, delete=True) for order in request.orders for number in order.numbers]
+        errors: dict[TopicPartition, int] = {}
+        for message in stop_replica(version, self._orderer, stops):
+            errors |= stop_replica_errors(await self._ask(channel, message, StopReplicaResponse, version))
+        for order in request.orders:
+            failed = [number for number in order.numbers if TopicPartition(order.topic, number) in errors]
+            error = KafkaStorageError(f"Broker {self.broker_id} could not delete partitions of {order.topic} ({first_of(failed)}).") if failed else None
+            self._answered(StopReplicaDone(order.number, self.broker_id, error))
+
+    async def _ask(self, channel: Channel, message: Message, response: type[Answer], version: int) -> Answer:
+        """The answer of a broker that has taken the request. _RefusedError where there is nothing more to be said to
+        that broker, KafkaError where it is to be said again."""
+        answer = await channel.request(message, response, timeout_seconds=self._timeout_seconds, at_most=version)
+        if answer.error_code in _FINAL:
+            raise _RefusedError(answer.error_code)
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError.of(answer.error_code, "it has answered an error")
+        return answer
+
+    def _leaders(self) -> dict[int, tuple[str, int]]:
+        """Where brokers are reached by others."""
+        found = {}
+        for broker_id, node in self._brokers().items():
+            for item in node.endpoints:
+                if item.name == self._listener_name:
+                    found[broker_id] = (item.host, item.port)
+        return found

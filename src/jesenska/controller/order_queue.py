@@ -1,0 +1,130 @@
+"""What one broker is still to be told, put together so that a broker that answers slowly is told the newest state once
+and not every state on the way there. A decider: it sends nothing.
+
+    put      an order of the controller's
+    take     the next request; one is under way at a time, and is taken again until it is done
+    done     the broker has answered it
+
+Of a partition the newest state counts. LeaderAndIsr goes first and UpdateMetadata after it, so that a broker leads
+what clients are sent to it for; StopReplica comes last. A topic that comes again after it was gone or deleted waits in
+a batch behind that."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitions, UpdateMetadata
+
+
+@dataclass(slots=True)
+class LeadAndFollow:
+    """A LeaderAndIsr request. `numbers` are those of the orders in it, each to be answered."""
+
+    topics: tuple[TopicPartitions, ...]
+    numbers: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Tell:
+    """An UpdateMetadata request, which tells of all brokers whatever topics it has."""
+
+    topics: tuple[TopicPartitions, ...]
+    gone: tuple[TopicPartitions, ...]
+
+
+@dataclass(slots=True)
+class GiveUp:
+    """A StopReplica request: the orders in it, each to be answered."""
+
+    orders: tuple[StopReplica, ...]
+
+
+Request = LeadAndFollow | Tell | GiveUp
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Orders that can be put together: no replica in it is given up and made anew."""
+
+    replicas: dict[str, TopicPartitions] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)
+    tells: bool = False
+    told: dict[str, TopicPartitions] = field(default_factory=dict)
+    gone: dict[str, TopicPartitions] = field(default_factory=dict)
+    given_up: list[StopReplica] = field(default_factory=list)
+
+    def ends(self, topic: str) -> bool:
+        """True if the topic is gone after this."""
+        return topic in self.gone or any(order.topic == topic for order in self.given_up)
+
+    def take(self) -> Request | None:
+        if self.numbers:
+            leads = LeadAndFollow(tuple(self.replicas.values()), tuple(self.numbers))
+            self.replicas, self.numbers = {}, []
+            return leads
+        if self.tells:
+            tells = Tell(tuple(self.told.values()), tuple(self.gone.values()))
+            self.tells, self.told, self.gone = False, {}, {}
+            return tells
+        if self.given_up:
+            gives_up = GiveUp(tuple(self.given_up))
+            self.given_up = []
+            return gives_up
+        return None
+
+
+class OrderQueue:
+    """That of one broker."""
+
+    def __init__(self) -> None:
+        self._batches: deque[_Batch] = deque()
+        self._under_way: Request | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is under way and nothing is to be told."""
+        return self._under_way is None and not self._batches
+
+    def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
+        """Comes after what was put before. An UpdateMetadata without topics is for the brokers that it tells of."""
+        batch = self._batches[-1] if self._batches else self._new()
+        if isinstance(order, StopReplica):
+            batch.given_up.append(order)
+            return
+        if any(batch.ends(part.topic.name) for part in order.topics):
+            batch = self._new()
+        if isinstance(order, LeaderAndIsr):
+            batch.numbers.append(order.number)
+            for part in order.topics:
+                batch.replicas[part.topic.name] = _newest(batch.replicas.get(part.topic.name), part)
+            return
+        batch.tells = True
+        for part in order.gone:
+            batch.told.pop(part.topic.name, None)
+            batch.gone[part.topic.name] = part
+        for part in order.topics:
+            batch.told[part.topic.name] = _newest(batch.told.get(part.topic.name), part)
+
+    def _new(self) -> _Batch:
+        self._batches.append(_Batch())
+        return self._batches[-1]
+
+    def take(self) -> Request | None:
+        """What is under way, to be sent again; else the next. None where nothing is to be told."""
+        while self._under_way is None and self._batches:
+            self._under_way = self._batches[0].take()
+            if self._under_way is None:
+                self._batches.popleft()
+        return self._under_way
+
+    def done(self) -> None:
+        """The broker has answered what was under way."""
+        self._under_way = None
+
+
+def _newest(before: TopicPartitions | None, part: TopicPartitions) -> TopicPartitions:
+    """The newer states of a topic, for the partitions of both orders. A topic made anew stands for itself."""
+    if before is None or before.topic.topic_id != part.topic.topic_id:
+        return part
+    return TopicPartitions(part.topic, tuple(dict.fromkeys((*before.numbers, *part.numbers))))

@@ -1,0 +1,307 @@
+"""A follower and its leader, with the network between them as the test wants it: whatever becomes of requests, answers
+and leaderships, the follower's log becomes its leader's, and nothing is appended twice or left out."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.leader_epochs import LeaderEpochs
+from jesenska.replication.fetch_session import FollowerSession, SessionRequest, Wanted
+from jesenska.replication.following import AskWhere, Cut, FollowerState, Following, PartitionAnswer, Position, Received, Work, cut_offset
+
+PAUSE_MS = 1000
+KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+ID = uuid.UUID(int=7)
+
+
+class Log:
+    """The leader epoch of each record, from `start` on; where it leads, its own epoch begins at its end at the
+    latest."""
+
+    def __init__(self, epochs: Sequence[int] = (), start: int = 0, leads_in: int = -1) -> None:
+        self.epochs = list(epochs)
+        self.start = start
+        self.leads_in = leads_in
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.epochs)
+
+    @property
+    def table(self) -> LeaderEpochs:
+        table = LeaderEpochs()
+        for offset, epoch in enumerate(self.epochs, self.start):
+            if epoch != table.latest_epoch:
+                table.assign(epoch, offset)
+        if self.leads_in > table.latest_epoch:
+            table.assign(self.leads_in, self.end)
+        return table
+
+    def position(self) -> Position:
+        return Position(self.end, self.start, self.epochs[-1] if self.epochs else -1)
+
+    def from_offset(self, offset: int) -> list[int]:
+        return self.epochs[offset - self.start :]
+
+    def cut(self, offset: int) -> None:
+        del self.epochs[max(0, offset - self.start) :]
+
+
+def answer_of(leader: Log, wanted: Wanted, at_most: int = 3) -> PartitionAnswer:
+    """What a leader says about a partition, with its records as the bytes of their epochs."""
+    if not leader.start <= wanted.offset <= leader.end:
+        return PartitionAnswer(wanted.topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, -1, leader.start, None, None)
+    if wanted.last_epoch >= 0:
+        epoch, end = leader.table.end_offset_for(wanted.last_epoch, leader.end)
+        if epoch >= 0 and (epoch < wanted.last_epoch or end < wanted.offset):
+            return PartitionAnswer(wanted.topic_partition, 0, leader.end, leader.start, (epoch, end), None)
+    return PartitionAnswer(wanted.topic_partition, 0, leader.end, leader.start, None, bytes(leader.from_offset(wanted.offset)[:at_most]))
+
+
+def carry_out(work: Work, log: Log, leader: Log) -> None:
+    """What a follower does with its log."""
+    if isinstance(work, Received):
+        assert isinstance(work.records, bytes | None)
+        log.epochs += list(work.records or b"")
+    elif isinstance(work, Cut):
+        log.cut(cut_offset(log.table, log.end, work.epoch, work.end_offset))
+    elif log.end > leader.end:
+        log.cut(leader.end)
+    else:
+        log.epochs, log.start = [], leader.start
+
+
+_HISTORIES = st.lists(st.integers(0, 6), max_size=12).map(sorted)
+
+
+@given(shared=_HISTORIES, mine=_HISTORIES, theirs=_HISTORIES)
+def test_a_log_is_cut_until_it_is_a_beginning_of_the_leaders(shared: list[int], mine: list[int], theirs: list[int]) -> None:
+    """Whatever each has beside what both have, no epoch was written by two leaders."""
+    last = shared[-1] if shared else 0
+    leader = Log(shared + [last + 2 * epoch + 2 for epoch in theirs], leads_in=99)
+    follower = Log(shared + [last + 2 * epoch + 1 for epoch in mine])
+    following, rounds = Following(PAUSE_MS), 0
+    following.follow(KEY, ID, 99, follower.position())
+    while follower.epochs != leader.epochs or follower.end != leader.end:
+        rounds += 1
+        assert rounds < 60
+        request = following.next_request(0)
+        assert request is not None
+        for work in following.answered(0, 5, [answer_of(leader, wanted) for wanted in request.wanted], 0):
+            if isinstance(work, Cut):
+                before = follower.end
+                carry_out(work, follower, leader)
+                assert len(shared) <= follower.end < before
+            else:
+                carry_out(work, follower, leader)
+        following.done(KEY, 99, follower.position())
+
+
+class Replicating(RuleBasedStateMachine):
+    """A partition whose leader's log changes hands, while requests and answers are lost or late, and another one in
+    the same session."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.leader, self.log, self.now_ms, self.epoch = Log(leads_in=1), Log(), 0, 1
+        self.following = Following(PAUSE_MS)
+        self.following.follow(KEY, ID, self.epoch, self.log.position())
+        # Nobody writes to it: there is a request to send even where nothing is wanted of the other.
+        self.following.follow(OTHER, ID, 1, Position(0, 0, -1))
+        self.session = 0
+        self.request: SessionRequest | None = None
+        self.held: dict[TopicPartition, Wanted] = {}
+        self.work: list[Work] = []
+
+    @rule(count=st.integers(1, 5))
+    def leader_appends(self, count: int) -> None:
+        self.leader.epochs += [self.epoch] * count
+
+    @rule(kept=st.integers(0, 30))
+    def another_leads(self, kept: int) -> None:
+        """The next leader lacks some of the end."""
+        self.leader.cut(min(self.leader.end, kept))
+        self.epoch += 1
+        self.leader.leads_in = self.epoch
+        if self.epoch < 250:
+            self.following.follow(KEY, ID, self.epoch, self.log.position())
+        self.work = []
+
+    @rule(gone=st.integers(1, 6))
+    def leader_deletes_old_records(self, gone: int) -> None:
+        gone = min(gone, len(self.leader.epochs))
+        del self.leader.epochs[:gone]
+        self.leader.start += gone
+
+    @precondition(lambda self: self.request is None)
+    @rule()
+    def ask(self) -> None:
+        self.request = self.following.next_request(self.now_ms)
+        if self.request is None:
+            return
+        assert self.request.session_id == self.session
+        assert not {wanted.topic_partition for wanted in self.request.wanted} & {key for key, _ in self.request.forgotten}
+        if self.request.session_epoch == 0:
+            self.held = {}
+        self.held.update({wanted.topic_partition: wanted for wanted in self.request.wanted})
+        for key, _ in self.request.forgotten:
+            del self.held[key]
+
+    @precondition(lambda self: self.request is not None)
+    @rule(fenced=st.booleans())
+    def answer(self, fenced: bool) -> None:
+        self.session = 5
+        answers = []
+        for wanted in self.held.values():
+            if wanted.topic_partition == OTHER:
+                continue
+            if fenced or wanted.leader_epoch != self.epoch:
+                answers.append(PartitionAnswer(wanted.topic_partition, ErrorCode.FENCED_LEADER_EPOCH, -1, -1, None, None))
+            else:
+                answers.append(answer_of(self.leader, wanted))
+        self.request = None
+        self.work += self.following.answered(0, 5, answers, self.now_ms)
+
+    @precondition(lambda self: self.request is not None)
+    @rule(refused=st.booleans())
+    def lose_the_session(self, refused: bool) -> None:
+        self.request, self.session, self.held = None, 0, {}
+        if refused:
+            assert self.following.answered(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [], self.now_ms) == []
+        else:
+            self.following.lost()
+
+    @precondition(lambda self: bool(self.work))
+    @rule(fails=st.booleans())
+    def carry_out(self, fails: bool) -> None:
+        work = self.work.pop(0)
+        assert isinstance(work, Received | Cut | AskWhere)
+        if fails:
+            self.following.failed(KEY, work.leader_epoch, self.log.position(), self.now_ms)
+            return
+        carry_out(work, self.log, self.leader)
+        self.following.done(KEY, work.leader_epoch, self.log.position())
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now_ms += PAUSE_MS
+
+    @invariant()
+    def works_on_one_thing(self) -> None:
+        if hasattr(self, "work"):
+            assert len(self.work) <= 1
+            assert bool(self.work) <= self.following.is_at_work
+
+    def teardown(self) -> None:
+        """When nothing is lost any more, the log becomes the leader's."""
+        if not hasattr(self, "following") or self.epoch >= 250:
+            return
+        if self.request is not None:
+            self.lose_the_session(refused=False)
+        for _ in range(200):
+            while self.work:
+                self.carry_out(fails=False)
+            if self.log.start >= self.leader.start and self.log.end == self.leader.end:
+                assert self.log.epochs == self.leader.from_offset(self.log.start)
+                return
+            if self.leader.start > self.log.start and self.log.end == self.leader.end:
+                assert self.log.epochs[self.leader.start - self.log.start :] == self.leader.epochs
+                return
+            self.time_passes()
+            self.ask()
+            if self.request is not None:
+                self.answer(fenced=False)
+        raise AssertionError(f"the log {self.log.epochs} from {self.log.start} does not become {self.leader.epochs} from {self.leader.start}")
+
+
+TestReplicating = Replicating.TestCase
+
+
+def _position(end_offset: int = 0) -> Position:
+    return Position(end_offset, 0, -1)
+
+
+def test_what_is_being_worked_on_is_forgotten_by_the_leader_meanwhile_and_asked_for_again() -> None:
+    following = Following(PAUSE_MS)
+    for key in (KEY, OTHER):
+        following.follow(key, ID, 1, _position())
+    assert following.next_request(0) is not None
+    work = following.answered(0, 5, [PartitionAnswer(KEY, 0, 1, 0, None, b"\1")], 0)
+    assert work == [Received(KEY, 1, b"\1", 1, 0)]
+    assert following.next_request(0) == SessionRequest(5, 1, (), ((KEY, ID),))
+    following.answered(0, 5, [], 0)
+    following.done(KEY, 1, _position(1))
+    assert following.next_request(0) == SessionRequest(5, 2, (Wanted(KEY, ID, 1, 1, 0, -1),), ())
+
+
+@pytest.mark.parametrize(("topic_id", "leader_epoch", "end_offset"), [(ID, 2, 0), (ID, 1, 1), (uuid.UUID(int=8), 1, 0)])
+def test_an_answer_about_what_a_partition_was_before_is_for_nobody(topic_id: uuid.UUID, leader_epoch: int, end_offset: int) -> None:
+    following = Following(PAUSE_MS)
+    following.follow(KEY, ID, 1, _position())
+    following.next_request(0)
+    following.follow(KEY, topic_id, leader_epoch, _position(end_offset))
+    assert following.answered(0, 5, [PartitionAnswer(KEY, 0, 1, 0, None, b"\1")], 0) == []
+
+
+def test_work_of_an_older_epoch_that_ends_late_changes_nothing() -> None:
+    following = Following(PAUSE_MS)
+    for leader_epoch in (1, 2):
+        following.follow(KEY, ID, leader_epoch, _position())
+        following.next_request(0)
+        following.answered(0, 5, [PartitionAnswer(KEY, 0, 1, 0, None, b"\1")], 0)
+    following.done(KEY, 1, _position(1))
+    assert following.state(KEY) is FollowerState.WORKING
+    following.failed(KEY, 1, _position(1), 0)
+    assert following.is_at_work
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR]
+)
+def test_after_an_error_a_partition_is_left_alone_for_a_while(error: ErrorCode) -> None:
+    following = Following(PAUSE_MS)
+    following.follow(KEY, ID, 1, _position())
+    following.next_request(0)
+    assert following.answered(0, 5, [PartitionAnswer(KEY, error, -1, -1, None, None)], 0) == []
+    assert following.state(KEY) is FollowerState.PAUSED
+    assert following.next_request(PAUSE_MS - 1) is None
+    assert following.resumes_at_ms == PAUSE_MS
+    # The leader still holds it as it was told: what is wanted is the same.
+    assert following.next_request(PAUSE_MS) == SessionRequest(5, 1, (), ())
+    assert following.state(KEY) is FollowerState.FETCHING
+
+
+def test_a_partition_of_another_topic_of_that_name_is_forgotten_and_asked_for() -> None:
+    session, other_id = FollowerSession(), uuid.UUID(int=8)
+    session.want(Wanted(KEY, ID, 1, 0, 0, -1))
+    session.request()
+    session.answered(0, 5)
+    session.want(Wanted(KEY, other_id, 1, 0, 0, -1))
+    assert session.request() == SessionRequest(5, 1, (Wanted(KEY, other_id, 1, 0, 0, -1),), ((KEY, ID),))
+
+
+def test_a_leader_without_room_for_a_session_is_told_everything_each_time() -> None:
+    session, wanted = FollowerSession(), Wanted(KEY, ID, 1, 0, 0, -1)
+    session.want(wanted)
+    for _ in range(3):
+        assert session.request() == SessionRequest(0, 0, (wanted,), ())
+        assert session.answered(0, 0)
+
+
+def test_the_epoch_of_a_session_begins_again_at_one() -> None:
+    session = FollowerSession()
+    session.want(Wanted(KEY, ID, 1, 0, 0, -1))
+    session.request()
+    session.answered(0, 5)
+    session._epoch = 2**31 - 1
+    assert session.request().session_epoch == 2**31 - 1
+    session.answered(0, 5)
+    assert session.request().session_epoch == 1
