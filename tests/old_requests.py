@@ -23,9 +23,11 @@ _WITHIN_SECONDS = 30
 
 def create(connection: RawConnection, name: str, **configs: str) -> str:
     """A topic of one partition, unless it is there; returns when records can be written to it. Underscores in names of
-    settings stand for dots."""
+    settings stand for dots. Old records stay, unless `retention_ms` says how long: a broker looks for those that are
+    too old while a test is at work."""
     wanted = CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1)
-    wanted.configs = [CreateTopicsRequestConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    kept = {"retention_ms": "-1"} | configs
+    wanted.configs = [CreateTopicsRequestConfig(name=key.replace("_", "."), value=value) for key, value in kept.items()]
     deadline = time.monotonic() + _WITHIN_SECONDS
     code: int = _NO_BROKER_YET
     while code == _NO_BROKER_YET and time.monotonic() < deadline:

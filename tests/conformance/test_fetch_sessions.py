@@ -32,6 +32,8 @@ from tests.raw_connection import RawConnection
 pytestmark = pytest.mark.conformance
 
 _SECONDS = 30.0
+#: Records of long ago stay.
+_SETTINGS = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
 _RECORD = encode_batch([(1_700_000_000_000, b"key", b"v" * 900, ())])
 _BIG = 1 << 20
 
@@ -39,13 +41,13 @@ _BIG = 1 << 20
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
     need("java", "mvn")
-    with ApacheKafka("3.9.1", tmp_path_factory.mktemp("kafka"), heap="384m", settings={"auto.create.topics.enable": "false"}) as running:
+    with ApacheKafka("3.9.1", tmp_path_factory.mktemp("kafka"), heap="384m", settings=_SETTINGS) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("ours"), settings={"auto.create.topics.enable": "false"}) as running:
+    with BrokerProcess(tmp_path_factory.mktemp("ours"), settings=_SETTINGS) as running:
         yield running
 
 

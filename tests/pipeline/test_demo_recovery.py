@@ -23,7 +23,7 @@ from jesenska.pipeline.demo.job import RESULT_TOPICS
 from jesenska.pipeline.options import ClientOptions
 from tests.pipeline import direct
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
 
 FLIGHTS = int(os.environ.get("JESENSKA_DEMO_FLIGHTS", "20000"))
 PER_TRIGGER = max(1000, FLIGHTS // 10)
