@@ -6,11 +6,10 @@ megabytes (where the machine lets tests mount one)."""
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.records.batch import iter_headers
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
+from jesenska.testing.faults import NoSmallDiskError, SmallDisk, limit_file_size
 from jesenska.testing.process import ServerFailedError
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
@@ -74,7 +74,7 @@ def test_writes_fail_reads_go_on_and_writes_resume_with_room(tmp_path: Path) -> 
         create(broker, "filled")
         create(broker, "small")
         assert produce(connection, "small") == (ErrorCode.NONE, 0)
-        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (1_050_000, resource.RLIM_INFINITY))
+        limit_file_size(broker.pid, 1_050_000)
         taken = fill(connection, "filled", 20)
         assert taken == 10
         for _ in range(3):
@@ -83,7 +83,7 @@ def test_writes_fail_reads_go_on_and_writes_resume_with_room(tmp_path: Path) -> 
         log = broker.data / "filled-0" / "00000000000000000000.log"
         assert log.stat().st_size == taken * len(_BATCH), "the torn tail is cut off"
         assert produce(connection, "small") == (ErrorCode.NONE, 1)  # which has room
-        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        limit_file_size(broker.pid, None)
         assert produce(connection, "filled") == (ErrorCode.NONE, taken)
         broker.kill()
         broker.start()
@@ -96,7 +96,7 @@ def test_a_killed_broker_with_a_full_disk_keeps_what_it_acknowledged(tmp_path: P
     with BrokerProcess(tmp_path / "data") as broker:
         create(broker, "filled")
         with RawConnection(broker.bootstrap) as connection:
-            resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (1_050_000, resource.RLIM_INFINITY))
+            limit_file_size(broker.pid, 1_050_000)
             taken = fill(connection, "filled", 20)
         broker.kill()
         broker.start()
@@ -106,39 +106,34 @@ def test_a_killed_broker_with_a_full_disk_keeps_what_it_acknowledged(tmp_path: P
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     """A file system of its own with six megabytes."""
     path = tmp_path / "disk"
     path.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "jesenska-test", str(path)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", str(path)], check=True)
+    with ExitStack() as opened:
+        try:
+            disk = opened.enter_context(SmallDisk(path, 6 * 1024 * 1024))
+        except NoSmallDiskError as error:
+            pytest.skip(str(error))
+        yield disk
 
 
-def take_all_room(ballast: Path) -> None:
-    with ballast.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(4096))
-
-
-def test_a_full_file_system_refuses_writes_until_there_is_room(small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(1_500_000))
-    reserve = small_disk / "reserve"
+def test_a_full_file_system_refuses_writes_until_there_is_room(small_disk: SmallDisk) -> None:
+    held = small_disk.path / "held"
+    held.write_bytes(bytes(1_500_000))
+    reserve = small_disk.path / "reserve"
     reserve.write_bytes(bytes(300_000))
-    with BrokerProcess(small_disk / "data") as broker, RawConnection(broker.bootstrap) as connection:
+    with BrokerProcess(small_disk.path / "data") as broker, RawConnection(broker.bootstrap) as connection:
         create(broker, "filled")
         taken = fill(connection, "filled", 60)
         assert taken > 10
         assert offsets(connection, "filled") == list(range(taken))
-        ballast.unlink()
+        held.unlink()
         assert produce(connection, "filled") == (ErrorCode.NONE, taken)
         assert offsets(connection, "filled") == list(range(taken + 1))
         rest = fill_more(connection, "filled", taken + 1)
         broker.kill()
-        take_all_room(ballast)
+        small_disk.fill()
         with pytest.raises(ServerFailedError, match="The disk is full"):
             broker.start()
         reserve.unlink()
@@ -156,29 +151,31 @@ def fill_more(connection: RawConnection, topic: str, count: int) -> int:
         count += 1
 
 
-def test_a_start_on_a_full_file_system_is_refused_in_one_sentence(small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
-    take_all_room(ballast)
+def test_a_start_on_a_full_file_system_is_refused_in_one_sentence(small_disk: SmallDisk) -> None:
+    small_disk.fill()
     done = subprocess.run(
-        [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(small_disk / "data")], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(small_disk.path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if "record codec" not in line]
     assert "No space left" in line or "full" in line
-    ballast.unlink()
-    with BrokerProcess(small_disk / "data") as broker:
+    small_disk.free()
+    with BrokerProcess(small_disk.path / "data") as broker:
         assert broker.stop() == 0
 
 
-def test_topics_are_not_created_half_when_there_is_no_room(small_disk: Path) -> None:
+def test_topics_are_not_created_half_when_there_is_no_room(small_disk: SmallDisk) -> None:
     """What cannot be created is told so, and once there is room the broker goes on without a restart."""
-    ballast = small_disk / "ballast"
-    with BrokerProcess(small_disk / "data") as broker, RawConnection(broker.bootstrap) as connection:
-        take_all_room(ballast)
+    with BrokerProcess(small_disk.path / "data") as broker, RawConnection(broker.bootstrap) as connection:
+        small_disk.fill()
         wanted = CreateTopicsRequestTopic(name="late", num_partitions=3, replication_factor=1)
         answer = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)
         assert answer.topics[0].error_code != ErrorCode.NONE
-        ballast.unlink()
+        small_disk.free()
         again = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)
         assert again.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
         assert produce(connection, "late") == (ErrorCode.NONE, 0)

@@ -94,15 +94,16 @@ def test_a_warm_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
         BrokerProcess(tmp_path / "data", settings={"num.partitions": "many"}, warm=True).start()
 
 
-def test_the_examples_of_the_documentation_pass(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("document", "count"), [("testing.md", 5), ("faults.md", 2)])
+def test_the_examples_of_the_documentation_pass(tmp_path: Path, document: str, count: int) -> None:
     pytest.importorskip("kafka")
     pytest.importorskip("confluent_kafka")
-    text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / document).read_text()
     examples = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
-    assert len(examples) == 5
+    assert len(examples) == count
     for number, example in enumerate(examples):
         (tmp_path / f"test_example_{number}.py").write_text(example)
     command = [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
+    assert f"{count} passed" in done.stdout

@@ -154,6 +154,7 @@ class Broker(Services):
             self._controller.watch_the_tree()
         for listener in self._listeners:
             listener.start()
+            logger.info("listener %s takes connections at port %d", listener.name, listener.port)
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))

@@ -22,10 +22,14 @@ class BrokerProcess(ServerProcess):
     """One broker. `settings` are those of server.properties; `environment` is added to the process's own; `module` is
     what `python -m` runs.
 
+    Where `advertised.listeners` has clients told another address (a proxy's), `address` and `bootstrap` are the
+    broker's own.
+
     A broker that is `warm` is forked from a process that has read all modules already: the first takes as long as any,
     the others are ready at once."""
 
     _READY = re.compile(rb"jesenska is up at \S+:(?P<port>\d+) ")
+    _LISTENS = re.compile(rb".*\blistener \S+ takes connections at port (?P<port>\d+)$")
 
     def __init__(
         self,

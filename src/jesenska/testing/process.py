@@ -33,6 +33,9 @@ class ServerProcess(ABC):
 
     #: The line that says that clients can connect; its group `port` says where.
     _READY: ClassVar[re.Pattern[bytes]]
+    #: A line before it that says at which port the server itself listens, where `_READY` may tell another's. The first
+    #: one counts.
+    _LISTENS: ClassVar[re.Pattern[bytes] | None] = None
 
     def __init__(self, environment: Mapping[str, str] | None, ready_seconds: float) -> None:
         self.host = "127.0.0.1"
@@ -116,14 +119,17 @@ class ServerProcess(ABC):
 
     def _read(self, process: subprocess.Popen[bytes] | WarmProcess, ready: threading.Event) -> None:
         assert process.stdout is not None
+        listens: re.Match[bytes] | None = None
         with process.stdout as output:
             for line in output:
                 with self._heard:
                     self._said.append(line)
                     self._heard.notify_all()
+                if listens is None and self._LISTENS is not None:
+                    listens = self._LISTENS.match(line.rstrip())
                 match = self._READY.match(line)
                 if match:
-                    self.port = int(match["port"])
+                    self.port = int((listens or match)["port"])
                     self._is_ready = True
                     ready.set()
         ready.set()

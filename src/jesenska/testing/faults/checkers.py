@@ -1,0 +1,549 @@
+"""What must never be, looked for in a history. Pure functions: a history in, findings out; none for a clean one.
+
+    lost                 a record was acknowledged with acks=all, and its partition's last full read has not got it
+    not read             records were acknowledged, and no full read of their partition says what became of them
+    duplicated           a record that an idempotent producer sent once was read at two offsets
+    reordered            of two acknowledged records of one producer the one that was sent later stands first
+    inconsistent offset  an offset showed two records to readers, or another than the one acknowledged there
+    non-monotonic        a consumer was given an offset that it had passed
+    poll skip            a consumer passed over an offset at which there is a record
+    commit went back     a group's committed offset is lower than one that was acknowledged, or seen, before
+    unexpected           a record was read that nobody sent, or that was certainly not written
+
+What all of them take for granted: a history is in the order of its times, as `read_history` gives it; each send has a
+value of its own; topics keep what they have (cleanup.policy=delete, no retention, nobody deletes records) and have
+existed once only; a reader of uncommitted records and one of committed ones are not mixed in one history where there
+are transactions.
+
+A send that was neither acknowledged nor certainly failed is unknown: it may stand in the log or not, once. A send that
+certainly failed, and one of a transaction that was aborted, must not be read. A commit without an answer is unknown,
+too: it may take effect at any time.
+
+Each takes time in proportion to the history (times a logarithm where offsets are sorted)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from jesenska.testing.faults.history import (
+    Assigned,
+    CommitAcknowledged,
+    CommitBegan,
+    CommittedFound,
+    FullReadBegan,
+    FullReadEnded,
+    Operation,
+    Polled,
+    ProducerBegan,
+    SendAcknowledged,
+    SendBegan,
+    SendFailed,
+    Sought,
+)
+
+LOST = "lost"
+NOT_READ = "not read"
+DUPLICATED = "duplicated"
+REORDERED = "reordered"
+INCONSISTENT = "inconsistent offset"
+NON_MONOTONIC = "non-monotonic"
+SKIPPED = "poll skip"
+WENT_BACK = "commit went back"
+UNEXPECTED = "unexpected"
+
+#: Topic and partition.
+Key = tuple[str, int]
+T = TypeVar("T")
+
+_ACKS_ALL = -1
+#: So many requests of an idempotent producer may be in flight without a change of order.
+_IN_FLIGHT_IN_ORDER_MAX = 5
+#: Offsets and values that a finding names; its sentence has the number of all.
+_NAMED_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that must not be. `offsets` and `values` are what it is about, the first ten of them; the sentence
+    says the rest."""
+
+    kind: str
+    topic: str
+    partition: int
+    offsets: tuple[int, ...]
+    values: tuple[str | None, ...]
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.sentence}"
+
+
+# --- what became of each send ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Sent:
+    """One send. `offset` is None where it was not acknowledged, -1 where that did not say."""
+
+    client: str
+    key: Key
+    value: str | None
+    settings: ProducerBegan | None
+    offset: int | None = None
+    acknowledged_ns: int = 0
+    certainly_failed: bool = False
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.settings is None or self.settings.idempotent
+
+    @property
+    def is_of_all(self) -> bool:
+        return self.settings is None or self.settings.acks == _ACKS_ALL
+
+    @property
+    def is_ordered(self) -> bool:
+        if self.settings is None:
+            return True
+        return self.settings.max_in_flight <= (_IN_FLIGHT_IN_ORDER_MAX if self.settings.idempotent else 1)
+
+
+def _sends(history: Iterable[Operation]) -> list[_Sent]:
+    """Every send with its outcome, in the order of sending. One that was acknowledged without having begun counts as
+    begun at its acknowledgement."""
+    found: list[_Sent] = []
+    settings: dict[str, ProducerBegan] = {}
+    waiting: dict[tuple[str, int], _Sent] = {}
+    for operation in history:
+        if isinstance(operation, SendBegan):
+            sent = _Sent(operation.client, (operation.topic, operation.partition), operation.value, settings.get(operation.client))
+            waiting[operation.client, operation.number] = sent
+            found.append(sent)
+        elif isinstance(operation, SendAcknowledged):
+            acknowledged = waiting.pop((operation.client, operation.number), None)
+            if acknowledged is None:
+                acknowledged = _Sent(operation.client, (operation.topic, operation.partition), operation.value, settings.get(operation.client))
+                found.append(acknowledged)
+            acknowledged.key = operation.topic, operation.partition
+            acknowledged.offset = operation.offset
+            acknowledged.acknowledged_ns = operation.time_ns
+        elif isinstance(operation, SendFailed):
+            failed = waiting.pop((operation.client, operation.number), None)
+            if failed is not None:
+                failed.certainly_failed = operation.certain
+        elif isinstance(operation, ProducerBegan):
+            settings[operation.client] = operation
+    return found
+
+
+def _polls(history: Iterable[Operation]) -> Iterator[Polled]:
+    return (operation for operation in history if isinstance(operation, Polled))
+
+
+def _runs(found: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
+    """What stands at offsets, put together where one offset follows the other."""
+    run: list[tuple[int, T]] = []
+    for offset in sorted(found):
+        if run and offset != run[-1][0] + 1:
+            yield run
+            run = []
+        run.append((offset, found[offset]))
+    if run:
+        yield run
+
+
+def _place(key: Key) -> str:
+    return f"{key[0]}-{key[1]}"
+
+
+def _first(items: Sequence[T]) -> tuple[T, ...]:
+    return tuple(items[:_NAMED_MAX])
+
+
+def _more(count: int) -> str:
+    """What a sentence about the first of several says of the others."""
+    return f", and {count - 1} more" if count > 1 else ""
+
+
+# --- producers -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _FullRead:
+    """What a full read has got of one partition. `start` and `end` are unknown until it has ended."""
+
+    began_ns: int
+    start: int = 0
+    end: int = 0
+    values: dict[int, str | None] = field(default_factory=dict)
+
+
+def _last_full_reads(history: Iterable[Operation]) -> dict[Key, _FullRead]:
+    """Of each partition the full read that ended last."""
+    reading: dict[str, dict[Key, _FullRead]] = {}
+    done: dict[Key, _FullRead] = {}
+    for operation in history:
+        if isinstance(operation, Polled):
+            read = reading.get(operation.client, {}).get((operation.topic, operation.partition))
+            if read is not None:
+                read.values.update(operation.records)
+        elif isinstance(operation, FullReadBegan):
+            reading[operation.client] = {(topic, partition): _FullRead(operation.time_ns) for topic, partition in operation.partitions}
+        elif isinstance(operation, FullReadEnded):
+            begun = reading.pop(operation.client, {})
+            for topic, partition, start, end in operation.ranges:
+                ended = begun.get((topic, partition))
+                if ended is not None:
+                    ended.start, ended.end = start, end
+                    done[topic, partition] = ended
+    return done
+
+
+def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding]:
+    """Records that were acknowledged with acks=all and are nowhere in the last full read of their partition. Offsets
+    in a row make one finding.
+
+    Only the last full read counts that has ended. What was acknowledged after it began is left out: where clients run
+    on several machines, end the load before it. `trimmed`: the topics have a retention, or records were deleted, so
+    that what was acknowledged below the first offset that there is counts as deleted. Unknown sends cannot be lost.
+    Records without a value are looked for at their offset. NOT_READ where a partition has no full read at all."""
+    reads = _last_full_reads(history)
+    missing: dict[Key, dict[int, _Sent]] = defaultdict(dict)
+    elsewhere: dict[Key, list[_Sent]] = defaultdict(list)
+    unread: dict[Key, int] = defaultdict(int)
+    values = {key: set(read.values.values()) for key, read in reads.items()}
+    for sent in _sends(history):
+        if sent.offset is None or not sent.is_of_all:
+            continue
+        read = reads.get(sent.key)
+        if read is None:
+            unread[sent.key] += 1
+            continue
+        if sent.acknowledged_ns > read.began_ns or (trimmed and 0 <= sent.offset < read.start):
+            continue
+        if sent.offset in read.values if sent.value is None else sent.value in values[sent.key]:
+            continue
+        if sent.value is None and sent.offset < 0:
+            continue  # nothing says which record it was
+        if sent.offset < 0:
+            elsewhere[sent.key].append(sent)
+        else:
+            missing[sent.key][sent.offset] = sent
+    found = []
+    for key, sends in missing.items():
+        found += [_lost(key, [sent for _, sent in run], f"at offset {run[0][0]}") for run in _runs(sends)]
+    found += [_lost(key, items, "at an offset that it was not told") for key, items in elsewhere.items()]
+    for key, count in unread.items():
+        sentence = f"{_place(key)} has {count} acknowledged records, and nobody has read it from its beginning to its end: add a full read to the history."
+        found.append(Finding(NOT_READ, *key, (), (), sentence))
+    return found
+
+
+def _lost(key: Key, sends: list[_Sent], where: str) -> Finding:
+    first = sends[0]
+    more = f", and {len(sends) - 1} more behind it are" if len(sends) > 1 else ", is"
+    sentence = f"{first.value!r}, acknowledged to {first.client} {where} of {_place(key)}{more} not in the last full read."
+    offsets = [sent.offset for sent in sends if sent.offset is not None and sent.offset >= 0]
+    return Finding(LOST, *key, _first(offsets), _first([sent.value for sent in sends]), sentence)
+
+
+def duplicated(history: Sequence[Operation]) -> list[Finding]:
+    """Values that readers saw at more offsets, of all partitions of a topic, than they were sent.
+
+    Counts values that idempotent producers alone have sent; each send that did not certainly fail, unknown ones too,
+    allows one place. Records without a value are left out."""
+    allowed: dict[tuple[str, str], int] = defaultdict(int)
+    others: set[tuple[str, str]] = set()
+    for sent in _sends(history):
+        if sent.value is None or sent.certainly_failed:
+            continue
+        allowed[sent.key[0], sent.value] += 1
+        if not sent.is_idempotent:
+            others.add((sent.key[0], sent.value))
+    first: dict[tuple[str, str], tuple[int, int]] = {}
+    several: dict[tuple[str, str], set[tuple[int, int]]] = {}
+    for poll in _polls(history):
+        topic, partition = poll.topic, poll.partition
+        for offset, value in poll.records:
+            if value is None:
+                continue
+            place = (partition, offset)
+            before = first.setdefault((topic, value), place)
+            if before != place:
+                several.setdefault((topic, value), {before}).add(place)
+    found = []
+    for (topic, value), places in several.items():
+        sends = allowed.get((topic, value), 0)
+        if (topic, value) in others or not 0 < sends < len(places):
+            continue
+        ordered = sorted(places)
+        named = ", ".join(f"offset {offset} of {topic}-{partition}" for partition, offset in ordered[:_NAMED_MAX])
+        times = "once" if sends == 1 else f"{sends} times"
+        sentence = f"{value!r} was sent {times} by an idempotent producer and stands at {len(ordered)} places: {named}."
+        found.append(Finding(DUPLICATED, topic, ordered[0][0], _first([offset for _, offset in ordered]), (value,), sentence))
+    return found
+
+
+def reordered(history: Sequence[Operation]) -> list[Finding]:
+    """Acknowledged records of one producer and partition that stand in another order than they were sent in: each one
+    that stands before the acknowledged one sent just before it.
+
+    Counts producers with acks=all, idempotent ones with up to five requests in flight, and others with one. A place is
+    the offset that was acknowledged; where that was not told (-1), the one where readers saw the value, if that is
+    one. Sends that failed or are unknown have no place and are left out: what is sent again with another value is a
+    later send."""
+    #: Where readers saw a value; None where that is not one place.
+    seen: dict[tuple[Key, str], int | None] = {}
+    sends = [sent for sent in _sends(history) if sent.offset is not None and sent.is_of_all and sent.is_ordered]
+    if any(sent.offset == -1 for sent in sends):
+        for poll in _polls(history):
+            for at, value in poll.records:
+                if value is not None and seen.setdefault(((poll.topic, poll.partition), value), at) != at:
+                    seen[(poll.topic, poll.partition), value] = None
+    before: dict[tuple[str, Key], tuple[int, _Sent]] = {}
+    found = []
+    for sent in sends:
+        assert sent.offset is not None
+        offset: int | None = sent.offset
+        if sent.offset < 0:
+            offset = seen.get((sent.key, sent.value)) if sent.value is not None else None
+        if offset is None:
+            continue
+        previous = before.get((sent.client, sent.key))
+        if previous is not None and offset < previous[0]:
+            sentence = (
+                f"{sent.client} sent {previous[1].value!r} before {sent.value!r}, and in {_place(sent.key)} "
+                f"they stand at the offsets {previous[0]} and {offset}."
+            )
+            found.append(Finding(REORDERED, *sent.key, (previous[0], offset), (previous[1].value, sent.value), sentence))
+        before[sent.client, sent.key] = (offset, sent)
+    return found
+
+
+def inconsistent_offsets(history: Sequence[Operation]) -> list[Finding]:
+    """Offsets at which two readers, or one at two times, saw different records, or at which another record was
+    acknowledged than was seen or acknowledged there. Offsets in a row make one finding.
+
+    What once was shown at an offset, or acknowledged with acks=all, stands there for good, whenever that was; other
+    acknowledgements are left out, as a new leader may not have them."""
+    shown: dict[Key, dict[int, tuple[str | None, Operation]]] = defaultdict(dict)
+    conflicts: dict[Key, dict[int, tuple[tuple[str | None, Operation], tuple[str | None, Operation]]]] = defaultdict(dict)
+
+    def look(key: Key, records: Iterable[tuple[int, str | None]], operation: Operation) -> None:
+        known = shown[key]
+        for offset, value in records:
+            before = known.setdefault(offset, (value, operation))
+            if before[0] != value:
+                conflicts[key].setdefault(offset, (before, (value, operation)))
+
+    of_all: dict[str, bool] = {}
+    for operation in history:
+        if isinstance(operation, Polled):
+            look((operation.topic, operation.partition), operation.records, operation)
+        elif isinstance(operation, ProducerBegan):
+            of_all[operation.client] = operation.acks == _ACKS_ALL
+        elif isinstance(operation, SendAcknowledged) and operation.offset >= 0 and of_all.get(operation.client, True):
+            look((operation.topic, operation.partition), ((operation.offset, operation.value),), operation)
+    found = []
+    for key, offsets in conflicts.items():
+        for run in _runs(offsets):
+            offset, (one, other) = run[0]
+            more = f", as {len(run) - 1} offsets behind it differ" if len(run) > 1 else ""
+            sentence = f"Offset {offset} of {_place(key)} was {_shown(*one)}, and {_shown(*other)}{more}."
+            found.append(Finding(INCONSISTENT, *key, _first([at for at, _ in run]), (one[0], other[0]), sentence))
+    return found
+
+
+def _shown(value: str | None, operation: Operation) -> str:
+    how = "acknowledged to" if isinstance(operation, SendAcknowledged) else "shown to"
+    return f"{how} {operation.client} as {value!r}"
+
+
+def unexpected(history: Sequence[Operation]) -> list[Finding]:
+    """Values that were read and that nobody sent, or whose every send certainly failed; each once.
+
+    Takes for granted that all who write into a topic are in the history from the topic's beginning; topics into which
+    nobody sends are left out, and records without a value, too."""
+    written: dict[tuple[str, str], bool] = {}
+    topics = set()
+    for sent in _sends(history):
+        topics.add(sent.key[0])
+        if sent.value is not None:
+            place = sent.key[0], sent.value
+            written[place] = written.get(place, False) or not sent.certainly_failed
+    told: set[tuple[str, str]] = set()
+    found = []
+    for poll in _polls(history):
+        if poll.topic not in topics:
+            continue
+        for offset, value in poll.records:
+            if value is None or written.get((poll.topic, value)) or (poll.topic, value) in told:
+                continue
+            told.add((poll.topic, value))
+            why = "was certainly not written" if (poll.topic, value) in written else "was sent by nobody"
+            sentence = f"{poll.client} was given {value!r} at offset {offset} of {poll.topic}-{poll.partition}, which {why}."
+            found.append(Finding(UNEXPECTED, poll.topic, poll.partition, (offset,), (value,), sentence))
+    return found
+
+
+# --- consumers -------------------------------------------------------------------------------------------------------
+
+
+def _steps(history: Iterable[Operation]) -> Iterator[tuple[Polled, int, str | None, int | None, int | None]]:
+    """Each record that a consumer was given: the poll, offset, value, the offset behind the furthest that it was given
+    since it last began the partition (None: it begins here, and nobody knows where it should), and the offset that it
+    was given just before."""
+    following: dict[tuple[str, Key], int] = {}
+    before: dict[tuple[str, Key], int] = {}
+    for operation in history:
+        if isinstance(operation, Polled):
+            who = operation.client, (operation.topic, operation.partition)
+            expected, last = following.get(who), before.get(who)
+            for offset, value in operation.records:
+                yield operation, offset, value, expected, last
+                last = offset
+                expected = offset + 1 if expected is None or offset >= expected else expected
+            if expected is not None and last is not None:
+                following[who], before[who] = expected, last
+        elif isinstance(operation, Assigned | FullReadBegan | Sought):
+            for topic, partition, position in _resets(operation):
+                who = operation.client, (topic, partition)
+                before.pop(who, None)
+                following.pop(who, None)
+                if position is not None:
+                    following[who] = position
+
+
+def _resets(operation: Assigned | FullReadBegan | Sought) -> Iterable[tuple[str, int, int | None]]:
+    """Partitions that a consumer begins anew, and where."""
+    if isinstance(operation, Assigned):
+        return operation.reset
+    if isinstance(operation, Sought):
+        return ((operation.topic, operation.partition, operation.offset),)
+    return [(topic, partition, None) for topic, partition in operation.partitions]
+
+
+def non_monotonic(history: Sequence[Operation]) -> list[Finding]:
+    """Offsets that a consumer was given though it had been given them, or later ones, since it last began the
+    partition, or though it began behind them. What it is given again in a row is one finding.
+
+    A consumer begins a partition with a reset in `assigned`, with `sought` and with `full read`. One that falls back
+    by itself (auto.offset.reset) does not, and is found."""
+    found = []
+    for poll, offset, value, expected, last in _steps(history):
+        if expected is None or offset >= expected or (last is not None and offset == last + 1 and last + 1 < expected):
+            continue
+        sentence = f"{poll.client} was given offset {offset} of {poll.topic}-{poll.partition} where {expected} or a later one comes next."
+        found.append(Finding(NON_MONOTONIC, poll.topic, poll.partition, (offset,), (value,), sentence))
+    return found
+
+
+def poll_skips(history: Sequence[Operation]) -> list[Finding]:
+    """Offsets that a consumer passed over in one stretch of reading, from where it began the partition, though there
+    are records that somebody was given at any time.
+
+    Offsets that nobody was ever given (markers of transactions, aborted records, what a failed write has left out) may
+    be passed over. Where a consumer begins at an offset that is not known, its first record is taken as it is."""
+    seen: dict[Key, dict[int, str | None]] = defaultdict(dict)
+    for poll in _polls(history):
+        seen[poll.topic, poll.partition].update(poll.records)
+    order = {key: sorted(values) for key, values in seen.items()}
+    found = []
+    for poll, offset, _, expected, _ in _steps(history):
+        if expected is None or offset <= expected:
+            continue
+        key = poll.topic, poll.partition
+        offsets = order[key]
+        first, end = bisect_left(offsets, expected), bisect_left(offsets, offset)
+        if first == end:
+            continue
+        named = offsets[first : min(end, first + _NAMED_MAX)]
+        sentence = (
+            f"{poll.client} was given offset {offset} of {_place(key)} where {expected} comes next, "
+            f"without {seen[key][named[0]]!r} at offset {named[0]}{_more(end - first)}."
+        )
+        found.append(Finding(SKIPPED, *key, tuple(named), tuple(seen[key][at] for at in named), sentence))
+    return found
+
+
+@dataclass(slots=True)
+class _Register:
+    """What is known of a group's committed offset of one partition: when something was acknowledged or seen, and the
+    least that must be found after each such time."""
+
+    times_ns: list[int] = field(default_factory=list)
+    floors: list[int] = field(default_factory=list)
+    #: Offsets of commits that were not answered.
+    unanswered: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def add(self, time_ns: int, offset: int, back: bool) -> None:
+        self.floors.append(offset if back or not self.floors else max(offset, self.floors[-1]))
+        self.times_ns.append(time_ns)
+
+
+def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
+    """Committed offsets that were found lower than one that was acknowledged, or found, before somebody asked. One
+    finding for each time that somebody saw it.
+
+    A commit that is meant to go back says so (`back`). A commit that was begun and never answered may take effect at
+    any time, even after others: what it would have committed may be found. Times of several clients are compared: let
+    the members and lookers of a group run on one machine. Offsets of a group that expired or were deleted are found as
+    gone back."""
+    registers: dict[tuple[str, Key], _Register] = defaultdict(_Register)
+    back: set[tuple[str, int]] = set()
+    found = []
+    for operation in history:
+        if isinstance(operation, CommitBegan):
+            registers[operation.group, (operation.topic, operation.partition)].unanswered[operation.client, operation.number] = operation.offset
+            if operation.back:
+                back.add((operation.client, operation.number))
+            else:
+                back.discard((operation.client, operation.number))
+        elif isinstance(operation, CommitAcknowledged):
+            number = operation.client, operation.number
+            register = registers[operation.group, (operation.topic, operation.partition)]
+            register.unanswered.pop(number, None)
+            register.add(operation.time_ns, operation.offset, number in back)
+        elif isinstance(operation, CommittedFound):
+            key = operation.topic, operation.partition
+            register = registers[operation.group, key]
+            at = bisect_right(register.times_ns, operation.began_ns) - 1
+            floor = register.floors[at] if at >= 0 else -1
+            # While it was asked a commit may have been acknowledged that was meant to go back.
+            allowed = min(register.floors[at:]) if at >= 0 else -1
+            if operation.offset < allowed and operation.offset not in register.unanswered.values():
+                sentence = (
+                    f"Group {operation.group} had committed offset {floor} of {_place(key)}, "
+                    f"and {operation.client} found {operation.offset if operation.offset >= 0 else 'nothing'} there."
+                )
+                found.append(Finding(WENT_BACK, *key, (floor, operation.offset), (), sentence))
+            elif floor == allowed <= operation.offset:
+                register.add(operation.time_ns, operation.offset, back=False)
+    return found
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+#: The checkers by the kind that they find.
+CHECKERS: dict[str, Callable[[Sequence[Operation]], list[Finding]]] = {
+    LOST: lost,
+    DUPLICATED: duplicated,
+    REORDERED: reordered,
+    INCONSISTENT: inconsistent_offsets,
+    NON_MONOTONIC: non_monotonic,
+    SKIPPED: poll_skips,
+    WENT_BACK: commits_that_went_back,
+    UNEXPECTED: unexpected,
+}
+
+
+def check(history: Sequence[Operation], *, trimmed: bool = False, kinds: Iterable[str] = CHECKERS) -> list[Finding]:
+    """What all checkers find, or those of the named kinds; `trimmed` as for `lost`, which finds NOT_READ too."""
+    found: list[Finding] = []
+    for kind in kinds:
+        found += lost(history, trimmed=trimmed) if kind == LOST else CHECKERS[kind](history)
+    return found

@@ -1,0 +1,331 @@
+"""A load that writes down what it sees, for any Kafka cluster: producers, readers and members of a group of
+jesenska's own client, in a thread of the process that starts it.
+
+    load = RecordedLoad(bootstrap, "orders", directory)
+    load.start()
+    ... faults ...
+    load.stop()
+    findings = check(read_history([load.path]))
+
+Producers write numbered records with acks=all and idempotence; readers follow every partition from its beginning;
+members of one group read and commit. When it stops, every record has its outcome, all is read once more from the
+beginning, and the group's offsets are looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.client.consumer import Consumer
+from jesenska.client.group import GroupConsumer
+from jesenska.client.group_admin import GroupAdmin
+from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
+from jesenska.client.producer import Producer, RecordMetadata
+from jesenska.records.record import Record
+from jesenska.testing.faults.history import ClientHistory, HistoryWriter
+
+#: Records of one producer that may wait for their acknowledgement, and how many it sends between two pauses.
+_WINDOW, _BURST = 100, 10
+_POLL_SECONDS, _POLL_RECORDS = 0.2, 1000
+_AGAIN_SECONDS = 0.05
+_REQUEST_SECONDS, _BACKOFF_MAX_SECONDS = 5.0, 0.3
+#: What Kafka takes as the shortest session without a change of its settings.
+_SESSION_SECONDS, _HEARTBEAT_SECONDS, _POLL_INTERVAL_SECONDS = 6.0, 0.5, 30.0
+_DELIVERY_SECONDS = 120.0
+_BEGIN_SECONDS, _END_SECONDS = 60.0, 300.0
+#: What says that the group has gone on without this member, which joins again.
+_REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+class LoadFailedError(AssertionError):
+    """A client of the load ended with an error that no fault excuses."""
+
+
+def cluster_of(bootstrap: str, client_id: str) -> Cluster:
+    """A client's view of the cluster that soon tries again."""
+    return Cluster(
+        bootstrap,
+        client_id=client_id,
+        request_timeout_seconds=_REQUEST_SECONDS,
+        retry_backoff_max_seconds=_BACKOFF_MAX_SECONDS,
+        reconnect_backoff_max_seconds=_BACKOFF_MAX_SECONDS,
+    )
+
+
+class RecordedLoad:
+    """A load on one topic, which is made if it does not exist. The history is `path`, a file in `directory`."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        directory: Path,
+        *,
+        partitions: int = 3,
+        replication_factor: int = 1,
+        producers: int = 2,
+        readers: int = 1,
+        members: int = 2,
+        pause_seconds: float = 0.01,
+    ) -> None:
+        """`pause_seconds` is the rest of each producer behind ten records."""
+        self.path = directory / f"{topic}.jsonl"
+        self.group = f"{topic}-group"
+        self._bootstrap = bootstrap
+        self._topic = NewTopic(topic, partitions, replication_factor)
+        self._keys = [TopicPartition(topic, number) for number in range(partitions)]
+        self._counts = producers, readers, members
+        self._pause_seconds = pause_seconds
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._acknowledged = 0
+        self._failures: list[str] = []
+        self._thread: threading.Thread | None = None
+
+    # --- what a test calls -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Returns when the first record is acknowledged; LoadFailedError if none is within a minute."""
+        assert self._thread is None, "the load runs already"
+        self._thread = threading.Thread(target=self._run, name=f"load-{self._topic.name}", daemon=True)
+        self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._acknowledged or self._failures, _BEGIN_SECONDS)
+            if not self._acknowledged:
+                self._stopping.set()
+            if not self._acknowledged and not self._failures:
+                raise LoadFailedError(f"No record is acknowledged within {_BEGIN_SECONDS:g} s: see whether {self._bootstrap} is a Kafka cluster that runs.")
+        self.steps()
+
+    def steps(self) -> int:
+        """How many records are acknowledged; LoadFailedError if a client has failed."""
+        with self._changed:
+            if self._failures:
+                raise LoadFailedError("; ".join(self._failures))
+            return self._acknowledged
+
+    def wait_for(self, more: int, seconds: float = 60.0) -> None:
+        """Returns when so many more records are acknowledged; LoadFailedError if that takes longer."""
+        with self._changed:
+            until = self._acknowledged + more
+            if not self._changed.wait_for(lambda: self._acknowledged >= until or self._failures, seconds):
+                raise LoadFailedError(f"The load stands still: {until - self._acknowledged} of {more} records are missing after {seconds:g} s.")
+        self.steps()
+
+    def stop(self) -> None:
+        """Ends the clients, reads everything, and returns when the history is whole; LoadFailedError if a client has
+        failed."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_END_SECONDS)
+            if self._thread.is_alive():
+                raise LoadFailedError(f"The load does not come to its end within {_END_SECONDS:g} s: see whether the cluster still answers.")
+        self.steps()
+
+    # --- clients -----------------------------------------------------------------------------------------------------
+
+    def _fail(self, who: str, error: BaseException) -> None:
+        with self._changed:
+            self._failures.append(f"{who}: {error!r}")
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._work())
+        except BaseException as error:
+            self._fail("the load", error)
+
+    async def _work(self) -> None:
+        producers, readers, members = self._counts
+        with HistoryWriter(self.path) as history:
+            await self._make_topic()
+            await asyncio.gather(
+                *(self._client(history, f"producer-{number}", self._produce) for number in range(producers)),
+                *(self._client(history, f"reader-{number}", self._read) for number in range(readers)),
+                *(self._client(history, f"member-{number}", self._read_in_group) for number in range(members)),
+            )
+            await self._client(history, "last-reader", self._read_everything)
+            if members:
+                await self._client(history, "looker", self._look_at_offsets)
+
+    async def _client(self, history: HistoryWriter, name: str, work: Callable[[Cluster, ClientHistory], Coroutine[Any, Any, None]]) -> None:
+        cluster = cluster_of(self._bootstrap, name)
+        try:
+            await work(cluster, history.client(name))
+        except Exception as error:
+            self._fail(name, error)
+        finally:
+            await cluster.close()
+
+    async def _make_topic(self) -> None:
+        cluster = cluster_of(self._bootstrap, "admin")
+        try:
+            error = (await Admin(cluster).create_topics([self._topic]))[self._topic.name]
+            if error is not None and error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise error
+        finally:
+            await cluster.close()
+
+    async def _produce(self, cluster: Cluster, history: ClientHistory) -> None:
+        topic, slots = self._topic.name, asyncio.Semaphore(_WINDOW)
+
+        def told(number: int, value: bytes, future: asyncio.Future[RecordMetadata]) -> None:
+            slots.release()
+            try:
+                if future.cancelled() or future.exception() is not None:
+                    history.failed(number, certain=False)
+                    return
+                where = future.result()
+                history.acknowledged(number, where.topic, where.partition, where.offset, value)
+            except Exception as error:
+                self._fail(history.name, error)
+                return
+            with self._changed:
+                self._acknowledged += 1
+                self._changed.notify_all()
+
+        # At most one request of a partition is in flight with this producer.
+        history.producer(acks=-1, idempotent=True, max_in_flight=1)
+        async with Producer(cluster, delivery_timeout_seconds=_DELIVERY_SECONDS) as producer:
+            count = 0
+            while not self._stopping.is_set():
+                await slots.acquire()
+                value, partition = f"{history.name}-{count}".encode(), count % len(self._keys)
+                number = history.sending(topic, partition, value)
+                count += 1
+                try:
+                    future = await producer.send(topic, value, partition=partition)
+                except KafkaError:
+                    # It did not get into the producer's buffer.
+                    history.failed(number, certain=True)
+                    slots.release()
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                    continue
+                future.add_done_callback(partial(told, number, value))
+                if count % _BURST == 0:
+                    await asyncio.sleep(self._pause_seconds)
+            await producer.flush()
+
+    async def _read(self, cluster: Cluster, history: ClientHistory) -> None:
+        # An offset that is gone ends the reader: what was shown once stays.
+        async with Consumer(cluster, auto_offset_reset="none", max_wait_seconds=_POLL_SECONDS) as consumer:
+            await _again(lambda: consumer.assign(dict.fromkeys(self._keys, EARLIEST)))
+            history.assigned(self._keys, {key: consumer.position(key) for key in self._keys})
+            while not self._stopping.is_set():
+                await _poll_once(consumer, history)
+
+    async def _read_in_group(self, cluster: Cluster, history: ClientHistory) -> None:
+        member = _Member(cluster, self.group, self._topic.name, history)
+        try:
+            while not self._stopping.is_set():
+                await member.read_and_commit()
+        finally:
+            await member.close()
+
+    async def _read_everything(self, cluster: Cluster, history: ClientHistory) -> None:
+        async with asyncio.timeout(_END_SECONDS):
+            await read_everything(cluster, history, self._keys)
+
+    async def _look_at_offsets(self, cluster: Cluster, history: ClientHistory) -> None:
+        began_ns = history.now_ns()
+        offsets = await GroupAdmin(cluster).offsets(self.group)
+        for key in self._keys:
+            history.found(began_ns, self.group, key, offsets[key].offset if key in offsets else -1)
+
+
+async def read_everything(cluster: Cluster, history: ClientHistory, keys: Sequence[TopicPartition]) -> None:
+    """Reads each partition from its beginning to where it ends now, and writes that into the history as a full
+    read."""
+    history.full_read(keys)
+    starts = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))).items()}
+    ends = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, LATEST))).items()}
+    async with Consumer(cluster, auto_offset_reset="none", max_wait_seconds=_POLL_SECONDS) as consumer:
+        await consumer.assign(starts)
+        while any(consumer.position(key) < end for key, end in ends.items()):
+            await _poll_once(consumer, history)
+    history.full_read_ended({key: (starts[key], ends[key]) for key in keys})
+
+
+async def _poll_once(consumer: Consumer, history: ClientHistory) -> None:
+    """One poll; a broker that is away gives nothing."""
+    try:
+        found = await consumer.poll(_POLL_SECONDS, _POLL_RECORDS)
+    except KafkaError as error:
+        if not error.retriable or error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        await asyncio.sleep(_AGAIN_SECONDS)
+        return
+    for key, records in found.items():
+        history.polled(key, _shown(records))
+
+
+def _shown(records: Collection[Record]) -> list[tuple[int, bytes | None]]:
+    return [(record.offset, record.value) for record in records]
+
+
+async def _again(ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Asks until it is answered without an error that passes."""
+    while True:
+        try:
+            return await ask()
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+class _Member(GroupConsumer):
+    """A member of a group that writes down what it is given and what it commits."""
+
+    def __init__(self, cluster: Cluster, group_id: str, topic: str, history: ClientHistory) -> None:
+        super().__init__(
+            cluster,
+            group_id,
+            [topic],
+            session_timeout_seconds=_SESSION_SECONDS,
+            heartbeat_seconds=_HEARTBEAT_SECONDS,
+            max_poll_interval_seconds=_POLL_INTERVAL_SECONDS,
+            auto_commit_seconds=None,
+            auto_offset_reset="earliest",
+            on_assigned=self._given,
+            on_revoked=lambda _: history.assigned(sorted(self.assignment()), {}),
+            max_wait_seconds=_POLL_SECONDS,
+        )
+        self._history = history
+        self._owes = False
+
+    def _given(self, new: Sequence[TopicPartition]) -> None:
+        self._history.assigned(sorted(self.assignment()), {key: self.position(key) for key in new})
+
+    async def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        began_ns = self._history.now_ns()
+        found = await super().committed(keys)
+        for key in keys:
+            self._history.found(began_ns, self.group_id, key, found.get(key, -1))
+        return found
+
+    async def read_and_commit(self) -> None:
+        """One poll, and a commit of what it gave. Errors that pass, and rebalances, are left to the next one."""
+        try:
+            for key, records in (await self.poll(_POLL_SECONDS, _POLL_RECORDS)).items():
+                self._history.polled(key, _shown(records))
+                self._owes = True
+            positions = {key: self.position(key) for key in self.assignment()}
+            if self._owes and positions:
+                numbers = {key: self._history.committing(self.group_id, key, offset) for key, offset in positions.items()}
+                await self.commit(positions)
+                for key, number in numbers.items():
+                    self._history.committed(number, self.group_id, key, positions[key])
+                self._owes = False
+        except KafkaError as error:
+            if not error.retriable and error.code not in _REBALANCED:
+                raise
+            await asyncio.sleep(_AGAIN_SECONDS)
