@@ -16,6 +16,7 @@ from jesenska.base.clock import ManualClock, SystemClock
 from jesenska.base.errors import InvalidConfigError
 from jesenska.broker.derived_settings import check_rules_of, directory_settings_of, log_config_of
 from jesenska.broker.groups import group_settings_of
+from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
 from jesenska.broker.tree_home import ZooKeeperHome
 from jesenska.config.layers import BrokerConfig, TopicConfig
@@ -182,7 +183,7 @@ def test_a_zookeeper_is_asked_so_many_things_at_a_time(tmp_path: Path) -> None:
         server = ZooKeeperServer(tree, SystemClock(), ServerConfig())
         await server.start(listening_socket("127.0.0.1", 0))
         try:
-            home = await ZooKeeperHome.open(f"127.0.0.1:{server.port}", BrokerConfig({"zookeeper.max.in.flight.requests": "3"}))
+            home = await ZooKeeperHome.open(f"127.0.0.1:{server.port}", BrokerConfig({"zookeeper.max.in.flight.requests": "3"}), Machine())
             try:
                 await ensure_paths(home.store)
                 for number in range(20):

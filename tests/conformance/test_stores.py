@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from jesenska.base.clock import ManualClock
+from jesenska.base.clock import ManualClock, system_random
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.store import ChrootStore, SessionState, Store
 from jesenska.metadata.tree_operations import (
@@ -39,6 +39,7 @@ from jesenska.metadata.watches import EventType, WatchEvent
 from jesenska.metadata.zookeeper.client import ZooKeeperStore, connect
 from jesenska.metadata.zookeeper.client_session import ClientSession
 from jesenska.metadata.zookeeper.connect_string import ConnectString
+from jesenska.metadata.zookeeper.streams import SystemStreams
 from tests.conformance.conftest import need
 from tests.peers.zookeeper import ZooKeeper
 from tests.served_tree import served
@@ -95,7 +96,7 @@ class Served:
         """Closes the session from another connection, which knows its password, while its own is cut."""
         inner, proxy = self.inner[store.session_id], self.proxies[store.session_id]
         proxy.cut()
-        other = ClientSession(ConnectString((("127.0.0.1", self._port),)), 4000, ())
+        other = ClientSession(ConnectString((("127.0.0.1", self._port),)), 4000, (), SystemStreams(), system_random())
         other.session_id, other.password = inner.session_id, inner._session.password
         await other.open(30_000)
         await other.close()

@@ -51,6 +51,16 @@ def test_a_seed_does_the_same_each_time() -> None:
     assert len(set(traces)) == len(traces)
 
 
+def test_a_tree_apart_comes_and_goes_and_what_is_promised_holds() -> None:
+    """The broker's session in the tree suspends, ends and is renewed. The same seed does the same, here, too."""
+    first, second = (_run("jesenska.testing.simulation", "--tree-apart", "--trace", str(_FIRST), JESENSKA_PURE=pure) for pure in ("", "1"))
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "the tree is" in first.stdout
+    assert first.stdout == second.stdout
+    many = _run("jesenska.testing.simulation", "--tree-apart", "--seed", str(_FIRST), "--schedules", "20")
+    assert many.returncode == 0, many.stdout + many.stderr
+
+
 @pytest.mark.parametrize("bug", _BUGS)
 def test_a_broker_with_a_mistake_is_found_out(bug: str) -> None:
     done = _run("tests.testing.planted_bugs", bug, str(_BUGS[bug]), JESENSKA_PURE="1", PYTHONHASHSEED="0")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from jesenska.base.clock import Clock, Random, SystemClock, system_random
 from jesenska.base.identifiers import random_uuid
 from jesenska.log.files import FileLayer
+from jesenska.metadata.zookeeper.streams import Streams, SystemStreams
 from jesenska.net.network import Network, SystemNetwork
 
 #: So many threads of that name.
@@ -32,6 +33,8 @@ class Machine:
     new_uuid: Callable[[], uuid.UUID] = random_uuid
     files: FileLayer = field(default_factory=FileLayer)
     network: Network = field(default_factory=SystemNetwork)
+    #: Connections to the tree's server, and of it.
+    streams: Streams = field(default_factory=SystemStreams)
     #: Makes the threads of the pool, of log directories and of the tree's journal, which give their results back to
     #: the event loop.
     threads: Threads = _threads

@@ -73,7 +73,7 @@ async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> Tr
     had."""
     servers = (config.string("zookeeper.connect") or "").strip()
     if servers:
-        return await ZooKeeperHome.open(servers, config)
+        return await ZooKeeperHome.open(servers, config, machine)
     return await EmbeddedHome.open(log_dir / METADATA_FILE, config, machine)
 
 
@@ -112,7 +112,7 @@ class EmbeddedHome:
     async def serve(self) -> None:
         if self._listener is None:
             return
-        server = ZooKeeperServer(self._tree, self._machine.clock, ServerConfig(max_client_connections=self._connections_per_host))
+        server = ZooKeeperServer(self._tree, self._machine.clock, ServerConfig(max_client_connections=self._connections_per_host), self._machine.streams)
         host, port = self._listener
         await server.start(self._machine.network.listening_socket(host, port, _BACKLOG))
         self.server = server
@@ -143,7 +143,7 @@ class ZooKeeperHome:
         self.session_timeout_ms = session_timeout_ms
 
     @staticmethod
-    async def open(servers: str, config: BrokerConfig) -> ZooKeeperHome:
+    async def open(servers: str, config: BrokerConfig, machine: Machine) -> ZooKeeperHome:
         try:
             where = ConnectString.parse(servers)
         except ValueError as error:
@@ -153,7 +153,11 @@ class ZooKeeperHome:
 
         async def connect() -> Store:
             store = await ZooKeeperStore.connect(
-                where, session_timeout_ms=session_ms, connect_timeout_ms=connect_ms if isinstance(connect_ms, int) else session_ms
+                where,
+                session_timeout_ms=session_ms,
+                connect_timeout_ms=connect_ms if isinstance(connect_ms, int) else session_ms,
+                streams=machine.streams,
+                random=machine.random,
             )
             if not where.chroot:
                 return store

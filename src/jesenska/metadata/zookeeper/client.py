@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jesenska.base.clock import Random, system_random
 from jesenska.metadata.store import ChrootStore, SessionState, StateCallback, Store, WatchCallback
 from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import (
@@ -35,6 +36,7 @@ from jesenska.metadata.zookeeper.client_session import ClientSession
 from jesenska.metadata.zookeeper.client_watches import keep
 from jesenska.metadata.zookeeper.connect_string import ConnectString
 from jesenska.metadata.zookeeper.messages import OpCode, PathRequest, Reader, SetAclRequest, WatchableRequest
+from jesenska.metadata.zookeeper.streams import Streams, SystemStreams
 
 
 async def connect(servers: str, *, session_timeout_ms: int = 18_000, connect_timeout_ms: int | None = None, auth: Sequence[tuple[str, bytes]] = ()) -> Store:
@@ -57,10 +59,17 @@ class ZooKeeperStore:
 
     @staticmethod
     async def connect(
-        where: ConnectString, *, session_timeout_ms: int = 18_000, connect_timeout_ms: int | None = None, auth: Sequence[tuple[str, bytes]] = ()
+        where: ConnectString,
+        *,
+        session_timeout_ms: int = 18_000,
+        connect_timeout_ms: int | None = None,
+        auth: Sequence[tuple[str, bytes]] = (),
+        streams: Streams | None = None,
+        random: Random | None = None,
     ) -> ZooKeeperStore:
-        """As the function of that name, without the chroot."""
-        session = ClientSession(where, session_timeout_ms, auth)
+        """As the function of that name, without the chroot. Streams and chance are the machine's, unless others are
+        given."""
+        session = ClientSession(where, session_timeout_ms, auth, streams or SystemStreams(), random or system_random())
         await session.open(connect_timeout_ms)
         return ZooKeeperStore(session)
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from jesenska.base.clock import system_random
+from jesenska.base.clock import Random
 from jesenska.base.limits import TREE_PENDING_MAX
 from jesenska.metadata.store import SessionState, StateCallback
 from jesenska.metadata.tree_operations import ConnectionLossError, MultiError, NoAuthError, SessionExpiredError, TreeCode, TreeError
@@ -46,6 +46,7 @@ from jesenska.metadata.zookeeper.messages import (
     WatcherEvent,
     Xid,
 )
+from jesenska.metadata.zookeeper.streams import Streams
 
 logger = logging.getLogger(__name__)
 
@@ -66,10 +67,12 @@ class _Asked:
 class ClientSession:
     """One session, from `open` to `close`."""
 
-    def __init__(self, where: ConnectString, session_timeout_ms: int, auth: Sequence[tuple[str, bytes]]) -> None:
+    def __init__(self, where: ConnectString, session_timeout_ms: int, auth: Sequence[tuple[str, bytes]], streams: Streams, random: Random) -> None:
         self._where = where
+        self._streams = streams
+        self._random = random
         self._servers = list(where.servers)
-        system_random().shuffle(self._servers)
+        random.shuffle(self._servers)
         #: What the server made of the timeout that was asked for, once there is one.
         self.timeout_ms = session_timeout_ms
         self._auth = tuple(auth)
@@ -168,7 +171,7 @@ class ClientSession:
                     if self._is_over():
                         return
                     logger.info("the connection to the ZooKeeper at %s:%d ended: %s", host, port, reason)
-            await asyncio.sleep(pause * (0.5 + system_random().random() / 2))
+            await asyncio.sleep(pause * (0.5 + self._random.random() / 2))
             pause = min(max(2 * pause, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
 
     async def _try(self, host: str, port: int) -> Link | None:
@@ -177,7 +180,7 @@ class ClientSession:
         link = Link(self)
         try:
             async with asyncio.timeout(limit_seconds):
-                await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+                await self._streams.open_stream(lambda: link, host, port)
                 # The byte at the end: a server that only reads will not do.
                 link.send(messages.write(bytearray(), ConnectRequest(0, self._last_zxid, self.timeout_ms, self.session_id, self.password)) + b"\x00")
                 await asyncio.wait((link.connected,))
@@ -218,10 +221,11 @@ class ClientSession:
         if link is None:
             return
         now, third = loop.time(), self.timeout_ms / 3000
-        if now - self._heard >= 2 * third:
+        # Compared as the timer is set: by the difference a timer could be due and its time not have come.
+        if now >= self._heard + 2 * third:
             link.end(f"nothing was heard for {2 * third:.1f} s")
             return
-        if now - self._sent >= third:
+        if now >= self._sent + third:
             self._send(link, RequestHeader(Xid.PING, OpCode.PING), bytearray())
         self._ping_timer = loop.call_at(min(self._sent + third, self._heard + 2 * third), self._look)
 

@@ -46,6 +46,7 @@ from jesenska.metadata.tree_operations import (
 )
 from jesenska.metadata.zookeeper.connection import ZooKeeperConnection
 from jesenska.metadata.zookeeper.serving import ServerConfig, Serving
+from jesenska.metadata.zookeeper.streams import Streams, StreamServer, SystemStreams
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +54,10 @@ logger = logging.getLogger(__name__)
 class ZooKeeperServer(Serving):
     """Serves one tree, which should have been opened with `served`; `start`, then `stop`. The tree stays open."""
 
-    def __init__(self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None) -> None:
+    def __init__(self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None, streams: Streams | None = None) -> None:
         super().__init__(tree, clock, config)
-        self._server: asyncio.Server | None = None
+        self._streams = streams or SystemStreams()
+        self._server: StreamServer | None = None
         self._look: asyncio.TimerHandle | None = None
 
     async def start(self, listening: socket.socket) -> None:
@@ -66,7 +68,7 @@ class ZooKeeperServer(Serving):
                 self.sessions.begin(session_id, timeout_ms, None, now_ms)
         self.tree.on_commit(self._committed, self._send_unsent)
         self.port = listening.getsockname()[1]
-        self._server = await asyncio.get_running_loop().create_server(lambda: cast(Any, ZooKeeperConnection(self)), sock=listening)
+        self._server = await self._streams.serve_streams(lambda: cast(Any, ZooKeeperConnection(self)), listening)
         self.look_for_expired()
 
     async def stop(self) -> None:

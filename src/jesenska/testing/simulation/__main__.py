@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from jesenska.testing.simulation.schedule import simulation
 
@@ -15,9 +16,9 @@ from jesenska.testing.simulation.schedule import simulation
 _GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
 
-def failure_of(seed: int) -> str | None:
+def failure_of(seed: int, tree_apart: bool) -> str | None:
     """Why a seed fails; None where it does not."""
-    with simulation(seed) as one:
+    with simulation(seed, tree_apart=tree_apart) as one:
         try:
             one.run()
         except Exception as error:
@@ -25,9 +26,9 @@ def failure_of(seed: int) -> str | None:
     return None
 
 
-def show(seed: int) -> int:
+def show(seed: int, tree_apart: bool) -> int:
     """Prints what happens under a seed."""
-    with simulation(seed) as one:
+    with simulation(seed, tree_apart=tree_apart) as one:
         failure = None
         try:
             one.run()
@@ -47,6 +48,7 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=200, metavar="K", help="How many seeds (default: 200).")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="P", help="At a time (default: one for each core).")
     parser.add_argument("--trace", type=int, metavar="SEED", help="Print what happens under one seed.")
+    parser.add_argument("--tree-apart", action="store_true", help="The tree is a program of its own, with faults of its own.")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -57,10 +59,11 @@ def main() -> int:
     gc.freeze()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
     if options.trace is not None:
-        return show(options.trace)
+        return show(options.trace, options.tree_apart)
     failed = 0
     with ProcessPoolExecutor(options.processes) as pool:
-        for failure in pool.map(failure_of, range(options.seed, options.seed + options.schedules)):
+        seeds = range(options.seed, options.seed + options.schedules)
+        for failure in pool.map(partial(failure_of, tree_apart=options.tree_apart), seeds):
             if failure is not None:
                 failed += 1
                 print(failure, flush=True)

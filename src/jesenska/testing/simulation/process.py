@@ -16,6 +16,7 @@ from typing import Any, TypeVar, TypeVarTuple
 from jesenska.broker.machine import Machine
 from jesenska.log.files import FileLayer
 from jesenska.testing.simulation.network import SimulatedNetwork, SimulatedSocket
+from jesenska.testing.simulation.streams import StreamsOfProcess
 from jesenska.testing.simulation.world import NEVER, StuckError, World
 
 _Arguments = TypeVarTuple("_Arguments")
@@ -70,6 +71,7 @@ class Process:
             new_uuid=world.new_uuid,
             files=files or FileLayer(),
             network=self.network,
+            streams=StreamsOfProcess(self.network),
             threads=self.new_threads,
             helpers=lambda count, name: AtOnce(),
         )

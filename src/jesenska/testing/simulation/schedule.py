@@ -10,7 +10,12 @@ slow disk           whatever threads do takes long for a while
 full disk           no file grows for a while
 clock               the broker's wall clock is set forward or back
 member gone         a member of the group is killed, another comes
-cut off             nothing reaches a client, or comes from it, for so long that its group may go on without it"""
+cut off             nothing reaches a client, or comes from it, for so long that its group may go on without it
+
+Where the tree is a program of its own (`tree_apart`), these, too:
+
+tree killed         and started again on its journal; sessions go on
+tree cut off        nothing reaches the tree, or comes from it, perhaps until the broker's session has ended"""
 
 from __future__ import annotations
 
@@ -28,6 +33,7 @@ from jesenska.testing.simulation.disk import JOURNAL_FILES, SimulatedFiles
 from jesenska.testing.simulation.history import History, ViolationError
 from jesenska.testing.simulation.network import SimulatedNetwork
 from jesenska.testing.simulation.process import Process
+from jesenska.testing.simulation.tree import TREE_HOST, TREE_PORT, TreeProgram
 from jesenska.testing.simulation.world import World
 
 TOPIC, PARTITIONS = "t", 3
@@ -52,20 +58,29 @@ _SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "5000",
     "auto.create.topics.enable": "false",
 }
+#: Where the tree is a program of its own.
+_TREE_APART = {"zookeeper.connect": f"{TREE_HOST}:{TREE_PORT}", "zookeeper.session.timeout.ms": "3000"}
+#: A broker that starts may need so long to find out that the tree is there again.
+_TREE_BACK_SECONDS = 5.0
 
 
 class Simulation:
     """One seed's run. `run` raises ViolationError; `world.trace` says what happened."""
 
-    def __init__(self, seed: int, directory: Path, *, seconds: float = SECONDS, faults: int = FAULTS) -> None:
+    def __init__(self, seed: int, directory: Path, *, seconds: float = SECONDS, faults: int = FAULTS, tree_apart: bool = False) -> None:
         self.world = World(seed)
         self.history = History()
         self._directory = directory
         self._seconds = seconds
         self._fault_count = faults
         self._network = SimulatedNetwork(self.world)
-        self._incarnation = 0
+        self._incarnation = self._tree_incarnation = 0
         self._running: BrokerProgram | None = None
+        self._tree: TreeProgram | None = None
+        self._tree_apart = tree_apart
+        self._settings = _SETTINGS | (_TREE_APART if tree_apart else {})
+        #: Until when a broker may fail to start, since the tree is out of reach.
+        self._tree_gone_until = -1.0
         #: The broker's machine: its disk, where that is, and how far its wall clock is off.
         self._files = SimulatedFiles(self.world.random)
         self._data = directory / "data-0"
@@ -87,6 +102,9 @@ class Simulation:
     def run(self) -> None:
         world = self.world
         world.tell("simulation", f"seed {world.seed}, {'a sync before each answer' if self._synced else 'no sync before an answer'}")
+        if self._tree_apart:
+            self._start_tree(self._directory / "tree")
+            self._go_on(self._tree_is_ready, 10.0, "the tree does not start")
         self._start_broker()
         settings = {"flush.messages": "1"} if self._synced else {}
         maker = Process(world, self._network, "admin")
@@ -139,6 +157,8 @@ class Simulation:
             process.end()
         if self._running is not None:
             self._running.end()
+        if self._tree is not None:
+            self._tree.process.end()
         self._files.leave()
 
     def _go_on(self, done: Callable[[], bool], seconds: float, otherwise: str) -> None:
@@ -192,20 +212,29 @@ class Simulation:
     def _start_broker(self) -> None:
         process = Process(self.world, self._network, f"broker.{self._incarnation}", self._files)
         process.clock.offset_ms = self._clock_offset_ms
-        self._running = BrokerProgram(process, self._data, _SETTINGS)
+        self._running = BrokerProgram(process, self._data, self._settings)
         self._start(process, self._run_broker(self._running))
 
     async def _run_broker(self, program: BrokerProgram) -> None:
+        began = self.world.now
         try:
             await program.run()
         except (JesenskaError, OSError) as error:
-            if not self._files.is_full:
+            if not self._files.is_full and self._tree_gone_until < began:
                 raise ViolationError(f"the broker does not start: {error}") from error
-            self.world.tell(program.process.name, "cannot start while the disk is full")
+            self.world.tell(program.process.name, "cannot start while the disk is full" if self._files.is_full else "cannot start without the tree")
             if program.broker is not None:
                 await program.broker.stop()
             self._incarnation += 1
             self._later(0.0, self._again)
+
+    def _start_tree(self, data: Path) -> None:
+        process = Process(self.world, self._network, f"tree.{self._tree_incarnation}")
+        self._tree = TreeProgram(process, data)
+        self._start(process, self._tree.run())
+
+    def _tree_is_ready(self) -> bool:
+        return self._tree is not None and self._tree.is_ready
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
@@ -224,6 +253,8 @@ class Simulation:
         ]
         if self._synced:
             kinds += [self._power_loss] * 3
+        if self._tree_apart:
+            kinds += [self._tree_killed] * 3 + [self._tree_cut_off] * 3
         self.world.random.choice(kinds)()
 
     def _kill(self) -> None:
@@ -331,16 +362,39 @@ class Simulation:
         self.world.tell("fault", f"{chosen.name} is cut off for {seconds:.1f} s")
         self._network.cut_off(chosen, seconds)
 
+    def _tree_killed(self) -> None:
+        tree = self._tree
+        if tree is None or not tree.is_ready:
+            return
+        self.world.tell("fault", "the tree is killed")
+        self._tree_incarnation += 1
+        target = self._directory / f"tree-{self._tree_incarnation}"
+        tree.killed(target)
+        seconds = self.world.random.uniform(0.1, 8.0)
+        self._tree_is_gone_for(seconds)
+        self.world.after(seconds, lambda: self._start_tree(target))
+
+    def _tree_is_gone_for(self, seconds: float) -> None:
+        self._tree_gone_until = max(self._tree_gone_until, self.world.now + seconds + _TREE_BACK_SECONDS)
+
+    def _tree_cut_off(self) -> None:
+        if self._tree is None or not self._tree.is_ready:
+            return
+        seconds = self.world.random.uniform(0.5, 12.0)
+        self.world.tell("fault", f"the tree is cut off for {seconds:.1f} s")
+        self._tree_is_gone_for(seconds)
+        self._network.cut_off(self._tree.process, seconds)
+
     def _heal(self) -> None:
         self._files.is_full = False
         self._broker.process.slowness = 1.0
 
 
 @contextmanager
-def simulation(seed: int, *, seconds: float = SECONDS, faults: int = FAULTS) -> Iterator[Simulation]:
+def simulation(seed: int, *, seconds: float = SECONDS, faults: int = FAULTS, tree_apart: bool = False) -> Iterator[Simulation]:
     """A simulation in a directory of its own, which goes with it."""
     directory = Path(tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None))
-    made = Simulation(seed, directory, seconds=seconds, faults=faults)
+    made = Simulation(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart)
     try:
         yield made
     finally:
