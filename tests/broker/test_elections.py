@@ -12,6 +12,7 @@ import pytest
 from jesenska.base.errors import ErrorCode, NotLeaderOrFollowerError
 from jesenska.broker.server import Broker
 from jesenska.controller.config_changes import ConfigOp
+from jesenska.log.checkpoints import CLEAN_SHUTDOWN
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.store import Store
@@ -42,7 +43,11 @@ async def state(store: Store) -> tuple[int, int, tuple[int, ...]]:
     return found.leader, found.leader_epoch, found.isr
 
 
-def run(tmp_path: Path, isr: tuple[int, ...], settings: dict[str, str] | None, test: Callable[[Broker, Store], Awaitable[None]]) -> None:
+def run(tmp_path: Path, isr: tuple[int, ...], settings: dict[str, str] | None, test: Callable[[Broker, Store], Awaitable[None]], crashed: bool = False) -> None:
+    """On a directory that was left in order, or not."""
+    if not crashed:
+        (tmp_path / CLEAN_SHUTDOWN).touch()
+
     async def main() -> None:
         async with served() as server, tool(f"127.0.0.1:{server.port}") as store:
             await write_topic(store, (GONE, HERE), isr, settings)
@@ -66,6 +71,20 @@ def test_a_replica_that_was_in_sync_leads_when_the_leader_is_gone(tmp_path: Path
         await goes_round(broker, "t", 0, b"value")
 
     run(tmp_path, (GONE, HERE), None, test)
+
+
+def test_a_replica_that_was_in_sync_and_may_have_lost_what_it_had_waits_for_another(tmp_path: Path) -> None:
+    async def test(broker: Broker, store: Store) -> None:
+        assert await state(store) == (-1, 8, (GONE,))
+
+    run(tmp_path, (GONE, HERE), None, test, crashed=True)
+
+
+def test_a_replica_that_was_in_sync_alone_leads_again_after_a_crash(tmp_path: Path) -> None:
+    async def test(broker: Broker, store: Store) -> None:
+        assert await state(store) == (HERE, 8, (HERE,))
+
+    run(tmp_path, (HERE,), None, test, crashed=True)
 
 
 def test_a_replica_that_was_not_in_sync_does_not_lead_until_that_is_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,12 +30,15 @@ from jesenska.controller.events import (
     EVERYTHING,
     AlterBrokerSettings,
     AlterTopicSettings,
+    BalanceLeaders,
     CreateTopic,
     DeleteTopic,
+    ElectPreferred,
     ElectUncleanly,
     ExpandTopic,
     IsrProposed,
     Look,
+    StopWanted,
 )
 from jesenska.controller.topics import TopicCreation, TopicPlan
 from jesenska.metadata import nodes, paths
@@ -290,9 +293,11 @@ def test_settings_take_effect_and_let_a_leader_be_elected() -> None:
     world.settle()
     leader = state(world, "t").leader
     world.go(1 - leader)
-    token = world.ask(lambda token: IsrProposed(token, leader, TopicPartition("t", 0), 0, 0, (leader,)))
     world.settle()
-    assert world.answers[token] == PartitionView(PartitionStateNode(leader, 0, (leader,), 1), 1)
+    assert state(world, "t") == PartitionStateNode(leader, 1, (leader,), 1)
+    token = world.ask(lambda token: IsrProposed(token, leader, TopicPartition("t", 0), 1, 1, (leader,)))
+    world.settle()
+    assert world.answers[token] == PartitionView(PartitionStateNode(leader, 1, (leader,), 1), 1)
     world.go(leader)
     world.come(1 - leader)
     world.settle()
@@ -459,6 +464,10 @@ _ACTIONS = st.one_of(
     st.tuples(st.just("settings"), _NAMES, st.sampled_from(["true", "false"])),
     st.tuples(st.just("unclean"), _NAMES),
     st.tuples(st.just("isr"), _NAMES, _BROKERS),
+    st.tuples(st.just("leader writes"), _NAMES, _BROKERS),
+    st.tuples(st.just("stop"), _BROKERS),
+    st.tuples(st.just("preferred"), _NAMES),
+    st.tuples(st.just("balance")),
     st.tuples(st.just("come or go"), _BROKERS),
     st.tuples(st.just("full"), _BROKERS),
     st.tuples(st.just("stuck"), _BROKERS),
@@ -478,6 +487,10 @@ def act(world: World, action: tuple[object, ...]) -> None:
         "settings": lambda name, value: world.ask(lambda token: AlterTopicSettings(token, name, {"unclean.leader.election.enable": value})),
         "unclean": lambda name: world.ask(lambda token: ElectUncleanly(token, TopicPartition(name, 0))),
         "isr": lambda name, broker_id: propose(world, name, broker_id),
+        "leader writes": lambda name, broker_id: leader_writes(world, name, broker_id),
+        "stop": lambda broker_id: world.ask(lambda token: StopWanted(token, broker_id)),
+        "preferred": lambda name: world.ask(lambda token: ElectPreferred(token, (TopicPartition(name, 0), TopicPartition(name, 1)))),
+        "balance": lambda: world.bring(BalanceLeaders()),
         "come or go": lambda broker_id: world.go(broker_id) if broker_id in world.up else world.come(broker_id, crashed=bool(world.chance.getrandbits(1))),
         "full": lambda broker_id: setattr(world.brokers[broker_id], "full", not world.brokers[broker_id].full),
         "stuck": lambda broker_id: setattr(world.brokers[broker_id], "stuck", not world.brokers[broker_id].stuck),
@@ -509,6 +522,20 @@ def propose(world: World, name: str, broker_id: int) -> None:
         world.ask(lambda token: IsrProposed(token, known.state.leader, TopicPartition(name, 0), known.state.leader_epoch, known.version, isr))
 
 
+def leader_writes(world: World, name: str, broker_id: int) -> None:
+    """The leader of a partition writes an ISR in the tree, and says so there."""
+    if world.tree.exists(paths.partition_state(name, 0)) is None:
+        return
+    found = state(world, name)
+    if found.leader in world.up:
+        isr = (found.leader,) if broker_id in found.isr else (*found.isr, broker_id)
+        written = PartitionStateNode(found.leader, found.leader_epoch, isr, found.controller_epoch)
+        world.write(
+            SetData(paths.partition_state(name, 0), written.encode()),
+            Create(paths.ISR_CHANGE_PREFIX, nodes.encode_partitions([TopicPartition(name, 0)]), sequential=True),
+        )
+
+
 def some(world: World, count: int) -> None:
     for _ in range(count):
         things = world.under_way()
@@ -517,13 +544,15 @@ def some(world: World, count: int) -> None:
 
 
 @settings(max_examples=300)
-@given(st.lists(_ACTIONS, max_size=40), st.integers(0, 2**32))
-def test_whatever_happens_everybody_agrees_in_the_end(actions: list[tuple[object, ...]], seed: int) -> None:
-    world = World(3, chance=random.Random(seed))
+@given(st.lists(_ACTIONS, max_size=40), st.integers(0, 2**32), st.booleans())
+def test_whatever_happens_everybody_agrees_in_the_end(actions: list[tuple[object, ...]], seed: int, several: bool) -> None:
+    """Whoever tells of brokers: the broker that this controller is on, or the tree."""
+    world = World(3, chance=random.Random(seed), several=several)
     world.settle()
-    for broker_id in range(3):
-        world.come(broker_id)
-    world.bring(Look(EVERYTHING))
+    if not several:
+        for broker_id in range(3):
+            world.come(broker_id)
+        world.bring(Look(EVERYTHING))
     world.settle()
     for action in actions:
         act(world, action)
@@ -533,8 +562,8 @@ def test_whatever_happens_everybody_agrees_in_the_end(actions: list[tuple[object
     for broker in world.brokers.values():
         broker.full = broker.stuck = False
     world.settle()
-    for broker_id, token in list(world.came.items()):
-        if broker_id not in world.up or world.answers[token] is not None:
+    for broker_id in range(3):
+        if broker_id not in world.up or (not several and world.answers[world.came[broker_id]] is not None):
             world.come(broker_id)
     world.bring(Look(EVERYTHING))
     for _ in range(4):

@@ -8,7 +8,7 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jesenska.base.clock import ManualClock
@@ -24,6 +24,7 @@ from jesenska.controller.effects import (
     Effect,
     Exists,
     Get,
+    GetMade,
     LeaderAndIsr,
     OffsetsForgotten,
     Read,
@@ -34,7 +35,7 @@ from jesenska.controller.effects import (
     UpdateMetadata,
     Wake,
 )
-from jesenska.controller.events import BrokerCame, BrokerGone, Done, Event, LeaderAndIsrDone, Look, Started, StopReplicaDone
+from jesenska.controller.events import EVERYTHING, BrokerCame, BrokerGone, Done, Event, LeaderAndIsrDone, Look, Started, StopReplicaDone
 from jesenska.controller.machine import Controller
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
@@ -57,6 +58,8 @@ class FakeBroker:
     full: bool = False
     stuck: bool = False
     replicas: dict[TopicPartition, PartitionStateNode] = field(default_factory=dict)
+    #: What it follows no longer, and keeps.
+    given_up: set[TopicPartition] = field(default_factory=set)
     shown: dict[str, dict[int, PartitionStateNode]] = field(default_factory=dict)
     orders: deque[LeaderAndIsr | StopReplica | UpdateMetadata] = field(default_factory=deque)
 
@@ -78,7 +81,10 @@ class FakeBroker:
             if self.stuck:
                 return StopReplicaDone(order.number, self.broker_id, KafkaStorageError("the disk is stuck"))
             for number in order.numbers:
-                self.replicas.pop(TopicPartition(order.topic, number), None)
+                if order.delete:
+                    self.replicas.pop(TopicPartition(order.topic, number), None)
+                else:
+                    self.given_up.add(TopicPartition(order.topic, number))
             return StopReplicaDone(order.number, self.broker_id)
         for name in (part.topic.name for part in order.gone):
             self.shown.pop(name, None)
@@ -91,7 +97,14 @@ class FakeBroker:
 class World:
     """`step` does one of the things that are under way; `settle` does them all."""
 
-    def __init__(self, brokers: int = 1, settings: dict[str, str] | None = None, chance: random.Random | None = None, context: ControllerContext | None = None):
+    def __init__(
+        self,
+        brokers: int = 1,
+        settings: dict[str, str] | None = None,
+        chance: random.Random | None = None,
+        context: ControllerContext | None = None,
+        several: bool = False,
+    ):
         async def start() -> Tree:
             embedded = EmbeddedTree.simulated(ManualClock())
             store: Store = await embedded.session()
@@ -101,6 +114,8 @@ class World:
             await become_controller(store, 0, 5)
             return embedded.tree
 
+        #: Brokers come and go as their nodes in the tree do, and nobody else tells of them.
+        self.several = several
         self.chance = chance or random.Random(0)
         self.tree = asyncio.run(start())
         (self.session,) = self.tree.sessions
@@ -128,12 +143,19 @@ class World:
         self.watches = Watches()
         context = view_of(self.tree)
         for broker_id in list(context.brokers):
-            if broker_id not in self.up:
+            if self.several or broker_id not in self.up:
                 del context.brokers[broker_id]
         self.controller = Controller(
-            0, context, BrokerConfig(self.settings), lambda: uuid.UUID(int=self.chance.getrandbits(128) | 1), lambda limit: self.chance.randrange(limit)
+            0,
+            context,
+            BrokerConfig(self.settings),
+            lambda: uuid.UUID(int=self.chance.getrandbits(128) | 1),
+            lambda limit: self.chance.randrange(limit),
+            several=self.several,
         )
         self.ask(Started)
+        if self.several:
+            self.bring(Look(EVERYTHING))
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -152,8 +174,8 @@ class World:
             assert not self.steps, "two steps at a time"
             self.steps.append(effect)
         elif isinstance(effect, (LeaderAndIsr, StopReplica, UpdateMetadata)):
-            # The controller may not know yet that a broker is gone: then nobody hears it.
-            if effect.broker_id in self.up:
+            # The controller may not know yet that a broker is gone, or registered anew: then nobody hears it.
+            if effect.broker_id in self.up and self._is_for_this_registration(effect.broker_id):
                 self.brokers[effect.broker_id].orders.append(effect)
         elif isinstance(effect, Answer):
             assert effect.token not in self.answers, "two answers to one request"
@@ -166,8 +188,20 @@ class World:
             assert isinstance(effect, (SettingsChanged, OffsetsForgotten))
             self.told.append(effect)
 
+    def _is_for_this_registration(self, broker_id: int) -> bool:
+        if not self.several:
+            return True
+        stat = self.tree.exists(paths.broker(broker_id))
+        return stat is not None and stat.czxid == self.controller.context.broker_epochs.get(broker_id)
+
     def come(self, broker_id: int, *, crashed: bool = False) -> int:
+        """The token under which that is answered; 0 where nobody asks."""
         self.up.add(broker_id)
+        if self.several:
+            if self.tree.exists(paths.broker(broker_id)) is not None:
+                self.write(Delete(paths.broker(broker_id)))
+            self.write(Create(paths.broker(broker_id), replace(NODE, crashed=crashed).encode()))
+            return 0
         if self.tree.exists(paths.broker(broker_id)) is None:
             self.write(Create(paths.broker(broker_id), NODE.encode()))
         self.came[broker_id] = self.ask(lambda token: BrokerCame(token, broker_id, NODE, crashed))
@@ -178,7 +212,8 @@ class World:
         self.brokers[broker_id].orders.clear()
         self.brokers[broker_id].shown.clear()
         self.write(Delete(paths.broker(broker_id)))
-        self.bring(BrokerGone(broker_id))
+        if not self.several:
+            self.bring(BrokerGone(broker_id))
 
     def write(self, *operations: Operation) -> tuple[Result, ...]:
         """Somebody writes in the tree, and whoever watches hears of it."""
@@ -242,8 +277,8 @@ class World:
         assert version is not None
         return version.version
 
-    def _answer(self, asked: Children | Get | Exists) -> Any:
-        if asked.look is not None:
+    def _answer(self, asked: Children | Get | Exists | GetMade) -> Any:
+        if not isinstance(asked, GetMade) and asked.look is not None:
             (self.watches.watch_children if isinstance(asked, Children) else self.watches.watch_data)(asked.path, asked.look)
         try:
             if isinstance(asked, Children):
@@ -254,7 +289,7 @@ class World:
             data, stat = self.tree.get(asked.path)
         except NoNodeError:
             return None
-        return data or b"", stat.version
+        return data or b"", stat.czxid if isinstance(asked, GetMade) else stat.version
 
     # --- what must be so ---------------------------------------------------------------------------------------------
 

@@ -63,6 +63,13 @@ def test_brokers_of_older_releases_are_read(written: bytes, endpoints: tuple[End
     assert BrokerRegistration.decode(written) == BrokerRegistration(endpoints, 5, rack, 9999)
 
 
+def test_a_broker_that_crashed_says_so_in_its_node_and_others_do_not() -> None:
+    node = BrokerRegistration((PLAIN,), 5, crashed=True)
+    assert BrokerRegistration.decode(node.encode()) == node
+    assert b"crashed" not in BrokerRegistration((PLAIN,), 5).encode()
+    assert not BrokerRegistration.decode(node.encode().replace(b"true", b"1")).crashed
+
+
 def test_a_broker_without_a_plaintext_listener_writes_no_host() -> None:
     value = json.loads(BrokerRegistration((Endpoint("A", "SSL", "h", 1),), 5).encode())
     assert (value["host"], value["port"]) == (None, -1)

@@ -191,7 +191,7 @@ class Pair:
         for key in keys:
             ours, theirs = self._harnesses[key].log, self.leader.logs[key]
             await self.until(lambda ours=ours, theirs=theirs: _ends(ours) == _ends(theirs))  # type: ignore[misc]
-            assert _content(ours) == _content(theirs)
+            assert content_of(ours) == content_of(theirs)
             assert ours.leader_epochs.epoch_for_offset(ours.log_end_offset - 1) == theirs.leader_epochs.epoch_for_offset(theirs.log_end_offset - 1)
 
 
@@ -209,7 +209,7 @@ def _ends(log: PartitionLog) -> tuple[int, int]:
     return log.log_end_offset, log.high_watermark
 
 
-def _content(log: PartitionLog) -> bytes:
+def content_of(log: PartitionLog) -> bytes:
     found, offset = b"", log.log_start_offset
     while offset < log.log_end_offset:
         region = read_log(log, offset, 10**9).region

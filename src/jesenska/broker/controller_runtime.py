@@ -24,6 +24,7 @@ from jesenska.controller.effects import (
     Effect,
     Exists,
     Get,
+    GetMade,
     LeaderAndIsr,
     OffsetsForgotten,
     Read,
@@ -198,8 +199,8 @@ class ControllerRuntime:
             error = raised
         self.submit(Done(step.number, outcome, error, self._store.state is SessionState.CONNECTED))
 
-    async def _ask_tree(self, asked: Children | Get | Exists) -> Any:
-        hear = None if asked.look is None else self._hear(asked.look)
+    async def _ask_tree(self, asked: Children | Get | Exists | GetMade) -> Any:
+        hear = None if isinstance(asked, GetMade) or asked.look is None else self._hear(asked.look)
         try:
             if isinstance(asked, Children):
                 return (await self._store.children(asked.path, hear))[0]
@@ -210,7 +211,7 @@ class ControllerRuntime:
             data, stat = await self._store.get(asked.path)
         except NoNodeError:
             return None
-        return data, stat.version
+        return data, stat.czxid if isinstance(asked, GetMade) else stat.version
 
     def _hear(self, look: str) -> WatchCallback:
         return self._hearing.setdefault(look, partial(self._heard, look))

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 #: A server looks at its sessions from time to time: one that has ended may still be there for so long (ZooKeeper's
 #: tick is 2 or 3 s).
-_LATE_SECONDS = 4.0
+LATE_SECONDS = 4.0
 
 
 class Membership:
@@ -45,19 +45,19 @@ class Membership:
     async def join(self, on_progress: Progress | None) -> None:
         """JesenskaError with one sentence where the place is another's; TreeError."""
         await self._require_alone()
-        ends = self._clock.monotonic() + self._session_timeout_ms / 1000 + (_LATE_SECONDS if self._session_timeout_ms else 0)
+        ends = self._clock.monotonic() + self._session_timeout_ms / 1000 + (LATE_SECONDS if self._session_timeout_ms else 0)
         while True:
             try:
                 await register_broker(self._store, self._broker_id, self._node)
                 break
             except BrokerIdTaken as error:
-                if not await self._gone(paths.broker(self._broker_id), ends, on_progress):
+                if not await wait_until_gone(self._store, self._clock, paths.broker(self._broker_id), ends, on_progress):
                     raise JesenskaError(str(error)) from error
         while not await self.claim():
             holder = await controller_of(self._store)
             if holder is None:
                 continue
-            if holder != self._broker_id or not await self._gone(paths.CONTROLLER, ends, on_progress):
+            if holder != self._broker_id or not await wait_until_gone(self._store, self._clock, paths.CONTROLLER, ends, on_progress):
                 raise JesenskaError(_of_several(holder, "is the controller"))
 
     async def renew(self) -> None:
@@ -83,25 +83,26 @@ class Membership:
             if name != str(self._broker_id):
                 raise JesenskaError(_of_several(name, "is registered"))
 
-    async def _gone(self, path: str, ends: float, on_progress: Progress | None) -> bool:
-        """Waits until a node goes; False where it stays beyond that time."""
-        gone = asyncio.Event()
 
-        def changed(_: WatchEvent) -> None:
-            gone.set()
+async def wait_until_gone(store: Store, clock: Clock, path: str, ends: float, on_progress: Progress | None) -> bool:
+    """Waits until a node goes; False where it stays beyond that time of the monotonic clock."""
+    gone = asyncio.Event()
 
-        while await self._store.exists(path, changed) is not None:
-            left = ends - self._clock.monotonic()
-            if left <= 0:
-                return False
-            if on_progress is not None:
-                on_progress(f"waiting up to {left:.0f} s: {path} is held by a session that may be ending")
-            try:
-                await asyncio.wait_for(gone.wait(), left)
-            except TimeoutError:
-                return False
-            gone.clear()
-        return True
+    def changed(_: WatchEvent) -> None:
+        gone.set()
+
+    while await store.exists(path, changed) is not None:
+        left = ends - clock.monotonic()
+        if left <= 0:
+            return False
+        if on_progress is not None:
+            on_progress(f"waiting up to {left:.0f} s: {path} is held by a session that may be ending")
+        try:
+            await asyncio.wait_for(gone.wait(), left)
+        except TimeoutError:
+            return False
+        gone.clear()
+    return True
 
 
 def _of_several(other: object, what: str) -> str:

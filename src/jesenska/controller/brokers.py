@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
-from jesenska.controller.context import TopicView
+from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.deletions import Deletions
-from jesenska.controller.desk import Desk, Steps, whole, write
+from jesenska.controller.desk import Asking, Desk, Steps, whole, write
 from jesenska.controller.events import BrokerCame, BrokerGone, Elected, Started
-from jesenska.controller.leadership import Leadership
+from jesenska.controller.leadership import Leadership, changed_from
+from jesenska.controller.many_elections import ManyElections
 from jesenska.controller.topic_changes import TopicChanges
-from jesenska.controller.topics import epoch_check
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import TopicNode
-from jesenska.metadata.tree_operations import Operation, SetData
-
-#: Operations of one change of the tree when many topics are touched, so that none grows without bound.
-_OPERATIONS_AT_ONCE: Final = 1000
+from jesenska.metadata.tree_operations import SetData
 
 
 class Brokers:
@@ -29,6 +26,10 @@ class Brokers:
         self._leadership = leadership
         self._topics = topics
         self._deletions = deletions
+        #: What brokers that came or went bring about was not brought to its end.
+        self.is_unsettled = False
+        #: Brokers that are gone, and may be waited for still.
+        self._going: dict[int, None] = {}
 
     def start(self, event: Started) -> Steps:
         """Topics get the ids that they lack."""
@@ -46,34 +47,60 @@ class Brokers:
         self._context.controller_epoch, self._context.controller_epoch_version = event.epoch, event.epoch_version
 
     def came(self, event: BrokerCame) -> Steps:
-        """Every partition gets the leader that it can have now; what a broker leads that has crashed begins a new
-        leader epoch. The broker is told everything, the others what has changed."""
-        self._context.brokers[event.broker_id] = event.node
-        yield from self._deletions.broker_came(event.broker_id)
-        yield from self.elect((event.broker_id,) if event.crashed else (), but=event.broker_id)
-        self._topics.begin_on(event.broker_id, [whole(topic) for topic in self._context.topics.values() if not topic.deleting], event.token)
+        """Every partition gets the leader that it can have now; a broker that has crashed leaves every ISR that has
+        another member, and what it leads alone begins a new leader epoch. The broker is told everything, the others
+        what has changed, and that it has come."""
+        yield from self.changed((), (event,))
 
     def gone(self, event: BrokerGone) -> Steps:
         """What it led is led by another, where one can."""
-        if self._context.brokers.pop(event.broker_id, None) is None:
-            return
-        yield from self._topics.broker_gone(event.broker_id)
-        yield from self._deletions.broker_gone(event.broker_id)
-        yield from self.elect()
+        if event.broker_id in self._context.brokers:
+            yield from self.changed((event.broker_id,), ())
 
-    def elect(self, crashed: tuple[int, ...] = (), but: int | None = None) -> Steps:
-        """Elections wherever one is due, many topics at a time. The broker `but` is told later."""
-        changes: list[tuple[TopicView, TopicView]] = []
-        operations: list[Operation] = []
-        topics = [topic for topic in self._context.topics.values() if not topic.deleting]
-        for topic in topics:
-            partitions, needed = yield from self._leadership.elected(topic, crashed=crashed)
-            if needed:
-                changes.append((topic, replace(topic, partitions=partitions)))
-                operations += needed
-            if operations and (len(operations) >= _OPERATIONS_AT_ONCE or topic is topics[-1]):
-                yield from write((*epoch_check(self._context), *operations))
-                for before, after in changes:
-                    changed = {number: partition for number, partition in after.partitions.items() if before.partitions.get(number) != partition}
-                    self._leadership.written(after.name, changed, but)
-                changes, operations = [], []
+    def changed(self, gone: Sequence[int], came: Sequence[BrokerCame]) -> Steps:
+        """Brokers that are gone, and after that brokers that have come, all at once: a broker may be in both, and then
+        it is registered anew. After an error it is to be called again: who has come has not yet, then."""
+        self.is_unsettled = True
+        try:
+            yield from self._change(gone, came)
+        except Exception:
+            for event in came:
+                self._context.broker_epochs.pop(event.broker_id, None)
+            raise
+        self.is_unsettled = False
+
+    def _change(self, gone: Sequence[int], came: Sequence[BrokerCame]) -> Steps:
+        context, comers = self._context, [event.broker_id for event in came]
+        for broker_id in gone:
+            context.brokers.pop(broker_id, None)
+            context.broker_epochs.pop(broker_id, None)
+            context.stopping.discard(broker_id)
+            self._going[broker_id] = None
+        for broker_id in list(self._going):
+            yield from self._topics.broker_gone(broker_id)
+            yield from self._deletions.broker_gone(broker_id)
+            del self._going[broker_id]
+        for event in came:
+            context.stopping.discard(event.broker_id)
+            context.brokers[event.broker_id], context.broker_epochs[event.broker_id] = event.node, event.epoch
+        if gone or came:
+            self._desk.tell_of_brokers(but=comers)
+        for broker_id in comers:
+            yield from self._deletions.broker_came(broker_id)
+        yield from self.elect([event.broker_id for event in came if event.crashed], but=comers)
+        if came:
+            yield from self._topics.raise_internal()
+        for event in came:
+            self._topics.begin_on(event.broker_id, [whole(topic) for topic in context.topics.values() if not topic.deleting], event.token)
+
+    def elect(self, crashed: Collection[int] = (), but: Collection[int] = ()) -> Steps:
+        """Elections wherever one is due, many topics at a time. The brokers `but` are told later."""
+
+        def plan(topic: TopicView) -> Asking:
+            partitions, operations = yield from self._leadership.elected(topic, crashed=crashed)
+            return changed_from(topic, partitions), operations
+
+        def written(name: str, partitions: Mapping[int, PartitionView]) -> None:
+            self._leadership.written(name, partitions, but)
+
+        yield from ManyElections(self._context, plan, written).hold(list(self._context.topics))

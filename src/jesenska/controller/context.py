@@ -50,10 +50,13 @@ class ConfigView:
 
 @dataclass(slots=True)
 class ControllerContext:
-    """Topics by name, brokers that are up by id, dynamic settings by `<type>/<name>`."""
+    """Topics by name, brokers that are up by id, which registrations these are, those of them that are about to stop,
+    dynamic settings by `<type>/<name>`."""
 
     topics: dict[str, TopicView] = field(default_factory=dict)
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    broker_epochs: dict[int, int] = field(default_factory=dict)
+    stopping: set[int] = field(default_factory=set)
     configs: dict[str, ConfigView] = field(default_factory=dict)
     controller_epoch: int = 0
     controller_epoch_version: int | None = None

@@ -8,7 +8,7 @@ the desk."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from typing import Any
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
@@ -64,13 +64,19 @@ class Desk:
     def say(self, level: str, text: str) -> None:
         self.put(Say(level, text))
 
-    def tell_everybody(self, topics: Iterable[TopicPartitions] = (), gone: Sequence[TopicPartitions] = (), but: int | None = None) -> None:
-        """What clients are told of these topics, by every broker that is up, though not by the broker `but`."""
+    def tell_everybody(self, topics: Iterable[TopicPartitions] = (), gone: Sequence[TopicPartitions] = (), but: Collection[int] = ()) -> None:
+        """What clients are told of these topics, by every broker that is up, though not by the brokers `but`."""
         told = tuple(topics)
         if told or gone:
             for broker_id in self.context.brokers:
-                if broker_id != but:
+                if broker_id not in but:
                     self.put(UpdateMetadata(broker_id, told, tuple(gone)))
+
+    def tell_of_brokers(self, but: Collection[int]) -> None:
+        """Every broker that is up is told which brokers are, though not the brokers `but`."""
+        for broker_id in self.context.brokers:
+            if broker_id not in but:
+                self.put(UpdateMetadata(broker_id))
 
     # --- what is known -----------------------------------------------------------------------------------------------
 

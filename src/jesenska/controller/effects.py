@@ -41,10 +41,16 @@ class Exists(NamedTuple):
     look: str | None = None
 
 
+class GetMade(NamedTuple):
+    """A node's data, and the number of the change that made it (czxid); None where there is no such node."""
+
+    path: str
+
+
 class Read(NamedTuple):
     """Ask the tree these things. The outcome is a tuple of the answers, in their order."""
 
-    asked: tuple[Children | Get | Exists, ...]
+    asked: tuple[Children | Get | Exists | GetMade, ...]
 
 
 class Write(NamedTuple):
@@ -84,12 +90,14 @@ class LeaderAndIsr(NamedTuple):
 
 
 class StopReplica(NamedTuple):
-    """The broker gives up its replicas of a topic that is being deleted, and their data."""
+    """The broker gives up its replicas of a topic that is being deleted, and their data. Without `delete` it is about
+    to stop: it follows these partitions no longer, and keeps the data."""
 
     number: int
     broker_id: int
     topic: str
     numbers: tuple[int, ...]
+    delete: bool = True
 
 
 class UpdateMetadata(NamedTuple):

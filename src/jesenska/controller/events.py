@@ -69,6 +69,28 @@ class ElectUncleanly(NamedTuple):
     topic_partition: TopicPartition
 
 
+class ElectPreferred(NamedTuple):
+    """Let the first replica of each of these partitions lead (None: of all). Answered with a mapping: the class of the
+    error of each partition for which that was not done (ElectionNotNeededError: it leads already), None for the
+    others; of all partitions, those that were led already are left out."""
+
+    token: int
+    topic_partitions: tuple[TopicPartition, ...] | None
+
+
+class BalanceLeaders(NamedTuple):
+    """It is time to look whether brokers lead too few of the partitions whose first replica they have
+    (auto.leader.rebalance.enable)."""
+
+
+class StopWanted(NamedTuple):
+    """A broker is about to stop, and asks that others lead what it leads. Answered with the partitions that it leads
+    still though they have other replicas: none of those is in sync. BrokerNotAvailableError where it is not up."""
+
+    token: int
+    broker_id: int
+
+
 class IsrProposed(NamedTuple):
     """The leader of a partition asks for another ISR (KIP-497). Answered with the `PartitionView` that stands then."""
 
@@ -91,13 +113,15 @@ class Started(NamedTuple):
 
 
 class BrokerCame(NamedTuple):
-    """A registered broker takes requests. `crashed`: it was not stopped in order, and may lack what it had. Answered
-    when it has everything that it is to have."""
+    """A registered broker takes requests. `crashed`: it was not stopped in order, and may lack what it had. `epoch`:
+    which registration it is (the number of the change that made the node). Answered when it has everything that it is
+    to have."""
 
-    token: int
+    token: int | None
     broker_id: int
     node: BrokerRegistration
     crashed: bool = False
+    epoch: int = -1
 
 
 class BrokerGone(NamedTuple):
@@ -157,6 +181,9 @@ Change = (
     | AlterTopicSettings
     | AlterBrokerSettings
     | ElectUncleanly
+    | ElectPreferred
+    | BalanceLeaders
+    | StopWanted
     | IsrProposed
     | Started
     | BrokerCame

@@ -3,21 +3,27 @@ told to the brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from jesenska.base.errors import (
+    BrokerNotAvailableError,
+    ElectionNotNeededError,
     FencedLeaderEpochError,
     IneligibleReplicaError,
     InvalidRequestError,
     InvalidUpdateVersionError,
+    KafkaError,
     NotControllerError,
+    PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
+from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.desk import Asking, Desk, Steps, first_of, refusal, write
-from jesenska.controller.effects import Children, LeaderAndIsr, Read, TopicPartitions
-from jesenska.controller.elections import plan_elections
-from jesenska.controller.events import ElectUncleanly, IsrProposed
+from jesenska.controller.effects import Children, LeaderAndIsr, Read, StopReplica, TopicPartitions
+from jesenska.controller.elections import imbalanced, plan_elections, plan_preferred, plan_stop
+from jesenska.controller.events import BalanceLeaders, ElectPreferred, ElectUncleanly, IsrProposed, StopWanted
+from jesenska.controller.many_elections import ManyElections, read_again
 from jesenska.controller.partition_states import NO_LEADER
 from jesenska.controller.topics import epoch_check
 from jesenska.metadata import paths
@@ -36,7 +42,7 @@ class Leadership:
 
     def elected(self, topic: TopicView, *, crashed: Collection[int] = ()) -> Asking:
         """The topic's partitions once each has the leader that it can have, and the operations that make it so;
-        nothing is written yet. What the brokers that `crashed` lead begins a new epoch."""
+        nothing is written yet. Brokers that `crashed` may lack what they had."""
         above = yield from self._missing_nodes(topic.name, [number for number in topic.node.replicas if number not in topic.partitions])
         unclean = self._desk.topic_config(topic.name).boolean("unclean.leader.election.enable")
         partitions, operations = plan_elections(self._context, topic, crashed=crashed, unclean=unclean)
@@ -47,37 +53,136 @@ class Leadership:
         """Settings have changed: perhaps somebody may lead now what nobody does."""
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting and any(partition.state.leader == NO_LEADER for partition in topic.partitions.values()):
-                yield from self.elect(topic, unclean=self._desk.topic_config(name).boolean("unclean.leader.election.enable"))
+                yield from self.elect(name, unclean=self._desk.topic_config(name).boolean("unclean.leader.election.enable"))
 
     def elect_uncleanly(self, event: ElectUncleanly) -> Steps:
         name, number = event.topic_partition
         topic = self._context.topics.get(name)
         if topic is None or topic.deleting or number not in topic.partitions:
             raise UnknownTopicOrPartitionError(f"There is no partition {event.topic_partition}.")
-        only = TopicView(name, TopicNode({number: topic.node.replicas[number]}, topic.topic_id), topic.version, {number: topic.partitions[number]})
-        yield from self.elect(only, unclean=True)
+        yield from self.elect(name, (number,), unclean=True)
         self._desk.answer(event.token, self._context.topics[name].partitions[number].state.leader != NO_LEADER)
 
-    def elect(self, topic: TopicView, *, unclean: bool) -> Steps:
-        """Elects leaders of those partitions of `topic` that have none; the others stay as they are."""
-        partitions, operations = plan_elections(self._context, topic, unclean=unclean)
-        if operations:
-            yield from write((*epoch_check(self._context), *operations))
-            changed = {number: partition for number, partition in partitions.items() if topic.partitions.get(number) != partition}
-            self.written(topic.name, changed)
+    def elect(self, name: str, numbers: Sequence[int] | None = None, *, unclean: bool) -> Steps:
+        """Elects leaders of those partitions of a topic (None: of all) that have none; the others stay as they are."""
 
-    def written(self, name: str, partitions: Mapping[int, PartitionView], but: int | None = None) -> None:
-        """These states of partitions stand in the tree: they are known from now on, and told, though not to the broker
-        `but`."""
+        def plan(topic: TopicView) -> Asking:
+            yield from ()
+            if numbers is not None:
+                node = TopicNode({number: topic.node.replicas[number] for number in numbers}, topic.topic_id)
+                topic = TopicView(name, node, topic.version, {number: topic.partitions[number] for number in numbers})
+            partitions, operations = plan_elections(self._context, topic, unclean=unclean)
+            return changed_from(topic, partitions), operations
+
+        yield from ManyElections(self._context, plan, self.written).hold([name])
+
+    def written(self, name: str, partitions: Mapping[int, PartitionView], but: Collection[int] = ()) -> None:
+        """These states of partitions stand in the tree: they are known from now on, and told, though not to the
+        brokers `but`."""
         known = self._context.topics[name]
         topic = TopicView(name, known.node, known.version, {**known.partitions, **partitions}, known.deleting)
         self._context.topics[name] = topic
         changed = TopicPartitions(topic, tuple(partitions))
         for broker_id in self._context.brokers:
             held = held_by(broker_id, changed)
-            if held.numbers and broker_id != but:
+            if held.numbers and broker_id not in but:
                 self._desk.put(LeaderAndIsr(self._desk.number(), broker_id, (held,)))
         self._desk.tell_everybody([changed], but=but)
+
+    def read_again(self, name: str, numbers: Iterable[int]) -> Steps:
+        """What others have written of the states of these partitions is known then, and told."""
+        yield from read_again(self._context, name, numbers, self.written)
+
+    # --- the first replica, and brokers that stop --------------------------------------------------------------------
+
+    def elect_preferred(self, event: ElectPreferred) -> Steps:
+        """Lets first replicas lead, as somebody asks for."""
+        wanted: dict[str, list[int]] = {}
+        errors: dict[TopicPartition, type[KafkaError] | None] = {}
+        if event.topic_partitions is None:
+            wanted = {name: sorted(topic.partitions) for name, topic in self._context.topics.items() if not topic.deleting}
+        else:
+            for topic_partition in event.topic_partitions:
+                topic = self._context.topics.get(topic_partition.topic)
+                if topic is None or topic.deleting or topic_partition.partition not in topic.partitions:
+                    errors[topic_partition] = UnknownTopicOrPartitionError
+                else:
+                    wanted.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+        due: dict[str, list[int]] = {}
+        for name, number in [(name, number) for name, numbers in wanted.items() for number in numbers]:
+            if not _is_led_by_first(self._context.topics[name], number):
+                due.setdefault(name, []).append(number)
+                errors[TopicPartition(name, number)] = PreferredLeaderNotAvailableError
+            elif event.topic_partitions is not None:
+                errors[TopicPartition(name, number)] = ElectionNotNeededError
+        changed = yield from self._let_first_replicas_lead(due)
+        self._desk.answer(event.token, errors | dict.fromkeys(changed))
+
+    def balance(self, event: BalanceLeaders) -> Steps:
+        """Lets first replicas lead where brokers lead too little."""
+        topics = [topic for topic in self._context.topics.values() if not topic.deleting]
+        found = imbalanced(self._context, topics, self._desk.config.integer("leader.imbalance.per.broker.percentage"))
+        changed = yield from self._let_first_replicas_lead(found)
+        if changed:
+            self._desk.say("info", f"{len(changed)} partitions are led by their first replica again")
+
+    def _let_first_replicas_lead(self, wanted: Mapping[str, Sequence[int]]) -> Asking:
+        """The partitions that are led by their first replica now, and were not. Leaders may have written ISRs that
+        nobody has told of yet."""
+        led: list[TopicPartition] = []
+        for name, numbers in wanted.items():
+            yield from self.read_again(name, numbers)
+
+        def plan(topic: TopicView) -> Asking:
+            yield from ()
+            return plan_preferred(self._context, topic, wanted[topic.name])
+
+        def written(name: str, partitions: Mapping[int, PartitionView]) -> None:
+            self.written(name, partitions)
+            led.extend(TopicPartition(name, number) for number in partitions if _is_led_by_first(self._context.topics[name], number))
+
+        yield from ManyElections(self._context, plan, written).hold(wanted)
+        return led
+
+    def stop_wanted(self, event: StopWanted) -> Steps:
+        """Others lead what a broker leads that is about to stop, and it leaves every ISR that has another member."""
+        context, broker_id = self._context, event.broker_id
+        if broker_id not in context.brokers:
+            raise BrokerNotAvailableError(f"Broker {broker_id} is not up.")
+        context.stopping.add(broker_id)
+
+        def plan(topic: TopicView) -> Asking:
+            yield from ()
+            return plan_stop(context, topic, broker_id)
+
+        yield from ManyElections(context, plan, self.written).hold(list(context.topics))
+        stays = self._led_with_others(broker_id)
+        if stays:
+            # Their leader may have written an ISR that nobody has told of yet.
+            for name, numbers in stays.items():
+                yield from self.read_again(name, numbers)
+            yield from ManyElections(context, plan, self.written).hold(list(stays))
+            stays = self._led_with_others(broker_id)
+        for topic in context.topics.values():
+            given_up = tuple(
+                number
+                for number, replicas in topic.node.replicas.items()
+                if not topic.deleting and broker_id in replicas and len(replicas) > 1 and number not in stays.get(topic.name, ())
+            )
+            if given_up:
+                self._desk.put(StopReplica(self._desk.number(), broker_id, topic.name, given_up, delete=False))
+        self._desk.answer(event.token, tuple(TopicPartition(name, number) for name, numbers in stays.items() for number in numbers))
+
+    def _led_with_others(self, broker_id: int) -> dict[str, list[int]]:
+        """The partitions that a broker leads and that have other replicas, by topic."""
+        found: dict[str, list[int]] = {}
+        for name, topic in self._context.topics.items():
+            for number, partition in () if topic.deleting else topic.partitions.items():
+                if partition.state.leader == broker_id and len(topic.node.replicas.get(number, ())) > 1:
+                    found.setdefault(name, []).append(number)
+        return found
+
+    # --- in the tree -------------------------------------------------------------------------------------------------
 
     def _missing_nodes(self, name: str, numbers: Sequence[int]) -> Asking:
         """Operations that make the nodes above the states of partitions, where they are missing."""
@@ -122,8 +227,8 @@ class Leadership:
             raise InvalidUpdateVersionError(f"The partition epoch of {event.topic_partition} is {known.version}, not {event.partition_epoch}.")
         if state.leader != event.broker_id or event.broker_id not in event.isr or not set(event.isr) <= set(topic.node.replicas[number]):
             raise InvalidRequestError(f"Broker {event.broker_id} cannot make {list(event.isr)} the ISR of {event.topic_partition}.")
-        if not set(event.isr) <= self._context.brokers.keys():
-            raise IneligibleReplicaError(f"Of the brokers {list(event.isr)} some are not up.")
+        if not set(event.isr) <= self._context.brokers.keys() or set(event.isr) - set(state.isr) & self._context.stopping:
+            raise IneligibleReplicaError(f"Of the brokers {list(event.isr)} some are not up, or about to stop.")
         if event.isr != state.isr:
             taken = PartitionStateNode(state.leader, state.leader_epoch, event.isr, self._context.controller_epoch)
             operation = SetData(paths.partition_state(name, number), taken.encode(), known.version)
@@ -139,6 +244,16 @@ class Leadership:
             self._context.topics[name] = TopicView(name, topic.node, topic.version, partitions, topic.deleting)
             self._desk.tell_everybody([TopicPartitions(self._context.topics[name], (number,))])
         self._desk.answer(event.token, known)
+
+
+def _is_led_by_first(topic: TopicView, number: int) -> bool:
+    """Whether a partition is led by its first replica."""
+    return topic.node.replicas.get(number, ())[:1] == (topic.partitions[number].state.leader,)
+
+
+def changed_from(topic: TopicView, partitions: Mapping[int, PartitionView]) -> dict[int, PartitionView]:
+    """Those of the partitions that the topic does not have so."""
+    return {number: partition for number, partition in partitions.items() if topic.partitions.get(number) != partition}
 
 
 def held_by(broker_id: int, part: TopicPartitions) -> TopicPartitions:

@@ -36,6 +36,7 @@ from jesenska.controller.effects import Effect, Step, Wake
 from jesenska.controller.events import (
     AlterBrokerSettings,
     AlterTopicSettings,
+    BalanceLeaders,
     BrokerCame,
     BrokerGone,
     Change,
@@ -43,6 +44,7 @@ from jesenska.controller.events import (
     DeleteTopic,
     Done,
     Elected,
+    ElectPreferred,
     ElectUncleanly,
     Event,
     ExpandTopic,
@@ -51,6 +53,7 @@ from jesenska.controller.events import (
     Look,
     Started,
     StopReplicaDone,
+    StopWanted,
 )
 from jesenska.controller.leadership import Leadership
 from jesenska.controller.settings import Settings
@@ -64,21 +67,30 @@ _LONGEST_PAUSE_MS: Final = 30_000
 
 class Controller:
     """One controller. `context` is what the tree held when this broker became controller; `new_uuid` and `chance` are
-    chance."""
+    chance. `several`: there may be other brokers, and they come and go as their nodes do; then `context` begins
+    without any."""
 
     def __init__(
-        self, broker_id: int, context: ControllerContext, config: BrokerConfig, new_uuid: Callable[[], uuid.UUID], chance: Callable[[int], int]
+        self,
+        broker_id: int,
+        context: ControllerContext,
+        config: BrokerConfig,
+        new_uuid: Callable[[], uuid.UUID],
+        chance: Callable[[int], int],
+        *,
+        several: bool = False,
     ) -> None:
         self._desk = desk = Desk(broker_id, context, config, new_uuid, chance)
         self.context = context
         leadership, deletions = Leadership(desk), Deletions(desk)
         topics, settings = TopicChanges(desk, leadership, deletions), Settings(desk, leadership)
         brokers = Brokers(desk, leadership, topics, deletions)
-        looks = TreeLooks(desk, topics, deletions, settings, brokers)
+        looks = TreeLooks(desk, topics, deletions, settings, brokers, leadership, several)
         self._work: dict[type, Callable[..., Steps]] = {
             CreateTopic: topics.create, ExpandTopic: topics.expand, DeleteTopic: deletions.delete,
             AlterTopicSettings: settings.alter_topic, AlterBrokerSettings: settings.alter_broker,
-            ElectUncleanly: leadership.elect_uncleanly, IsrProposed: leadership.isr_proposed,
+            ElectUncleanly: leadership.elect_uncleanly, ElectPreferred: leadership.elect_preferred, BalanceLeaders: leadership.balance,
+            StopWanted: leadership.stop_wanted, IsrProposed: leadership.isr_proposed,
             Started: brokers.start, Elected: brokers.elected, BrokerCame: brokers.came, BrokerGone: brokers.gone, Look: looks.look,
             LeaderAndIsrDone: topics.leader_and_isr_done, StopReplicaDone: deletions.stop_replica_done,
         }  # fmt: skip
@@ -149,7 +161,7 @@ class Controller:
             return
         elif isinstance(event, (Started, BrokerCame)):
             self._desk.answer(event.token, error=error)
-        elif isinstance(event, (BrokerGone, Elected, LeaderAndIsrDone, StopReplicaDone)) or event is None:
+        elif isinstance(event, (BalanceLeaders, BrokerGone, Elected, LeaderAndIsrDone, StopReplicaDone)) or event is None:
             self._desk.say("error", f"{type(event).__name__}: not done: {error}")
         else:
             self._desk.answer(event.token, error=self._for_clients(error))

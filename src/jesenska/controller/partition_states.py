@@ -13,12 +13,18 @@ what they give is written to the tree.
     unclean     the first replica that is up, if nobody is in sync:     it alone
                 records that only the others had are lost, so only
                 where unclean.leader.election.enable allows it
-    again       the leader that there is, in a new epoch, after a       those in sync that are up
-                crash which may have cost it records
+    after a     as after loss, without those that crashed, which may    those in sync that are up and did not crash
+    crash       lack what they had. Where nobody else was in sync the
+                leader that there is, in a new epoch
+    before a    the first replica that is up, in sync and stays; none   those in sync that are up and stay
+    stop        where there is no such: it leads until it has stopped
+    preferred   the first replica, if it is up and in sync              those in sync that are up
+    none        the leader stays; others in sync have gone, and what    those in sync that are up
+                is written is not to wait for them
 
 Each election is a new leader epoch. Where nobody can lead, the leader is -1, and who was in sync last is kept: one of
-them has all that was committed. Sources: the chapter "Replication" of the documents, KIP-106, KIP-460; the orders are
-Apache Kafka's.
+them has all that was committed. Sources: the chapter "Replication" of the documents, KIP-106, KIP-460, KIP-966; the
+orders are Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -72,6 +78,52 @@ def elect_after_loss(
 
 
 def elect_again(written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
-    """What is written of an ONLINE partition whose leader was not stopped in order."""
+    """What is written of an ONLINE partition whose leader was not stopped in order, and alone was in sync."""
     isr = tuple(broker for broker in written.isr if broker in live)
     return PartitionStateNode(written.leader, written.leader_epoch + 1, isr or (written.leader,), controller_epoch)
+
+
+def elect_after_crash(
+    replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], crashed: Collection[int], controller_epoch: int, *, unclean: bool
+) -> PartitionStateNode | None:
+    """What is written of a partition when brokers that `crashed` are up again; None where that changes nothing.
+
+    They leave an ISR that has another member: that one has all that was committed, they may not."""
+    rest = tuple(broker for broker in written.isr if broker not in crashed)
+    if rest == written.isr:
+        return None
+    if not rest:
+        return elect_again(written, live, controller_epoch) if written.leader in crashed else None
+    if written.leader in live and written.leader in rest:
+        return PartitionStateNode(written.leader, written.leader_epoch + 1, tuple(broker for broker in rest if broker in live), controller_epoch)
+    before = PartitionStateNode(written.leader, written.leader_epoch, rest, written.controller_epoch)
+    elected = elect_after_loss(replicas, before, live, controller_epoch, unclean=unclean)
+    return elected or PartitionStateNode(NO_LEADER, written.leader_epoch + 1, rest, controller_epoch)
+
+
+def without_gone(written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode | None:
+    """What is written of an ONLINE partition of which brokers have gone that were in sync; None where none has."""
+    isr = tuple(broker for broker in written.isr if broker in live)
+    if isr == written.isr or written.leader not in isr:
+        return None
+    return PartitionStateNode(written.leader, written.leader_epoch + 1, isr, controller_epoch)
+
+
+def elect_before_stop(
+    replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], stopping: Collection[int], controller_epoch: int
+) -> PartitionStateNode | None:
+    """What is written of a partition of which replicas are on brokers that are `stopping`, and up still; None where
+    that changes nothing: they are not in sync, or nobody else is."""
+    isr = tuple(broker for broker in written.isr if broker in live and broker not in stopping)
+    if not isr or not set(written.isr) & set(stopping):
+        return None
+    leader = written.leader if written.leader in isr else next((broker for broker in replicas if broker in isr), None)
+    return None if leader is None else PartitionStateNode(leader, written.leader_epoch + 1, isr, controller_epoch)
+
+
+def elect_preferred(replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode | None:
+    """What is written so that the first replica leads; None where it is not up or not in sync."""
+    if not replicas or replicas[0] not in live or replicas[0] not in written.isr:
+        return None
+    isr = tuple(broker for broker in written.isr if broker in live)
+    return PartitionStateNode(replicas[0], written.leader_epoch + 1, isr, controller_epoch)

@@ -17,8 +17,9 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.context import TopicView
 from jesenska.controller.deletions import Deletions
 from jesenska.controller.desk import Desk, Steps, whole, write
-from jesenska.controller.effects import LeaderAndIsr, TopicPartitions
+from jesenska.controller.effects import LeaderAndIsr, TopicPartitions, UpdateMetadata
 from jesenska.controller.events import CreateTopic, ExpandTopic, LeaderAndIsrDone
+from jesenska.controller.internal_topics import INTERNAL_TOPICS, plan_raised
 from jesenska.controller.leadership import Leadership, held_by
 from jesenska.controller.replica_states import ReplicaState
 from jesenska.controller.topics import epoch_check, plan_creation, plan_expansion
@@ -35,6 +36,8 @@ class _Beginning:
     token: int | None
     value: Any
     is_creation: bool
+    #: The broker that has come and is told alone; None: all are.
+    comer: int | None = None
     awaited: int = 0
     without_log: dict[TopicPartition, set[int]] = field(default_factory=dict)
 
@@ -94,6 +97,18 @@ class TopicChanges:
         self._desk.say("info", f"topic {name} was written in the tree: it has {len(node.replicas)} partitions")
         yield from self.begin([whole(topic)])
 
+    def raise_internal(self) -> Steps:
+        """Kafka's own topics get the replicas that they lack, where enough brokers are up by now."""
+        for name in INTERNAL_TOPICS:
+            topic = self._context.topics.get(name)
+            plan = None if topic is None or topic.deleting else plan_raised(self._context, topic, self._desk.config)
+            if plan is None:
+                continue
+            yield from write((*epoch_check(self._context), *plan.operations))
+            self._context.topics[name] = plan.topic
+            self._desk.say("info", f"topic {name} gets more replicas, since more brokers are up")
+            yield from self.begin([TopicPartitions(plan.topic, plan.numbers)])
+
     # --- what brokers are told, and say ------------------------------------------------------------------------------
 
     def begin(self, topics: list[TopicPartitions], token: int | None = None, value: Any = None, *, is_creation: bool = False) -> Steps:
@@ -107,9 +122,9 @@ class TopicChanges:
         if not beginning.awaited:
             yield from self._end(beginning)
 
-    def begin_on(self, broker_id: int, topics: list[TopicPartitions], token: int) -> None:
-        """The same for a broker that has come: it has everything that it is to have."""
-        beginning = _Beginning(topics, token, None, is_creation=False)
+    def begin_on(self, broker_id: int, topics: list[TopicPartitions], token: int | None) -> None:
+        """The same for a broker that has come, which alone is told: the others know of these topics."""
+        beginning = _Beginning(topics, token, None, is_creation=False, comer=broker_id)
         held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
         self._tell(broker_id, held, beginning)
 
@@ -152,7 +167,10 @@ class TopicChanges:
             return
         known = ((self._context.topics.get(part.topic.name), part.numbers) for part in beginning.topics)
         shown = [TopicPartitions(topic, numbers) for topic, numbers in known if topic is not None and not topic.deleting]
-        self._desk.tell_everybody(shown)
+        if beginning.comer is None:
+            self._desk.tell_everybody(shown)
+        elif beginning.comer in self._context.brokers:
+            self._desk.put(UpdateMetadata(beginning.comer, tuple(shown)))
         self._desk.answer(beginning.token, beginning.value)
 
     def _is_nowhere(self, beginning: _Beginning) -> bool:

@@ -9,8 +9,10 @@ ZooKeeper's shell, a person.
     /admin/reassign_partitions          asks for other replicas: what is so already is done, the rest needs brokers
                                         that are not there
     /admin/preferred_replica_election   asks for leaders that are there already
+    /isr_change_notification            leaders have written other ISRs: every broker is told
     /controller                         was taken away: claimed again
-    /brokers/ids                        another broker has come: said in the log
+    /brokers/ids                        brokers have come or gone. Where this broker cannot be one of several, another
+                                        one is said in the log
 
 A watch names what to look at (`events.Look`). A look sets its watch anew, reads, and acts on the difference to the
 context. So it does not matter who made a change, how many were made at a time, or that this controller made it itself.
@@ -27,13 +29,24 @@ from jesenska.controller.brokers import Brokers
 from jesenska.controller.context import ConfigView, PartitionView, TopicView
 from jesenska.controller.deletions import Deletions
 from jesenska.controller.desk import Asking, Desk, Steps, refusal, whole, write
-from jesenska.controller.effects import Children, ClaimControllership, Exists, Get, Read
-from jesenska.controller.events import EVERYTHING, TOPIC, Look
+from jesenska.controller.effects import Children, ClaimControllership, Exists, Get, GetMade, Read
+from jesenska.controller.events import EVERYTHING, TOPIC, BrokerCame, Look
+from jesenska.controller.leadership import Leadership
 from jesenska.controller.settings import Settings
 from jesenska.controller.topic_changes import TopicChanges
 from jesenska.controller.topics import forget_topic
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import ControllerNode, NodeFormatError, PartitionStateNode, TopicNode, decode_config, decode_config_change, decode_reassignment
+from jesenska.metadata.nodes import (
+    BrokerRegistration,
+    ControllerNode,
+    NodeFormatError,
+    PartitionStateNode,
+    TopicNode,
+    decode_config,
+    decode_config_change,
+    decode_partitions,
+    decode_reassignment,
+)
 from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, TreeError
 
 _ENTITY_KINDS: Final = ("topics", "brokers")
@@ -42,17 +55,21 @@ _ENTITY_KINDS: Final = ("topics", "brokers")
 class TreeLooks:
     """The eyes of one controller."""
 
-    def __init__(self, desk: Desk, topics: TopicChanges, deletions: Deletions, settings: Settings, brokers: Brokers) -> None:
+    def __init__(
+        self, desk: Desk, topics: TopicChanges, deletions: Deletions, settings: Settings, brokers: Brokers, leadership: Leadership, several: bool
+    ) -> None:
         self._desk = desk
         self._context = desk.context
         self._topics = topics
         self._deletions = deletions
         self._settings = settings
-        self._elect = brokers.elect
+        self._brokers_up = brokers
+        self._several = several
+        self._leadership = leadership
         self._looks: dict[str, Callable[[], Steps]] = {
             EVERYTHING: self._everything, paths.TOPICS: self._topic_names, paths.CONFIG_CHANGES: self._config_changes,
             paths.DELETE_TOPICS: self._marked, paths.REASSIGN_PARTITIONS: self._reassignment, paths.PREFERRED_REPLICA_ELECTION: self._election,
-            paths.CONTROLLER: self._controller, paths.BROKER_IDS: self._brokers,
+            paths.ISR_CHANGES: self._isr_changes, paths.CONTROLLER: self._controller, paths.BROKER_IDS: self._brokers,
         }  # fmt: skip
         self._watched: set[str] = set()
         self._last_change = -1
@@ -70,7 +87,7 @@ class TreeLooks:
         yield from self._topics_written(list(self._context.topics))
         kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in _ENTITY_KINDS))
         yield from self._entities([f"{kind}/{name}" for kind, names in zip(_ENTITY_KINDS, kinds, strict=True) for name in names or ()])
-        for work in (self._config_changes, self._marked, self._reassignment, self._election, self._brokers, self._elect):
+        for work in (self._config_changes, self._marked, self._reassignment, self._election, self._isr_changes, self._brokers, self._brokers_up.elect):
             yield from work()
 
     # Topics
@@ -219,6 +236,26 @@ class TreeLooks:
             self._desk.say("info", f"an election of preferred leaders was asked for: broker {self._desk.broker_id} leads what it can lead")
             yield from self._take_away(path)
 
+    def _isr_changes(self) -> Steps:
+        """What leaders have written is known and told, and the nodes that said so are taken away."""
+        names = yield from self._children(paths.ISR_CHANGES)
+        told = [f"{paths.ISR_CHANGES}/{name}" for name in names]
+        nodes = yield Read(tuple(Get(path) for path in told))
+        changed: dict[str, dict[int, None]] = {}
+        for path, node in zip(told, nodes, strict=True):
+            try:
+                for name, number in decode_partitions(node[0]) if node is not None else ():
+                    topic = self._context.topics.get(name)
+                    if topic is not None and number in topic.partitions:
+                        changed.setdefault(name, {})[number] = None
+            except NodeFormatError as error:
+                self._desk.say("error", f"{path} is taken away: {error}")
+        for name, numbers in changed.items():
+            if not self._context.topics[name].deleting:
+                yield from self._leadership.read_again(name, numbers)
+        for path in told:
+            yield from self._take_away(path)
+
     def _controller(self) -> Steps:
         path, broker_id = paths.CONTROLLER, self._desk.broker_id
         (found,) = yield Read((Get(path, path),))
@@ -233,9 +270,36 @@ class TreeLooks:
             self._desk.say("info", f"broker {broker_id} is controller again, of epoch {self._context.controller_epoch}")
 
     def _brokers(self) -> Steps:
-        for name in (yield from self._children(paths.BROKER_IDS)):
+        names = yield from self._children(paths.BROKER_IDS)
+        if self._several:
+            yield from self._registered([int(name) for name in names if name.isascii() and name.isdigit()])
+            return
+        for name in names:
             if name != str(self._desk.broker_id):
                 self._desk.say("error", f"broker {name} has registered beside this one, which cannot be one of several yet: it gets no partitions")
+
+    def _registered(self, broker_ids: Sequence[int]) -> Steps:
+        """These brokers are registered. One whose registration is another than before has gone and come back."""
+        nodes = yield Read(tuple(GetMade(paths.broker(broker_id)) for broker_id in broker_ids))
+        came: list[BrokerCame] = []
+        there: dict[int, int] = {}
+        for broker_id, node in zip(broker_ids, nodes, strict=True):
+            if node is None:
+                continue
+            data, epoch = node
+            there[broker_id] = epoch
+            if self._context.broker_epochs.get(broker_id) == epoch:
+                continue
+            try:
+                registration = BrokerRegistration.decode(data)
+            except NodeFormatError as error:
+                self._desk.say("error", f"{paths.broker(broker_id)} is ignored: {error}")
+                del there[broker_id]
+                continue
+            came.append(BrokerCame(None, broker_id, registration, registration.crashed, epoch))
+        gone = [broker_id for broker_id in self._context.brokers if there.get(broker_id) != self._context.broker_epochs.get(broker_id, -1)]
+        if gone or came or self._brokers_up.is_unsettled:
+            yield from self._brokers_up.changed(gone, came)
 
     def _children(self, path: str) -> Asking:
         """The names there; what is new is looked at."""

@@ -41,12 +41,15 @@ class NodeFormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker that is up: where it listens, since when, and where it stands."""
+    """A broker that is up: where it listens, since when, and where it stands. `crashed`: it was not stopped in order
+    before it registered, may lack what it had, and no controller has dealt with that yet (a field of our own, which is
+    left out where it is not so)."""
 
     endpoints: tuple[Endpoint, ...]
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1
+    crashed: bool = False
 
     def encode(self) -> bytes:
         # Clients of the 0.8 era look for host and port; brokers without a plaintext listener write none.
@@ -65,6 +68,8 @@ class BrokerRegistration:
             "version": 5,
             "timestamp": str(self.timestamp_ms),
         }
+        if self.crashed:
+            value["jesenska_crashed"] = True
         return _dump(value)
 
     @staticmethod
@@ -79,7 +84,13 @@ class BrokerRegistration:
         else:
             protocols = value.get("listener_security_protocol_map")
             endpoints = [_endpoint(str(text), protocols if isinstance(protocols, dict) else {}) for text in _list(value, "endpoints")]
-        return BrokerRegistration(tuple(endpoints), _int_or(value, "timestamp", -1), str(rack) if rack is not None else None, _int_or(value, "jmx_port", -1))
+        return BrokerRegistration(
+            tuple(endpoints),
+            _int_or(value, "timestamp", -1),
+            str(rack) if rack is not None else None,
+            _int_or(value, "jmx_port", -1),
+            value.get("jesenska_crashed") is True,
+        )
 
 
 @dataclass(frozen=True, slots=True)

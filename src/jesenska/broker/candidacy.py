@@ -1,0 +1,189 @@
+"""This broker's part in the election of a controller, on its store: what `controller.election` wants done is done
+here, and what comes of it is told there.
+
+    begin     this broker is controller of an epoch: whoever runs the controller says when it has begun (`began`)
+    end       it is not any more
+    follow    another broker is
+
+One thing is asked of the tree at a time, in the order in which it was wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Protocol
+
+from jesenska.base.clock import Clock
+from jesenska.controller.election import (
+    Began,
+    Begin,
+    Claim,
+    Claimed,
+    Effect,
+    Election,
+    End,
+    Event,
+    Failed,
+    Fenced,
+    Follow,
+    GaveUp,
+    GiveUp,
+    Look,
+    Looked,
+    NodeChanged,
+    SessionBegan,
+    SessionEnded,
+    Wake,
+    Woken,
+)
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import ControllerNode
+from jesenska.metadata.registration import become_controller
+from jesenska.metadata.store import Store
+from jesenska.metadata.tree_operations import BadVersionError, NoNodeError, TreeError
+from jesenska.metadata.watches import WatchEvent
+
+logger = logging.getLogger(__name__)
+
+
+class Elected(Protocol):
+    """Who runs the controller of this broker, and knows who is controller. These are called on the loop, and come back
+    at once."""
+
+    def begin(self, epoch: int, epoch_version: int) -> None:
+        """This broker is controller; `Candidacy.began` is to be called when it has begun, or cannot. The version is
+        that of the epoch's node."""
+
+    def end(self, epoch: int) -> None:
+        """It is not any more, whether it had begun or not."""
+
+    def follow(self, broker_id: int) -> None:
+        """That broker is controller."""
+
+
+class Candidacy:
+    """That of one broker, on the running loop. A session has begun when the broker is registered in it."""
+
+    def __init__(self, store: Store, broker_id: int, clock: Clock, elected: Elected) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._clock = clock
+        self._elected = elected
+        self._election = Election()
+        self._loop = asyncio.get_running_loop()
+        #: What the election is to be told; more may come of that while it is told.
+        self._events: deque[Event] = deque()
+        self._is_telling = False
+        self._wanted: deque[Look | Claim | GiveUp] = deque()
+        self._asking: asyncio.Task[None] | None = None
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._closed = False
+
+    def session_began(self) -> None:
+        """There is a session, in which this broker is registered and nothing else of its is in the tree."""
+        self._tell(SessionBegan())
+
+    def session_ended(self) -> None:
+        self._tell(SessionEnded())
+
+    def began(self, epoch: int, is_done: bool) -> None:
+        """The controller of that epoch has begun, or cannot: then another broker may be controller."""
+        self._tell(Began(epoch, is_done))
+
+    def fenced(self, epoch: int) -> None:
+        """A write in that epoch was refused, since there is a newer one."""
+        self._tell(Fenced(epoch))
+
+    async def close(self) -> None:
+        """Takes part no longer. The place goes with the session."""
+        self._closed = True
+        for timer in self._timers:
+            timer.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    # --- effects -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)
+        if self._is_telling:
+            return
+        self._is_telling = True
+        try:
+            while self._events and not self._closed:
+                for effect in self._election.handle(self._events.popleft()):
+                    self._do(effect)
+        finally:
+            self._is_telling = False
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Begin):
+            self._elected.begin(effect.epoch, effect.epoch_version)
+        elif isinstance(effect, End):
+            self._elected.end(effect.epoch)
+        elif isinstance(effect, Follow):
+            self._elected.follow(effect.broker_id)
+        elif isinstance(effect, Wake):
+            self._wake(effect)
+        else:
+            self._wanted.append(effect)
+            if self._asking is None:
+                self._asking = self._loop.create_task(self._ask())
+
+    def _wake(self, wanted: Wake) -> None:
+        def woken() -> None:
+            self._timers.discard(timer)
+            self._tell(Woken(wanted.session))
+
+        timer = self._loop.call_later(wanted.after_ms / 1000, woken)
+        self._timers.add(timer)
+
+    # --- the tree ----------------------------------------------------------------------------------------------------
+
+    async def _ask(self) -> None:
+        try:
+            while self._wanted:
+                self._tell(await self._outcome(self._wanted.popleft()))
+        finally:
+            self._asking = None
+
+    async def _outcome(self, wanted: Look | Claim | GiveUp) -> Event:
+        try:
+            if isinstance(wanted, Look):
+                return await self._look(wanted.session)
+            if isinstance(wanted, Claim):
+                return await self._claim(wanted.session)
+            await self._give_up()
+            return GaveUp(wanted.session)
+        except TreeError as error:
+            logger.info("the election of a controller waits for the tree: %s", error)
+        except Exception:
+            logger.exception("the election of a controller cannot go on; it is tried again")
+        return Failed(wanted.session)
+
+    async def _look(self, session: int) -> Looked:
+        def changed(_: WatchEvent) -> None:
+            self._tell(NodeChanged(session))
+
+        stat = await self._store.exists(paths.CONTROLLER, changed)
+        if stat is None:
+            return Looked(session, None)
+        try:
+            data, stat = await self._store.get(paths.CONTROLLER)
+        except NoNodeError:
+            return Looked(session, None)
+        return Looked(session, ControllerNode.decode(data).broker_id, stat.ephemeral_owner == self._store.session_id)
+
+    async def _claim(self, session: int) -> Claimed:
+        claimed = await become_controller(self._store, self._broker_id, self._clock.now_ms())
+        return Claimed(session, None) if claimed is None else Claimed(session, claimed[0], claimed[1].version)
+
+    async def _give_up(self) -> None:
+        try:
+            _, stat = await self._store.get(paths.CONTROLLER)
+            if stat.ephemeral_owner == self._store.session_id:
+                await self._store.delete(paths.CONTROLLER, stat.version)
+        except (NoNodeError, BadVersionError):
+            pass  # it is not ours any more

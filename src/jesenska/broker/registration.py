@@ -1,0 +1,84 @@
+"""A broker's place among several in the tree: its node under /brokers/ids, for as long as its session lives, and with
+it its part in the election of a controller.
+
+    join      registered, once its logs are recovered; what a session of before has left is waited for, as long as such
+              a session may live. Then it takes part in the election
+    renew     the same with another session, without waiting: whoever has the place meanwhile keeps it, and it is tried
+              again
+    told      a controller has told this broker of its replicas: that it crashed is dealt with, and its node says so no
+              longer
+
+Each registration has a number, the broker's epoch (KIP-380): what a controller orders for an earlier one is not
+done."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from jesenska.base.clock import Clock
+from jesenska.base.errors import JesenskaError
+from jesenska.broker.candidacy import Candidacy
+from jesenska.broker.membership import LATE_SECONDS, Progress, wait_until_gone
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import BrokerRegistration
+from jesenska.metadata.registration import BrokerIdTaken, register_broker
+from jesenska.metadata.store import SessionState, Store
+from jesenska.metadata.tree_operations import ConnectionLossError, TreeError
+
+logger = logging.getLogger(__name__)
+
+
+class Registration:
+    """That of one broker, on the running loop. `node` says whether the broker has crashed."""
+
+    def __init__(self, store: Store, broker_id: int, node: BrokerRegistration, clock: Clock, session_timeout_ms: int, candidacy: Candidacy) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._node = node
+        self._clock = clock
+        self._session_timeout_ms = session_timeout_ms
+        self._candidacy = candidacy
+        #: The number of the change that made the node; -1 while there is none.
+        self.broker_epoch = -1
+        store.on_state(self._entered)
+
+    async def join(self, on_progress: Progress | None = None) -> None:
+        """JesenskaError with one sentence where another broker has the id; TreeError."""
+        ends = self._clock.monotonic() + self._session_timeout_ms / 1000 + (LATE_SECONDS if self._session_timeout_ms else 0)
+        while self.broker_epoch < 0:
+            try:
+                await self._register()
+            except BrokerIdTaken as error:
+                if not await wait_until_gone(self._store, self._clock, paths.broker(self._broker_id), ends, on_progress):
+                    raise JesenskaError(str(error)) from error
+
+    async def renew(self) -> None:
+        """ConnectionLossError where the place is another's still."""
+        try:
+            await self._register()
+        except BrokerIdTaken as error:
+            raise ConnectionLossError(paths.broker(self._broker_id), str(error)) from error
+        logger.info("broker %d is registered again", self._broker_id)
+
+    async def _register(self) -> None:
+        self.broker_epoch = await register_broker(self._store, self._broker_id, self._node)
+        self._candidacy.session_began()
+
+    async def told(self, broker_epoch: int) -> None:
+        """A controller has told this registration of its replicas."""
+        if not self._node.crashed or broker_epoch != self.broker_epoch:
+            return
+        self._node = node = replace(self._node, crashed=False)
+        try:
+            stat = await self._store.exists(paths.broker(self._broker_id))
+            if stat is not None and stat.czxid == broker_epoch:
+                await self._store.set(paths.broker(self._broker_id), node.encode(), stat.version)
+        except TreeError as error:
+            # A later controller takes it for crashed once more, which costs elections and nothing else.
+            logger.info("that broker %d crashed stays in its node: %s", self._broker_id, error)
+
+    def _entered(self, state: SessionState) -> None:
+        if state in (SessionState.EXPIRED, SessionState.CLOSED) and self.broker_epoch >= 0:
+            self.broker_epoch = -1
+            self._candidacy.session_ended()

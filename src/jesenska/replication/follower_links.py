@@ -1,0 +1,90 @@
+"""All that this broker follows: for each leader so many links (num.replica.fetchers), and each partition of it always
+on the same one of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from zlib import crc32
+
+from jesenska.base.clock import Clock
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.partition_log import PartitionLog
+from jesenska.net.channel import Channel
+from jesenska.replication.follower_link import FollowerLink, LinkSettings
+from jesenska.replication.following import FollowerState
+
+
+class FollowerLinks:
+    """Those of one broker, on the running loop. `connect` opens a channel to a broker; `changed` is told of each
+    partition whose log has more records, or whose offsets have moved."""
+
+    def __init__(
+        self,
+        connect: Callable[[int], Awaitable[Channel]],
+        clock: Clock,
+        settings: LinkSettings,
+        per_leader: int,
+        changed: Callable[[TopicPartition], None],
+    ) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._settings = settings
+        self._per_leader = per_leader
+        self._changed = changed
+        #: By leader, and number of the link to it.
+        self._links: dict[tuple[int, int], FollowerLink] = {}
+        self._followed_on: dict[TopicPartition, tuple[int, int]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        """How many links there are."""
+        return len(self._links)
+
+    def leader_of(self, topic_partition: TopicPartition) -> int | None:
+        """The broker that a partition is followed from; None where it is not followed."""
+        found = self._followed_on.get(topic_partition)
+        return None if found is None else found[0]
+
+    def state(self, topic_partition: TopicPartition) -> FollowerState | None:
+        """None for what is not followed, or has not settled yet."""
+        found = self._followed_on.get(topic_partition)
+        return None if found is None else self._links[found].state(topic_partition)
+
+    def follow(self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_id: int, leader_epoch: int) -> None:
+        """Follows that leader in this epoch; in place of what was followed before."""
+        if self._closed:
+            return
+        key = leader_id, crc32(f"{topic_partition.topic}-{topic_partition.partition}".encode()) % self._per_leader
+        if self._followed_on.get(topic_partition) != key:
+            self.leave(topic_partition)
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = FollowerLink(leader_id, partial(self._connect, leader_id), self._clock, self._settings, self._changed)
+        self._followed_on[topic_partition] = key
+        link.follow(topic_partition, log, topic_id, leader_epoch)
+
+    def leave(self, topic_partition: TopicPartition) -> None:
+        """The partition is not followed any more. A link that nothing is followed over ends."""
+        key = self._followed_on.pop(topic_partition, None)
+        if key is None:
+            return
+        link = self._links[key]
+        link.leave(topic_partition)
+        if not len(link):
+            del self._links[key]
+            link.close()
+
+    def look(self) -> None:
+        """Leaves leaders that do not answer; called now and then."""
+        for link in self._links.values():
+            link.look()
+
+    def close(self) -> None:
+        """Follows nothing any more."""
+        self._closed = True
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._followed_on.clear()
