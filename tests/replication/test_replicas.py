@@ -74,6 +74,18 @@ def test_a_state_of_an_older_epoch_changes_nothing() -> None:
     assert (replicas.leader, replicas.leader_epoch, replicas.isr) == (1, 5, (1, 2, 3))
 
 
+def test_who_has_had_the_whole_log_of_an_idle_partition_lags_from_the_next_append_on() -> None:
+    replicas = leading((1, 2))
+    replicas.follower_fetched(2, 100, 100, 40, 1)
+    assert replicas.next_high_watermark(40, 100, 1) == 100
+    late_ms = 50 * _LAG_MS
+    assert not replicas.drop_lagging(100, late_ms)
+    assert replicas.next_high_watermark(100, 101, late_ms) == 100
+    assert not replicas.drop_lagging(101, late_ms + _LAG_MS)
+    assert replicas.drop_lagging(101, late_ms + _LAG_MS + 1)
+    assert replicas.proposed_isr == (1,)
+
+
 def test_who_has_not_had_the_whole_log_for_too_long_is_to_leave() -> None:
     replicas = leading()
     replicas.follower_fetched(2, 100, 100, 40, _LAG_MS)

@@ -214,6 +214,10 @@ class FetchSession:
         and left one here."""
         return self._topics[topic_id if self.uses_topic_ids else topic][index]
 
+    def find(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition | None:
+        """The same; None where it keeps nothing of it."""
+        return self._topics.get(topic_id if self.uses_topic_ids else topic, {}).get(index)
+
     def partitions(self) -> list[SessionPartition]:
         """All of them, in their order."""
         return sorted((part for parts in self._topics.values() for part in parts.values()), key=_order)
@@ -242,7 +246,7 @@ class FetchSession:
             return
         part.high_watermark = answer.high_watermark
         part.log_start_offset = answer.log_start_offset
-        if not answer.records and part.fetch_offset >= answer.high_watermark and part.partition is not None:
+        if not answer.records and not part.has_more and part.fetch_offset >= answer.high_watermark and part.partition is not None:
             self._ready.discard(part)
             part.partition.watch(part)
 

@@ -376,11 +376,9 @@ class Fetch:
 class FullFetch(Fetch):
     """A fetch that names all its partitions: without a session, or the first of one."""
 
-    __slots__ = ("_begins_session", "_by_id", "_is_follower", "_knows_none", "_plan", "_responses")
+    __slots__ = ("_begins_session", "_by_id", "_knows_none", "_plan", "_responses")
 
-    def __init__(
-        self, broker: Services, request: FetchRequest, context: Context, plan: Plan, knows_none: bool, by_id: bool, begins_session: bool, is_follower: bool
-    ) -> None:
+    def __init__(self, broker: Services, request: FetchRequest, context: Context, plan: Plan, knows_none: bool, by_id: bool, begins_session: bool) -> None:
         super().__init__(broker, request, context)
         self._plan = plan
         #: There is no partition that it could wait for.
@@ -388,7 +386,6 @@ class FullFetch(Fetch):
         self._by_id = by_id
         #: A session is opened when the answer is known.
         self._begins_session = begins_session
-        self._is_follower = is_follower
         self._responses: list[FetchResponseTopic] = []
 
     def read(self) -> FetchState:
@@ -442,7 +439,7 @@ class FullFetch(Fetch):
             name = asked.topic if topic is None else topic.name
             parts.extend((name, asked.topic_id, wanted) for wanted in items if isinstance(wanted, SessionPartition))
         broker = self._broker
-        session = broker.fetch_sessions.create(parts, self._is_follower, by_id, int(broker.clock.monotonic() * 1000))
+        session = broker.fetch_sessions.create(parts, False, by_id, int(broker.clock.monotonic() * 1000))
         if session is None:
             return NO_SESSION
         answers = (answer for answered in self._responses for answer in answered.partitions)
@@ -475,7 +472,7 @@ class SessionFetch(Fetch):
             partition = wanted.partition
             try:
                 if partition is None or not partition.is_served:
-                    _resolve(view, wanted, session.uses_topic_ids)
+                    resolve(view, wanted, session.uses_topic_ids)
                     partition = wanted.partition
                     if partition is None:
                         assert wanted.error is not None
@@ -531,7 +528,7 @@ class SessionFetch(Fetch):
                 wanted.partition.watch(wanted)
 
 
-def _resolve(view: MetadataCache, wanted: SessionPartition, by_id: bool) -> None:
+def resolve(view: MetadataCache, wanted: SessionPartition, by_id: bool) -> None:
     """Finds a session's partition, which was not known before or is gone."""
     wanted.unwatch()
     wanted.partition = None

@@ -62,6 +62,7 @@ class ReplicaManager:
         self._new: dict[str, dict[int, Partition]] = {}
         #: Partitions of this broker that have no log, since the disk did not let one be made.
         self._lacking: set[TopicPartition] = set()
+        self._looks_for_lag_at_ms = 0
         # One object for all partitions: a method is made anew each time it is looked up.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
 
@@ -185,6 +186,18 @@ class ReplicaManager:
             log = self._log(topic_partition, topic.topic_id, topic.config)
             if log is not None:
                 topic.partitions[topic_partition.partition].found_log(log)
+
+    def propose_without_lagging(self, propose: Callable[[Partition], None]) -> None:
+        """Has ISRs proposed without followers that lag behind; called now and then, and looks twice within
+        replica.lag.time.max.ms."""
+        now_ms = self._elapsed_ms()
+        if now_ms < self._looks_for_lag_at_ms:
+            return
+        self._looks_for_lag_at_ms = now_ms + self._core.config.integer("replica.lag.time.max.ms") // 2
+        for topic in self._core.view.topics.values():
+            for partition in topic.partitions:
+                if partition.drop_lagging():
+                    propose(partition)
 
     def _show(self, topic: TopicView) -> None:
         """Puts a topic into the view, or a larger one in its place."""

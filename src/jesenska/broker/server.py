@@ -41,7 +41,7 @@ from jesenska.broker.topics import Topics
 from jesenska.broker.tree_home import TreeHome, open_home
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint, listeners_of
-from jesenska.controller.events import BrokerCame, Started
+from jesenska.controller.events import BrokerCame, Look, Started
 from jesenska.controller.machine import Controller
 from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import raise_open_file_limit
@@ -49,10 +49,12 @@ from jesenska.log.log_directories import LogDirectories
 from jesenska.log.partition_loading import Known, LoadProgress
 from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
+from jesenska.metadata.paths import ISR_CHANGES
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, next_broker_id
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.net.listener import Listener
+from jesenska.replication.isr_changes import IsrChanges
 
 logger = logging.getLogger(__name__)
 
@@ -143,6 +145,8 @@ class Broker(Services):
         crashed = not self.directories.was_clean
         await self._controller.ask(lambda token: BrokerCame(token, self.broker_id, node, crashed))
         self.groups.take_over()
+        self.isr_changes = IsrChanges(store, self.broker_id, lambda: controller.context.controller_epoch)
+        self._controller.submit(Look(ISR_CHANGES))
         self.view.brokers[self.broker_id] = BrokerNode(
             self.broker_id, {item.name: (item.host, item.port) for item in endpoints}, self.config.string("broker.rack")
         )
@@ -235,6 +239,7 @@ class Broker(Services):
                 for _ in self.directories.tick_in_steps(self.clock.now_ms()):
                     await asyncio.sleep(0)
                 self.replicas.make_missing_logs()
+                self.replicas.propose_without_lagging(self.propose_isr)
                 self.dispatcher.close_idle()
             except Exception:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
@@ -255,6 +260,7 @@ class Broker(Services):
         self.waiting.close()
         if self._ticking is not None:
             await self.groups.close()
+            await self.isr_changes.close()
         await self.dispatcher.close(_STOP_GRACE_SECONDS)
         if self._controller is not None:
             await self._controller.close()

@@ -13,6 +13,8 @@ from jesenska.broker.topics import Topics
 from jesenska.config.layers import BrokerConfig
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.store import Store
+from jesenska.replication.isr_changes import IsrChanges
+from jesenska.replication.partition import Partition
 
 
 class Services(BrokerCore):
@@ -23,7 +25,8 @@ class Services(BrokerCore):
         slots = config.integer("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, lambda: self.random.randint(1, 2**31 - 1), self.waiting.notify)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
-        #: These four are set by `Broker.start`.
+        #: These five are set by `Broker.start`.
+        self.isr_changes: IsrChanges
         self.groups: Groups
         self.store: Store
         self.topics: Topics
@@ -32,6 +35,10 @@ class Services(BrokerCore):
     @property
     def auto_create_topics(self) -> bool:
         return self.config.boolean("auto.create.topics.enable")
+
+    def propose_isr(self, partition: Partition) -> None:
+        """Has the ISR written that a partition proposes, which this broker leads."""
+        self.isr_changes.propose(partition)
 
     def endpoint_for(self, listener_name: str) -> tuple[str, int]:
         """Host and port that clients of a listener use for this broker."""

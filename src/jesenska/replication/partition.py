@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from jesenska.base.errors import KafkaError, KafkaStorageError
+from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, UnknownLeaderEpochError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.leader_appends import AppendResult, append_or_queue
 from jesenska.log.log_config import LogConfig
@@ -117,6 +117,11 @@ class Partition:
     def high_watermark(self) -> int:
         """Up to where it is committed."""
         return 0 if self._log is None else self._log.high_watermark
+
+    @property
+    def knows_high_watermark(self) -> bool:
+        """False while this broker leads and does not know yet what was committed under the leader before."""
+        return self._log is None or self._replicas.knows_high_watermark(self._log.high_watermark)
 
     @property
     def last_stable_offset(self) -> int:
@@ -266,6 +271,21 @@ class Partition:
     # --- followers ---------------------------------------------------------------------------------------------------
 
     @property
+    def partition_epoch(self) -> int:
+        """The version of the state that this broker knows."""
+        return self._replicas.partition_epoch
+
+    def log_for(self, broker_id: int, current_leader_epoch: int) -> PartitionLog:
+        """The log, for a broker that has a replica: NotLeaderOrFollowerError for any other, UnknownLeaderEpochError
+        where that one tells the current epoch, and the errors of `leader_log`. Any epoch below 0 is none."""
+        log = self.leader_log(max(current_leader_epoch, -1))
+        if not self._replicas.has_follower(broker_id):
+            if current_leader_epoch < 0:
+                raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
+            raise UnknownLeaderEpochError(f"broker {broker_id} has no replica of {self.topic_partition} that its leader knows of")
+        return log
+
+    @property
     def proposed_isr(self) -> tuple[int, ...] | None:
         """What the controller is to be asked for; None for nothing."""
         return self._replicas.proposed_isr
@@ -280,7 +300,7 @@ class Partition:
 
     def drop_lagging(self) -> bool:
         """True if the controller is to be asked for an ISR without those that lag behind."""
-        return self._log is not None and self._replicas.drop_lagging(self._log.log_end_offset, self._elapsed_ms())
+        return self._log is not None and not self._replicas.is_alone and self._replicas.drop_lagging(self._log.log_end_offset, self._elapsed_ms())
 
     def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
         """The controller has taken what was proposed, or written another ISR."""

@@ -3,7 +3,8 @@ write with acks=all asks for.
 
     in sync           a follower that has had the whole log within replica.lag.time.max.ms: it fetched at the log end
                       offset, or it fetched at the offset where the log ended at its fetch before, and then it had all
-                      of that at the earlier time (KIP-16)
+                      of that at the earlier time (KIP-16). One that has the whole log need not fetch it again and
+                      again: it has it until something is appended
     comes back        a follower that has reached the high watermark, and the start of the leader's epoch
     high watermark    the lowest log end offset of all in sync, and of assigned followers that are about to be. It
                       never goes back while one broker leads, and does not move while fewer are in sync than
@@ -65,6 +66,7 @@ class Replicas:
     __slots__ = (
         "_epoch_start_offset",
         "_followers",
+        "_last_end_offset",
         "assigned",
         "broker_id",
         "is_alone",
@@ -97,6 +99,8 @@ class Replicas:
         self._followers = _NOBODY
         #: Where the log ended when this broker began to lead; None while it has no log.
         self._epoch_start_offset: int | None = None
+        #: Where the log ended when that was looked at last.
+        self._last_end_offset = _UNKNOWN
         #: True if this broker leads and has no followers to wait for.
         self.is_alone = False
 
@@ -202,6 +206,8 @@ class Replicas:
         """The high watermark of the leader whose log ends there; `current` is what it is so far."""
         if self.is_alone:
             return max(current, log_end_offset)
+        if log_end_offset != self._last_end_offset:
+            self._appended(log_end_offset, now_ms)
         if len(self.isr) < self._needed_in_sync:
             return current
         in_either, lowest = self._in_either, log_end_offset
@@ -210,12 +216,28 @@ class Replicas:
                 lowest = follower.log_end_offset
         return max(current, lowest)
 
+    def _appended(self, log_end_offset: int, now_ms: int) -> None:
+        """Who had the whole log had it until now."""
+        before, self._last_end_offset = self._last_end_offset, log_end_offset
+        for follower in self._followers.values():
+            if follower.log_end_offset == before != _UNKNOWN:
+                follower.caught_up_at_ms = max(follower.caught_up_at_ms, now_ms)
+
+    def knows_high_watermark(self, high_watermark: int) -> bool:
+        """False for a leader whose high watermark is below where its epoch began: what lies between may have been
+        committed under the leader before, and is once followers have fetched (KIP-207)."""
+        return self._epoch_start_offset is None or high_watermark >= self._epoch_start_offset
+
     def _is_about_to_join(self, number: int, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
         """An assigned follower that keeps up: if the high watermark did not wait for it, it would be ahead of its
         fetches for ever."""
         return number in self.assigned and not self._lags(follower, log_end_offset, now_ms)
 
     # --- who is in sync ----------------------------------------------------------------------------------------------
+
+    def has_follower(self, broker_id: int) -> bool:
+        """True for another broker that has a replica of what this one leads."""
+        return broker_id in self._followers
 
     def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, high_watermark: int, now_ms: int) -> bool:
         """A follower has everything below `offset`; `leader_end_offset` is where this log ended when its fetch was

@@ -28,9 +28,9 @@ A topic whose `message.format.version` is older gives every consumer that format
 `message.downconversion.enable=false` a consumer that would need its records made over is told UNSUPPORTED_VERSION.
 
 A partition that is named twice is read once, from where it is named last. A request with a replica id comes from a
-broker that follows nothing here: NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH where it tells the current epoch.
+follower (`broker.follower_fetches`).
 
-Left out: followers, preferred read replicas.
+Left out: preferred read replicas.
 """
 
 from __future__ import annotations
@@ -38,20 +38,13 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import (
-    ErrorCode,
-    KafkaError,
-    NotLeaderOrFollowerError,
-    UnknownLeaderEpochError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from jesenska.base.errors import ErrorCode, UnknownTopicIdError, UnknownTopicOrPartitionError
 from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionPartition, WantedPartition
 from jesenska.broker.fetch_states import READING
 from jesenska.broker.fetches import FullFetch, Plan, SessionFetch
+from jesenska.broker.follower_fetches import handle_follower, replica_of
 from jesenska.broker.gate import handles
-from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
@@ -63,6 +56,8 @@ _FIRST_WITH_IDS = 13
 
 @handles(FetchRequest, 0, 18)
 def handle(broker: Services, request: FetchRequest, context: Context) -> Outcome:
+    if replica_of(request) >= 0:
+        return handle_follower(broker, request, context)
     epoch, by_id = request.session_epoch, context.version >= _FIRST_WITH_IDS
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
@@ -75,13 +70,12 @@ def handle(broker: Services, request: FetchRequest, context: Context) -> Outcome
         if not session.closed:
             answer = SessionFetch(broker, request, context, session).go_on(READING)
             return LATER if answer is None else answer
-    follows = _is_follower(request)
-    plan, knows_none = _named(broker.view, request, by_id, epoch == INITIAL_EPOCH, follows)
-    answer = FullFetch(broker, request, context, plan, knows_none, by_id, epoch == INITIAL_EPOCH, follows).go_on(READING)
+    plan, knows_none = _named(broker.view, request, by_id, epoch == INITIAL_EPOCH)
+    answer = FullFetch(broker, request, context, plan, knows_none, by_id, epoch == INITIAL_EPOCH).go_on(READING)
     return LATER if answer is None else answer
 
 
-def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_session: bool, follows: bool) -> tuple[Plan, bool]:
+def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_session: bool) -> tuple[Plan, bool]:
     """The partitions that a request names, each once; and whether none of them is to be had here."""
     make = SessionPartition if begins_session else WantedPartition
     named: dict[tuple[str | uuid.UUID, int], WantedPartition] | None = {} if _names_twice(request, by_id) else None
@@ -95,15 +89,11 @@ def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_sessi
             wanted = make(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes)
             if named is not None and (first := named.setdefault((key, part.partition), wanted)) is not wanted:
                 first.fetch_offset, first.current_leader_epoch, first.max_bytes = part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes
-                if follows and topic is not None and 0 <= part.partition < len(topic.partitions):
-                    first.error = _refuse_follower(topic.partitions[part.partition], part.current_leader_epoch)
                 continue
             if topic is None:
                 wanted.error = UnknownTopicIdError if by_id else UnknownTopicOrPartitionError
             elif not 0 <= part.partition < len(topic.partitions):
                 wanted.error = UnknownTopicOrPartitionError
-            elif follows:
-                wanted.error = _refuse_follower(topic.partitions[part.partition], part.current_leader_epoch)
             else:
                 wanted.partition = topic.partitions[part.partition]
                 knows_none = False
@@ -121,17 +111,3 @@ def _names_twice(request: FetchRequest, by_id: bool) -> bool:
         if len({part.partition for part in asked.partitions}) != len(asked.partitions):
             return True
     return len(topics) != len(request.topics)
-
-
-def _is_follower(request: FetchRequest) -> bool:
-    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
-
-
-def _refuse_follower(partition: Partition, current_leader_epoch: int) -> type[KafkaError]:
-    """What a broker that follows nothing here is told: its epoch is looked at first, and who knows the epoch is to
-    come again."""
-    try:
-        partition.leader_log(max(current_leader_epoch, -1))
-    except KafkaError as error:
-        return type(error)
-    return NotLeaderOrFollowerError if current_leader_epoch < 0 else UnknownLeaderEpochError

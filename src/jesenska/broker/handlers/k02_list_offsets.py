@@ -10,7 +10,9 @@
     9      -5: last tiered offset: none
     11     -6: earliest offset that waits for tiering: none
 
--1 is the end of what the isolation level may read, -2 the log start. A time answers the first record at or after it,
+-1 is the end of what the isolation level may read, for a follower the end of the log; -2 the log start. A leader that
+does not know yet what was committed under the one before tells no offset that may have to be taken back (KIP-207):
+OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE below version 5. A time answers the first record at or after it,
 found through the time index and then in the batch, which may have to be decompressed: in the pool. A topic in format
 v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1 on a partition that is named twice is INVALID_REQUEST,
 answered once; a topic is answered once, one without partitions not at all; and a special time that the version lacks
@@ -27,6 +29,8 @@ from jesenska.base.errors import (
     InvalidRequestError,
     KafkaError,
     KafkaStorageError,
+    LeaderNotAvailableError,
+    OffsetNotAvailableError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
     UnsupportedForMessageFormatError,
@@ -51,7 +55,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_CONSUMER = -1
 _FIRST_WITH_EPOCHS = 4
+_FIRST_WITH_NOT_AVAILABLE = 5
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _NEVER = 2**15
 #: The first version that knows each special time.
@@ -91,7 +97,7 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
                     raise UnknownTopicOrPartitionError
                 partition = known.partitions[asked.partition_index]
                 partition.leader_log(asked.current_leader_epoch)
-                if not _answer_at_once(partition, asked, answer, request.isolation_level, context.version):
+                if not _answer_at_once(partition, asked, answer, request, version):
                     in_pool.append((partition, lookup_by_time(partition.leader_log()), asked, answer))
             except KafkaError as error:
                 answer.error_code = error.code
@@ -124,13 +130,18 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
     return LATER
 
 
-def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, isolation_level: int, version: int) -> bool:
+def _answer_at_once(
+    partition: Partition, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, request: ListOffsetsRequest, version: int
+) -> bool:
     """Fills the answer from what is in memory; False if the log's files must be read."""
     log = partition.leader_log()
     time = asked.timestamp
-    readable_end = partition.last_stable_offset if isolation_level == 1 else partition.high_watermark
     if time == LATEST:
-        offset = readable_end
+        if request.replica_id != _CONSUMER:
+            offset = log.log_end_offset
+        else:
+            _require_known(partition, version)
+            offset = partition.last_stable_offset if request.isolation_level == 1 else partition.high_watermark
     elif time in (EARLIEST, EARLIEST_LOCAL):
         offset = log.log_start_offset
     elif time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -153,6 +164,12 @@ def _answer_at_once(partition: Partition, asked: ListOffsetsRequestPartition, an
     return True
 
 
+def _require_known(partition: Partition, version: int) -> None:
+    """An error where what was committed under the leader before is not known yet."""
+    if not partition.knows_high_watermark:
+        raise OffsetNotAvailableError if version >= _FIRST_WITH_NOT_AVAILABLE else LeaderNotAvailableError
+
+
 def _look_up(
     partition: Partition, lookup: TimeLookup, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, version: int, now_ms: int
 ) -> None:
@@ -165,4 +182,6 @@ def _look_up(
         answer.timestamp, answer.offset = found.timestamp_ms, found.offset
         if version >= _FIRST_WITH_EPOCHS:
             answer.leader_epoch = found.leader_epoch
+    else:
+        _require_known(partition, version)
     answer.error_code = ErrorCode.NONE

@@ -1,0 +1,197 @@
+"""Fetches of followers: brokers that have replicas of what this broker leads.
+
+A follower gets everything up to the log's end, committed or not, as it stands in the log. What it asks for says what
+it has: that is noted once a request for each partition that the request names, and may commit something, or bring the
+follower into the ISR. A partition that it does not name stays where it was.
+
+Where the follower's last batch is of an epoch that ended sooner in this log, its log is another one from there on: it
+is told where (a diverging epoch), gets no records, and what it asked for does not count. That ends the wait, as an
+error does.
+
+A broker that has no replica of a partition is told NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH where it tells the
+current epoch: then it knows of an assignment that this broker is still to hear of. Sources: KIP-101, KIP-227, KIP-279,
+KIP-595."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
+from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    SessionPartition,
+)
+from jesenska.broker.fetch_states import READING, FetchState, after_read
+from jesenska.broker.fetches import SessionFetch, resolve
+from jesenska.log.reading import ReadResult, read_log
+from jesenska.log.segment import ColdError
+from jesenska.replication.partition import Partition
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchResponse, FetchResponseDivergingEpoch, FetchResponsePartition
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+_FIRST_WITH_IDS = 13
+_NO_EPOCH = -1
+
+
+def replica_of(request: FetchRequest) -> int:
+    """The broker that a request comes from; below 0 for a consumer."""
+    return max(request.replica_id, request.replica_state.replica_id)
+
+
+def handle_follower(broker: Services, request: FetchRequest, context: Context) -> Outcome:
+    """Answers a follower's fetch, at once or later."""
+    by_id = context.version >= _FIRST_WITH_IDS
+    sessions, now_ms = broker.fetch_sessions, int(broker.clock.monotonic() * 1000)
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id != NO_SESSION:
+            sessions.end(request.session_id)
+        session = _begun(broker, request, by_id, now_ms)
+    else:
+        found = sessions.proceed(request.session_id, request.session_epoch, by_id, request.topics, request.forgotten_topics_data, now_ms)
+        if isinstance(found, ErrorCode):
+            return FetchResponse(error_code=found)
+        if found.closed:
+            return FetchResponse()  # it wants nothing any more
+        session = found
+    answer = FollowerFetch(broker, request, context, session).go_on(READING)
+    return LATER if answer is None else answer
+
+
+def _begun(broker: Services, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession:
+    """A session with what a request names; one that nobody comes back to where none is wanted, or there is no room."""
+    parts = [
+        (asked.topic, asked.topic_id, SessionPartition(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes))
+        for asked in request.topics
+        for part in asked.partitions
+    ]
+    session = broker.fetch_sessions.create(parts, True, by_id, now_ms) if request.session_epoch == INITIAL_EPOCH else None
+    if session is None:
+        session = FetchSession(NO_SESSION, True, by_id, now_ms, broker.waiting.notify)
+        for topic, topic_id, part in parts:
+            session.add(topic, topic_id, part)
+    return session
+
+
+class FollowerFetch(SessionFetch):
+    """A fetch of a follower, which is always in a session, if only in one for itself."""
+
+    __slots__ = ("_diverging", "_replica_id")
+
+    def __init__(self, broker: Services, request: FetchRequest, context: Context, session: FetchSession) -> None:
+        super().__init__(broker, request, context, session)
+        self._replica_id = replica_of(request)
+        #: Where a follower's log is another one, by partition; None where nobody can say.
+        self._diverging: dict[SessionPartition, tuple[int, int] | None] = {}
+        self._note(request)
+
+    # --- what the follower has ---------------------------------------------------------------------------------------
+
+    def _note(self, request: FetchRequest) -> None:
+        """What the request says of the follower's logs."""
+        session = self._session
+        for asked in request.topics:
+            for part in asked.partitions:
+                wanted = session.find(asked.topic, asked.topic_id, part.partition)
+                if wanted is not None:
+                    self._note_partition(wanted, part.last_fetched_epoch)
+
+    def _note_partition(self, wanted: SessionPartition, last_epoch: int) -> None:
+        partition = self._found_partition(wanted)
+        if partition is None:
+            return
+        try:
+            log = partition.log_for(self._replica_id, wanted.current_leader_epoch)
+            if last_epoch != _NO_EPOCH:
+                epoch, end_offset = log.end_offset_for_epoch(last_epoch)
+                if epoch == _NO_EPOCH:
+                    self._diverging[wanted] = None
+                    return
+                if wanted.fetch_offset >= log.log_start_offset and (epoch < last_epoch or end_offset < wanted.fetch_offset):
+                    self._diverging[wanted] = epoch, end_offset
+                    return
+            if log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset and partition.follower_fetched(
+                self._replica_id, wanted.fetch_offset, log.log_end_offset, max(wanted.current_leader_epoch, _NO_EPOCH)
+            ):
+                self._broker.propose_isr(partition)
+        except KafkaError:
+            return  # reading it finds the same
+
+    def _found_partition(self, wanted: SessionPartition) -> Partition | None:
+        if wanted.partition is None or not wanted.partition.is_served:
+            resolve(self._broker.view, wanted, self._session.uses_topic_ids)
+        return wanted.partition
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self) -> FetchState:
+        session = self._session
+        left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
+        self._moved = False
+        self._regions = []
+        self._found = []
+        unknown = []
+        for wanted in session.ready():
+            answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None, records=b"")
+            try:
+                partition = self._found_partition(wanted)
+                if partition is None:
+                    assert wanted.error is not None
+                    raise wanted.error
+                self._found.append((wanted, answer))
+                diverging = self._diverging.get(wanted)
+                limit = 0 if diverging is not None else min(wanted.max_bytes, left)
+                result = self._read(partition, wanted, limit, total == 0 and diverging is None)
+            except KafkaError as error:
+                if self.refused(wanted, answer, error):
+                    ends = True
+                else:
+                    unknown.append((wanted, answer))
+                continue
+            except ColdError:
+                self.cold(wanted)
+                continue
+            size_bytes = self._tell(wanted, partition, result, answer)
+            if diverging is not None:
+                answer.diverging_epoch = FetchResponseDivergingEpoch(epoch=diverging[0], end_offset=diverging[1])
+                ends = True
+            total += size_bytes
+            left -= size_bytes
+        self._found += unknown
+        must_end = ends or len(unknown) == session.size
+        return after_read(bool(self._cold), total, self.min_bytes, must_end, self._time_is_up)
+
+    def _read(self, partition: Partition, wanted: SessionPartition, max_bytes: int, minimum_one_batch: bool) -> ReadResult:
+        log = partition.log_for(self._replica_id, wanted.current_leader_epoch)
+        if wanted in self._diverging:
+            if self._diverging[wanted] is None:
+                raise OffsetOutOfRangeError(f"{log.topic_partition} does not know the epoch of the follower's last batch.")
+            end_offset = log.log_end_offset
+            return ReadResult(None, end_offset, 0, 0, log.log_start_offset, end_offset)
+        return read_log(log, wanted.fetch_offset, max_bytes, None, minimum_one_batch, self._waits_for_disk)
+
+    def _tell(self, wanted: SessionPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition) -> int:
+        """Puts what was read into a partition's answer, as it stands in the log; its bytes."""
+        answer.high_watermark = partition.high_watermark
+        answer.last_stable_offset = partition.last_stable_offset
+        answer.log_start_offset = result.log_start_offset
+        region = result.region
+        wanted.has_more = result.has_more or (region is None and wanted.fetch_offset < result.log_end_offset)
+        if region is None:
+            return 0
+        answer.records = region
+        self._regions.append(region)
+        return region.size_bytes
+
+    # --- answering ---------------------------------------------------------------------------------------------------
+
+    def response(self) -> FetchResponse:
+        response = super().response()
+        if self._session.session_id == NO_SESSION:
+            self._session.close()
+        return response
