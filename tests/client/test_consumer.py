@@ -3,15 +3,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from jesenska.base.errors import UnknownTopicOrPartitionError
+from jesenska.base.errors import CorruptMessageError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin
+from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
-from jesenska.client.consumer import Consumer
+from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.offsets import EARLIEST
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
@@ -57,6 +59,76 @@ def test_a_poll_gives_as_many_records_as_max_poll_records_says_unless_it_is_told
             assert [record.offset for record in (await consumer.poll(20))[key]] == list(range(7))
             assert [record.offset for record in (await consumer.poll(20))[key]] == list(range(7, 14))
             assert [record.offset for record in (await consumer.poll(20, 10))[key]] == list(range(14, 24))
+        await cluster.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("fault", [UnknownTopicOrPartitionError("another topic is gone"), asyncio.CancelledError()], ids=["fails", "given up"])
+def test_a_poll_that_fails_or_is_given_up_takes_nothing_away(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:
+    """Whatever it had in hand comes with the next one, before what is behind it."""
+    key = TopicPartition(f"given-up-{type(fault).__name__}", 0)
+    fetch_ahead = Consumer._fetch_ahead
+    faults = [fault]
+
+    async def fails(self: Consumer, taken: Mapping[TopicPartition, int]) -> None:
+        if taken and faults:
+            raise faults.pop()
+        await fetch_ahead(self, taken)
+
+    async def work() -> None:
+        cluster = Cluster(broker.bootstrap)
+        async with Producer(cluster, batch_size=1000) as producer:
+            for number in range(300):
+                await producer.send(key.topic, b"%d" % number, partition=0)
+        async with Consumer(cluster, max_partition_bytes=1500) as consumer:
+            await consumer.assign({key: EARLIEST})
+            arrived: list[Fetched] = []
+            while len(arrived) < 2:
+                arrived += await consumer.poll_raw(20)
+            consumer.seek(key, 0)
+            for fetched in reversed(arrived):
+                consumer._put_back(fetched)
+            monkeypatch.setattr(Consumer, "_fetch_ahead", fails)
+            seen: list[int] = []
+            while len(seen) < 300:
+                try:
+                    found = await consumer.poll(5, 40)
+                except (UnknownTopicOrPartitionError, asyncio.CancelledError):
+                    continue
+                seen += [record.offset for records in found.values() for record in records]
+            assert seen == list(range(300))
+            assert not faults
+        await cluster.close()
+
+    asyncio.run(work())
+
+
+def test_records_that_cannot_be_read_raise_after_all_others_and_stay_where_they_are(broker: BrokerProcess) -> None:
+    keys = [TopicPartition("damaged", number) for number in (0, 1)]
+
+    async def work() -> None:
+        cluster = Cluster(broker.bootstrap)
+        await Admin(cluster).create_topics([NewTopic("damaged", 2)])
+        async with Producer(cluster) as producer:
+            for key in keys:
+                await producer.send(key.topic, b"value", partition=key.partition)
+                await producer.flush()
+        async with Consumer(cluster) as consumer:
+            await consumer.assign(dict.fromkeys(keys, EARLIEST))
+            taken = {fetched.topic_partition: fetched for fetched in await consumer.poll_raw(20)}
+            while taken.keys() != set(keys):
+                taken |= {fetched.topic_partition: fetched for fetched in await consumer.poll_raw(20)}
+            damaged = bytearray(taken[keys[1]].data)
+            damaged[-1] ^= 1
+            for key, data in ((keys[0], taken[keys[0]].data), (keys[1], damaged)):
+                consumer.seek(key, 0)
+                consumer._put_back(replace(taken[key], data=memoryview(data)))
+            assert list(await consumer.poll(20)) == [keys[0]]
+            for _ in range(2):
+                with pytest.raises(CorruptMessageError):
+                    await consumer.poll(0)
+            assert consumer.position(keys[1]) == 0
         await cluster.close()
 
     asyncio.run(work())

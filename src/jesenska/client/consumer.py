@@ -164,30 +164,40 @@ class Consumer:
 
     async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
         """Up to `max_records` records (`max_poll_records` where that is not given), by partition; empty if none came
-        in time. Control records are left out."""
+        in time. Control records are left out. Records that cannot be read raise their error when nothing else is left
+        to give, and again until the position is moved past them."""
         result: dict[TopicPartition, list[Record]] = {}
         left = self.max_poll_records if max_records is None else max_records
-        for fetched in await self._take(timeout_seconds):
-            if left <= 0:
-                self._put_back(fetched)
-                continue
-            partition = fetched.topic_partition
-            records = []
-            for record in decode_batches(fetched.data, self.check_crcs, fetched.start_offset):
-                records.append(record)
-                if len(records) == left:
+        taken = await self._take(timeout_seconds)
+        done = 0
+        try:
+            for fetched in taken:
+                if left <= 0:
                     break
-            if len(records) == left and records[-1].offset + 1 < fetched.next_offset:
-                rest = records[-1].offset + 1
-                self._put_back(
-                    Fetched(partition, rest, fetched.next_offset, fetched.high_watermark, fetched.log_start_offset, _from_batch_of(fetched.data, rest))
-                )
-                self._positions[partition] = rest
-            else:
-                self._positions[partition] = fetched.next_offset
-            left -= len(records)
-            if records:
-                result[partition] = records
+                partition = fetched.topic_partition
+                records = []
+                for record in decode_batches(fetched.data, self.check_crcs, fetched.start_offset):
+                    records.append(record)
+                    if len(records) == left:
+                        break
+                done += 1
+                if len(records) == left and records[-1].offset + 1 < fetched.next_offset:
+                    rest = records[-1].offset + 1
+                    self._put_back(
+                        Fetched(partition, rest, fetched.next_offset, fetched.high_watermark, fetched.log_start_offset, _from_batch_of(fetched.data, rest))
+                    )
+                    self._positions[partition] = rest
+                else:
+                    self._positions[partition] = fetched.next_offset
+                left -= len(records)
+                if records:
+                    result[partition] = records
+        except KafkaError:
+            if not result:
+                raise
+        finally:
+            for fetched in taken[done:]:
+                self._put_back(fetched)
         return result
 
     async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
@@ -212,6 +222,12 @@ class Consumer:
                     await self._fetch_ahead({item.topic_partition: item.next_offset for item in ready})
             except TimeoutError:
                 self._lookups_failed += 1
+            except BaseException:
+                # What is not given out stays: else what is behind it would come next.
+                for item in ready:
+                    if self._positions.get(item.topic_partition) == item.start_offset:
+                        self._put_back(item)
+                raise
             if ready:
                 return ready
             left = deadline - self.cluster.clock.monotonic()
