@@ -50,7 +50,10 @@ PATHS: Mapping[str, Sequence[str]] = {
     "pipeline": ["tests/pipeline"],
     "others": [],
     "conformance": ["tests/conformance"],
-    "clients": [f"tests/conformance/test_{name}.py" for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format")],
+    "clients": [
+        f"tests/conformance/test_{name}.py"
+        for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format", "cluster_tools")
+    ],
     "demo": ["tests/pipeline/test_demo_recovery.py"],
     "packaging": ["tests/packaging"],
     "crash": ["tests/crash"],

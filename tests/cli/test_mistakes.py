@@ -21,6 +21,10 @@ ASKS = {
     "kafka_consumer_groups": "--bootstrap-server @ --describe --group {}",
     "kafka_get_offsets": "--bootstrap-server @ --topic {}",
     "kafka_delete_records": "--bootstrap-server @ --offset-json-file &",
+    "kafka_leader_election": "--bootstrap-server @ --election-type preferred --topic {} --partition 0",
+    "kafka_preferred_replica_election": "--bootstrap-server @ --path-to-json-file &",
+    "kafka_replica_verification": "--bootstrap-server @ --topics-include {} --reports 1",
+    "kafka_log_dirs": "--bootstrap-server @ --describe --topic-list {}",
     "kafka_consumer_perf_test": "--bootstrap-server @ --topic {} --messages 1 --timeout 100",
     "kafka_verifiable_consumer": "--bootstrap-server @ --topic {} --group-id mistakes",
     "kafka_broker_api_versions": "--bootstrap-server @",
@@ -28,7 +32,7 @@ ASKS = {
     "kafka_console_producer": "--bootstrap-server @ --topic {}",
 }
 #: These make the topic, wait for it, or ask for none.
-WITHOUT_A_TOPIC = {"kafka_verifiable_consumer", "kafka_broker_api_versions", "kafka_producer_perf_test", "kafka_console_producer"}
+WITHOUT_A_TOPIC = {"kafka_verifiable_consumer", "kafka_broker_api_versions", "kafka_log_dirs", "kafka_producer_perf_test", "kafka_console_producer"}
 OTHERS = (
     "kafka_server_start",
     "kafka_server_stop",

@@ -13,16 +13,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from jesenska.base.errors import JesenskaError, KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.cli.json_files import PARTITION_MAX, is_number, read_json
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, run_async, sentence, telling
 from jesenska.client.admin import Admin
 from jesenska.client.cluster import Cluster
 
-_FILE_MAX_BYTES = 64 * 1024 * 1024
 _HIGHEST_OFFSET = 2**63 - 1
 
 
@@ -85,16 +84,7 @@ def _document(key: TopicPartition, result: int | KafkaError) -> dict[str, Any]:
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
     """The offsets that a file asks for. JesenskaError with one sentence for what is not in the form above."""
-    try:
-        if Path(path).stat().st_size > _FILE_MAX_BYTES:
-            raise JesenskaError(f"The file {path} is larger than {_FILE_MAX_BYTES} bytes: split it.")
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise JesenskaError(f"The file {path} cannot be read ({error.strerror}): name one that exists.") from error
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise JesenskaError(f"The input string is not a valid JSON: {error} in {path}.") from error
+    document = read_json(path, "The input string is not a valid JSON")
     if not isinstance(document, dict) or document.get("version", 1) != 1:
         raise JesenskaError(f'{path} is not of version 1: write {{"partitions": [...], "version": 1}}.')
     partitions = document.get("partitions")
@@ -104,17 +94,13 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     for item in partitions:
         fields = item if isinstance(item, dict) else {}
         topic, partition, offset = fields.get("topic"), fields.get("partition"), fields.get("offset")
-        if not isinstance(topic, str) or not _is_number(partition, 0, 2**31 - 1) or not _is_number(offset, -1, _HIGHEST_OFFSET):
+        if not isinstance(topic, str) or not is_number(partition, 0, PARTITION_MAX) or not is_number(offset, -1, _HIGHEST_OFFSET):
             raise JesenskaError(f'{json.dumps(item)[:200]} in {path} is not of the form {{"topic": "t", "partition": 0, "offset": 12}}.')
         key = TopicPartition(topic, partition)
         if key in found:
             raise JesenskaError(f"Offset json file contains duplicate topic partitions: {key}.")
         found[key] = offset
     return found
-
-
-def _is_number(value: Any, low: int, high: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Administration: topics, partitions, settings, records. Every call gives results by name, with the error where one
-failed; calls that the broker may not know go down to the version that both sides speak."""
+"""Administration: topics, partitions, settings, records, elections, log directories. Every call gives results by name,
+with the error where one failed; calls that the broker may not know go down to the version that both sides speak."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jesenska.base.errors import ErrorCode, KafkaError, UnsupportedVersionError
+from jesenska.base.errors import ClusterAuthorizationFailedError, ErrorCode, KafkaError, UnsupportedVersionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster, TopicInfo
 from jesenska.wire.messages.k19_create_topics import (
@@ -28,12 +28,14 @@ from jesenska.wire.messages.k32_describe_configs import (
     DescribeConfigsRequestResource,
     DescribeConfigsResponse,
 )
+from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from jesenska.wire.messages.k37_create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsRequestAssignment,
     CreatePartitionsRequestTopic,
     CreatePartitionsResponse,
 )
+from jesenska.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic, ElectLeadersResponse
 from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
@@ -44,7 +46,10 @@ from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, 
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+#: Kinds of elections: the first replica leads, or any that is up, with what it has.
+PREFERRED, UNCLEAN = 0, 1
 _NO_PARTITIONS_BELOW = 6
+_NO_UNCLEAN_BELOW = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,27 @@ class ConfigChange:
     name: str
     value: str | None
     operation: int = SET
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOnDisk:
+    """A replica in a log directory. `offset_lag`: how far a follower's log is behind the high watermark, or a future
+    one (on the move between directories) behind the current one; -1 where that is not known."""
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """A broker's log directory; with an error it cannot be read. Sizes of its volume are -1 where nobody says."""
+
+    path: str
+    error: KafkaError | None
+    replicas: Mapping[TopicPartition, ReplicaOnDisk]
+    total_bytes: int
+    usable_bytes: int
 
 
 class Admin:
@@ -225,6 +251,55 @@ class Admin:
                     key = TopicPartition(answered.name, item.partition_index)
                     results[key] = _error(item.error_code, None) or item.low_watermark
         return results
+
+    async def elect_leaders(self, election_type: int, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, KafkaError | None]:
+        """None where a leader was elected, ElectionNotNeededError where the right one leads already. Without
+        partitions the broker goes through all, and may name only those of which something became.
+        UnsupportedVersionError for unclean elections from brokers before 2.4."""
+        by_topic: dict[str, ElectLeadersRequestTopic] | None = None
+        if partitions is not None:
+            by_topic = {}
+            for key in partitions:
+                by_topic.setdefault(key.topic, ElectLeadersRequestTopic(topic=key.topic)).partitions.append(key.partition)
+        if election_type != PREFERRED and (await self.cluster.any_channel()).version_for(ElectLeadersRequest) < _NO_UNCLEAN_BELOW:
+            raise UnsupportedVersionError("The brokers are of a release before 2.4, which elects preferred leaders only.")
+        request = ElectLeadersRequest(
+            election_type=election_type, topic_partitions=None if by_topic is None else list(by_topic.values()), timeout_ms=self.timeout_ms
+        )
+        answer = await self.cluster.ask_controller(request, ElectLeadersResponse)
+        whole = _error(answer.error_code, None)
+        if whole is not None:
+            raise whole
+        return {
+            TopicPartition(topic.topic, item.partition_id): _error(item.error_code, item.error_message)
+            for topic in answer.replica_election_results
+            for item in topic.partition_result
+        }
+
+    async def describe_log_dirs(self, broker_id: int) -> list[LogDirectory]:
+        """The log directories of one broker with the replicas in them; ClusterAuthorizationFailedError where it does
+        not tell."""
+        answer = await self.cluster.ask_broker(broker_id, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+        whole = _error(answer.error_code, None)
+        if whole is None and not answer.results:
+            # Releases before 3.2 have no error for the whole: who may not ask is told of no directory.
+            whole = ClusterAuthorizationFailedError(f"Broker {broker_id} tells nothing of its log directories: ask as somebody who may describe the cluster.")
+        if whole is not None:
+            raise whole
+        return [
+            LogDirectory(
+                item.log_dir,
+                _error(item.error_code, None),
+                {
+                    TopicPartition(topic.name, replica.partition_index): ReplicaOnDisk(replica.partition_size, replica.offset_lag, replica.is_future_key)
+                    for topic in item.topics
+                    for replica in topic.partitions
+                },
+                item.total_bytes,
+                item.usable_bytes,
+            )
+            for item in answer.results
+        ]
 
 
 def _error(code: int, message: str | None) -> KafkaError | None:

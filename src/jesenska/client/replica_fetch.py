@@ -1,0 +1,57 @@
+"""What single replicas hold: a fetch from a broker that has partitions, whether it leads them or follows.
+
+Brokers give consumers what is committed from the leader alone. From a follower they give it to a debugging consumer
+(replica id -2), and from 2.4 on (Fetch 11) to every consumer that asks; a follower knows the high watermark a little
+later than the leader. One request asks with -2 in the highest version that names topics, which every release takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
+
+_DEBUGGING_CONSUMER = -2
+_NAMES_NOT_IDS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedReplica:
+    """Batches of one replica from an offset on, the last of which may be cut; with an error there are none, and the
+    high watermark is -1."""
+
+    error: KafkaError | None
+    high_watermark: int
+    data: memoryview
+
+
+async def fetch_replicas(
+    cluster: Cluster, broker_id: int, offsets: Mapping[TopicPartition, int], *, max_wait_ms: int, max_partition_bytes: int, purpose: str
+) -> dict[TopicPartition, FetchedReplica]:
+    """What a broker holds of partitions from these offsets on; waits that long for something new. The first partition
+    gets a batch that is larger than the limit, too. KafkaError where the broker as a whole does not answer."""
+    topics: dict[str, FetchRequestTopic] = {}
+    for key, offset in offsets.items():
+        topic = topics.setdefault(key.topic, FetchRequestTopic(topic=key.topic))
+        topic.partitions.append(FetchRequestPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=max_partition_bytes))
+    request = FetchRequest(replica_id=_DEBUGGING_CONSUMER, max_wait_ms=max_wait_ms, min_bytes=1, topics=list(topics.values()))
+    channel = await cluster.channel_of(broker_id, purpose)
+    timeout_seconds = max_wait_ms / 1000 + cluster.request_timeout_seconds
+    answer = await channel.request(request, FetchResponse, timeout_seconds=timeout_seconds, at_most=_NAMES_NOT_IDS)
+    if answer.error_code != ErrorCode.NONE:
+        raise KafkaError.of(answer.error_code, f"Broker {broker_id} answers {_name(answer.error_code)} to a fetch.")
+    found: dict[TopicPartition, FetchedReplica] = {}
+    for topic_answer in answer.responses:
+        for item in topic_answer.partitions:
+            error = None if item.error_code == ErrorCode.NONE else KafkaError.of(item.error_code, _name(item.error_code))
+            data = item.records if error is None and isinstance(item.records, memoryview) else memoryview(b"")
+            found[TopicPartition(topic_answer.topic, item.partition_index)] = FetchedReplica(error, item.high_watermark if error is None else -1, data)
+    return found
+
+
+def _name(code: int) -> str:
+    return ErrorCode(code).name if code in set(ErrorCode) else str(code)
