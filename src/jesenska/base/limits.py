@@ -78,6 +78,8 @@ PRODUCERS_PER_PARTITION_MAX = 100_000
 TREE_NODE_MAX_BYTES = 1024 * 1024
 #: Changes of the metadata tree that wait for their commit before further ones are refused.
 TREE_PENDING_MAX = 10_000
+#: Bytes of one line with an order to the tree's process, or with its answer.
+TREE_ORDER_MAX_BYTES = 16 * 1024
 #: Bytes of one frame from a client of the ZooKeeper server: a node at its largest with its path and ACL (ZooKeeper's
 #: own limit is 1,048,575).
 ZOOKEEPER_REQUEST_MAX_BYTES = TREE_NODE_MAX_BYTES + 64 * 1024

@@ -17,50 +17,18 @@ from collections.abc import Callable
 from jesenska.base.source_only import request_path_is_compiled
 from jesenska.broker.figures import figures_line
 from jesenska.broker.server import Broker
+from jesenska.cli.ending import parents_end, stopped_in_order
 from jesenska.cli.memory import Memory
-from jesenska.cli.stop_signals import STOP_SIGNALS, heeded_signals
+from jesenska.cli.stop_signals import heeded_signals
 from jesenska.config.layers import BrokerConfig
 from jesenska.net.event_loop import broker_loop
 from jesenska.records import codec
 
 logger = logging.getLogger(__name__)
 
-#: The environment's name for a descriptor that says when the parent has ended.
-PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
-
 #: Allocations between two looks of the collector at the young objects; a request makes a few dozen, nearly all without
 #: cycles.
 _YOUNG_OBJECTS = 10_000
-
-
-def parents_end(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Where PARENT_DESCRIPTOR names the reading end of a pipe whose other end a parent holds: stops the server when
-    that parent has ended, however it did."""
-    number = os.environ.pop(PARENT_DESCRIPTOR, "")
-    if not number.isdigit():
-        return
-    descriptor = int(number)
-    os.set_inheritable(descriptor, False)
-
-    def ended() -> None:
-        loop.remove_reader(descriptor)
-        stopping.set()
-
-    loop.add_reader(descriptor, ended)
-
-
-def stopped_in_order() -> None:
-    """Called last on the loop of a server that has stopped: from here on no signal changes its exit code, whoever
-    sends one while the interpreter winds up.
-
-    A loop that closes gives the signals back to their default, which would end the process as if it had been killed;
-    so the loop is left none. The mask is this thread's: another one that is about to end may still be given a signal,
-    which is ignored."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)
 
 
 def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None = None) -> int:

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Any
 
 from jesenska.cli import up
-from jesenska.cli.broker_process import PARENT_DESCRIPTOR
+from jesenska.cli.ending import PARENT_DESCRIPTOR
 from jesenska.cli.jesenska import main as jesenska
 
 #: What a broker needs is read here, before any fork.

@@ -13,29 +13,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.broker_process import parents_end, stopped_in_order
+from jesenska.cli.ending import parents_end, stopped_in_order
 from jesenska.cli.log_lines import add_logging, configure_logging
-from jesenska.cli.memory import Memory
 from jesenska.cli.stop_signals import heeded_signals
-from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
-from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
-from jesenska.metadata.embedded import EmbeddedTree
-from jesenska.metadata.journal import METADATA_FILE, JournalError
-from jesenska.metadata.zookeeper.server import ZooKeeperServer
+from jesenska.cli.tree_serving import served_tree
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
 _NUMBERS = {"clientPort": 2181, "tickTime": 3000, "maxClientCnxns": 60, "minSessionTimeout": -1, "maxSessionTimeout": -1}
-#: Objects made before the collector looks at them: a commit of many writes has some ten for each.
-_YOUNG_OBJECTS = 50_000
 _TEXTS = ("dataDir", "clientPortAddress")
 _REFUSED = {"server.": "an ensemble is not built: run one server", "secureClientPort": "TLS is not built, and no plain connection is made in its place"}
 
@@ -56,7 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _work(options: argparse.Namespace) -> int:
     configure_logging(options)
-    memory = Memory()
     settings = read_properties(options.file) | properties_of(options.override)
     directory, numbers = _checked(settings)
     config = ServerConfig(
@@ -65,43 +55,16 @@ async def _work(options: argparse.Namespace) -> int:
         max_session_timeout_ms=numbers["maxSessionTimeout"] if numbers["maxSessionTimeout"] >= 0 else None,
         max_client_connections=numbers["maxClientCnxns"],
     )
+    host = settings.get("clientPortAddress", "")
     stopping = asyncio.Event()
     for number in heeded_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     parents_end(asyncio.get_running_loop(), stopping)
-    clock = SystemClock()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise JesenskaError(f"dataDir={directory} cannot be made ({error.strerror}): name a directory that can be written.") from error
-    try:
-        lock = DirectoryLock(directory)
-    except LogDirectoryError as error:
-        if (holder := lock_holder(directory)) is None:
-            raise JesenskaError(f"dataDir={directory} is locked or cannot be written: name another directory.") from error
-        raise JesenskaError(f"dataDir={directory} is in use by process {holder}: stop it (zookeeper-server-stop), or name another directory.") from error
-    try:
-        tree = await EmbeddedTree.open(directory / METADATA_FILE, clock, served=True)
-    except JournalError as error:
-        lock.release()
-        raise JesenskaError(str(error)) from error
-    try:
-        server = ZooKeeperServer(tree, clock, config)
-        try:
-            host = settings.get("clientPortAddress", "")
-            await server.start(listening_socket(host, numbers["clientPort"]))
-            # The tree stays: the collector would walk over it again and again.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(_YOUNG_OBJECTS, 5, 10)
-            memory.keep_small(asyncio.get_running_loop())
-            print(f"jesenska's ZooKeeper server is up at {host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
-            await stopping.wait()
-        finally:
-            await server.stop()
-    finally:
-        await tree.close()
-        lock.release()
+    async with served_tree(
+        directory, lambda: listening_socket(host, numbers["clientPort"]), config, named=f"dataDir={directory}", stopped_by="zookeeper-server-stop"
+    ) as server:
+        print(f"jesenska's ZooKeeper server is up at {host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
+        await stopping.wait()
     stopped_in_order()
     return 0
 

@@ -20,7 +20,7 @@ from typing import ClassVar, Self
 
 from jesenska.testing.warm import WarmProcess
 
-#: What `jesenska.cli.broker_process` looks for; the tools are not imported here.
+#: What `jesenska.cli.ending` looks for; the tools are not imported here.
 _PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
 

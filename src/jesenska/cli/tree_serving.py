@@ -1,0 +1,72 @@
+"""The tree of a directory, served to ZooKeeper's clients by this process alone: the directory is locked, the tree
+opened and served, and all that taken back in the end. `zookeeper-server-start` and `supervised_tree` do it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from jesenska.base.clock import SystemClock
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.memory import Memory
+from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.journal import METADATA_FILE, JournalError
+from jesenska.metadata.zookeeper.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.serving import ServerConfig
+
+#: Objects made before the collector looks at them: a commit of many writes has some ten for each.
+_YOUNG_OBJECTS = 50_000
+
+
+@asynccontextmanager
+async def served_tree(
+    directory: Path, listen: Callable[[], socket.socket], config: ServerConfig, *, named: str, stopped_by: str = ""
+) -> AsyncIterator[ZooKeeperServer]:
+    """A server of the tree in that directory, which is made where it is not there; in the end its sessions live on.
+
+    `listen` gives the socket, once the tree is open. Errors are a JesenskaError of one sentence, in which the
+    directory is `named` so, and who holds it is to be `stopped_by` that tool."""
+    memory = Memory()
+    clock = SystemClock()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JesenskaError(f"{named} cannot be made ({error.strerror}): name a directory that can be written.") from error
+    lock = _locked(directory, named, f" ({stopped_by})" if stopped_by else "")
+    try:
+        tree = await EmbeddedTree.open(directory / METADATA_FILE, clock, served=True)
+    except JournalError as error:
+        lock.release()
+        raise JesenskaError(str(error)) from error
+    try:
+        server = ZooKeeperServer(tree, clock, config)
+        try:
+            await server.start(listen())
+            # The tree stays: the collector would walk over it again and again.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(_YOUNG_OBJECTS, 5, 10)
+            memory.keep_small(asyncio.get_running_loop())
+            yield server
+        finally:
+            await server.stop()
+    finally:
+        await tree.close()
+        lock.release()
+
+
+def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:
+    try:
+        return DirectoryLock(directory)
+    except LogDirectoryError as error:
+        # Read here and not above: it brings along what all tools share, several times this program's size.
+        from jesenska.cli.stopping import lock_holder
+
+        if (holder := lock_holder(directory)) is None:
+            raise JesenskaError(f"{named} is locked or cannot be written: name another directory.") from error
+        raise JesenskaError(f"{named} is in use by process {holder}: stop it{tool}, or name another directory.") from error
