@@ -25,20 +25,26 @@ from jesenska.metadata.tree_operations import Operation, SetData
 CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
 #: Those that a controller gives replicas.
 INTERNAL_TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
-_PREFIXES: Final = {CONSUMER_OFFSETS: "offsets.topic", TRANSACTION_STATE: "transaction.state.log", SHARE_GROUP_STATE: "share.coordinator.state.topic"}
+_FACTORS: Final = {
+    CONSUMER_OFFSETS: "offsets.topic.replication.factor",
+    TRANSACTION_STATE: "transaction.state.log.replication.factor",
+    SHARE_GROUP_STATE: "share.coordinator.state.topic.replication.factor",
+}
 
 
 def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreation:
     """What to create for a topic that somebody uses and nobody has created. `brokers`: how many there are."""
-    prefix = _PREFIXES.get(name)
-    if prefix is None:
-        return TopicCreation(name)
     if name == CONSUMER_OFFSETS:
+        prefix = "offsets.topic"
         settings = {"cleanup.policy": "compact", "compression.type": "producer"}
     elif name == TRANSACTION_STATE:
+        prefix = "transaction.state.log"
         settings = {"cleanup.policy": "compact", "compression.type": "uncompressed", "unclean.leader.election.enable": "false"}
-    else:
+    elif name == SHARE_GROUP_STATE:
+        prefix = "share.coordinator.state.topic"
         settings = {"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "-1"}
+    else:
+        return TopicCreation(name)
     factor = min(config.integer(f"{prefix}.replication.factor"), max(1, brokers))
     if name != CONSUMER_OFFSETS:
         settings["min.insync.replicas"] = str(min(config.integer(f"{prefix}.min.isr"), factor))
@@ -59,7 +65,7 @@ def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig)
     have the fewest of its partitions. Its partitions begin a new leader epoch, so that every broker takes the new
     replicas in. None where it has enough, or no more brokers are up."""
     up = [place.broker_id for place in view.places() if place.broker_id not in view.stopping]
-    factor = min(config.integer(f"{_PREFIXES[topic.name]}.replication.factor"), len(up))
+    factor = min(config.integer(_FACTORS[topic.name]), len(up))
     held = Counter(broker_id for replicas in topic.node.replicas.values() for broker_id in replicas)
     assigned = dict(topic.node.replicas)
     partitions = dict(topic.partitions)

@@ -40,7 +40,8 @@ _REQUEST_SECONDS, _BACKOFF_MAX_SECONDS = 5.0, 0.3
 #: What Kafka takes as the shortest session without a change of its settings.
 _SESSION_SECONDS, _HEARTBEAT_SECONDS, _POLL_INTERVAL_SECONDS = 6.0, 0.5, 30.0
 _DELIVERY_SECONDS = 120.0
-_BEGIN_SECONDS, _END_SECONDS = 60.0, 300.0
+_BEGIN_SECONDS, _END_SECONDS = 120.0, 300.0
+_READER, _MEMBER = "reader", "member"
 #: What says that the group has gone on without this member, which joins again.
 _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -87,23 +88,32 @@ class RecordedLoad:
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._acknowledged = 0
+        #: Kinds of clients of which one has read a record.
+        self._reading: set[str] = set()
         self._failures: list[str] = []
         self._thread: threading.Thread | None = None
 
     # --- what a test calls -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Returns when the first record is acknowledged; LoadFailedError if none is within a minute."""
+        """Returns when everybody is at work: a record is acknowledged, and a reader and a member have read one, where
+        there are such. LoadFailedError if that takes longer than two minutes."""
         assert self._thread is None, "the load runs already"
         self._thread = threading.Thread(target=self._run, name=f"load-{self._topic.name}", daemon=True)
         self._thread.start()
         with self._changed:
-            self._changed.wait_for(lambda: self._acknowledged or self._failures, _BEGIN_SECONDS)
-            if not self._acknowledged:
+            is_at_work = self._changed.wait_for(lambda: self._is_at_work() or self._failures, _BEGIN_SECONDS)
+            if not is_at_work or self._failures:
                 self._stopping.set()
-            if not self._acknowledged and not self._failures:
-                raise LoadFailedError(f"No record is acknowledged within {_BEGIN_SECONDS:g} s: see whether {self._bootstrap} is a Kafka cluster that runs.")
+            if not is_at_work:
+                raise LoadFailedError(
+                    f"No record is acknowledged and read within {_BEGIN_SECONDS:g} s: see whether {self._bootstrap} is a Kafka cluster that runs."
+                )
         self.steps()
+
+    def _is_at_work(self) -> bool:
+        _, readers, members = self._counts
+        return self._acknowledged > 0 and (not readers or _READER in self._reading) and (not members or _MEMBER in self._reading)
 
     def steps(self) -> int:
         """How many records are acknowledged; LoadFailedError if a client has failed."""
@@ -214,19 +224,27 @@ class RecordedLoad:
                     await asyncio.sleep(self._pause_seconds)
             await producer.flush()
 
+    def _has_read(self, kind: str) -> None:
+        if kind not in self._reading:
+            with self._changed:
+                self._reading.add(kind)
+                self._changed.notify_all()
+
     async def _read(self, cluster: Cluster, history: ClientHistory) -> None:
         # An offset that is gone ends the reader: what was shown once stays.
         async with Consumer(cluster, auto_offset_reset="none", max_wait_seconds=_POLL_SECONDS) as consumer:
             await _again(lambda: consumer.assign(dict.fromkeys(self._keys, EARLIEST)))
             history.assigned(self._keys, {key: consumer.position(key) for key in self._keys})
             while not self._stopping.is_set():
-                await _poll_once(consumer, history)
+                if await _poll_once(consumer, history):
+                    self._has_read(_READER)
 
     async def _read_in_group(self, cluster: Cluster, history: ClientHistory) -> None:
         member = _Member(cluster, self.group, self._topic.name, history)
         try:
             while not self._stopping.is_set():
-                await member.read_and_commit()
+                if await member.read_and_commit():
+                    self._has_read(_MEMBER)
         finally:
             await member.close()
 
@@ -254,17 +272,18 @@ async def read_everything(cluster: Cluster, history: ClientHistory, keys: Sequen
     history.full_read_ended({key: (starts[key], ends[key]) for key in keys})
 
 
-async def _poll_once(consumer: Consumer, history: ClientHistory) -> None:
-    """One poll; a broker that is away gives nothing."""
+async def _poll_once(consumer: Consumer, history: ClientHistory) -> bool:
+    """One poll; whether it gave records. A broker that is away gives nothing."""
     try:
         found = await consumer.poll(_POLL_SECONDS, _POLL_RECORDS)
     except KafkaError as error:
         if not error.retriable or error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise
         await asyncio.sleep(_AGAIN_SECONDS)
-        return
+        return False
     for key, records in found.items():
         history.polled(key, _shown(records))
+    return bool(found)
 
 
 def _shown(records: Collection[Record]) -> list[tuple[int, bytes | None]]:
@@ -312,10 +331,13 @@ class _Member(GroupConsumer):
             self._history.found(began_ns, self.group_id, key, found.get(key, -1))
         return found
 
-    async def read_and_commit(self) -> None:
-        """One poll, and a commit of what it gave. Errors that pass, and rebalances, are left to the next one."""
+    async def read_and_commit(self) -> bool:
+        """One poll, and a commit of what it gave; whether that was anything. Errors that pass, and rebalances, are
+        left to the next one."""
+        has_read = False
         try:
             for key, records in (await self.poll(_POLL_SECONDS, _POLL_RECORDS)).items():
+                has_read = True
                 self._history.polled(key, _shown(records))
                 self._owes = True
             positions = {key: self.position(key) for key in self.assignment()}
@@ -329,3 +351,4 @@ class _Member(GroupConsumer):
             if not error.retriable and error.code not in _REBALANCED:
                 raise
             await asyncio.sleep(_AGAIN_SECONDS)
+        return has_read
