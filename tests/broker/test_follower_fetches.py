@@ -232,6 +232,16 @@ async def test_in_a_session_only_what_is_new_is_said_and_what_is_named_is_noted(
 
 
 @on_a_loop
+async def test_in_a_session_a_log_that_is_another_one_is_told_though_no_offset_has_moved(tmp_path: Path) -> None:
+    async with led(tmp_path) as one:
+        await one.produce()
+        begun = await one.fetch(1, session=(0, 0), epoch=0, last_epoch=0)
+        one.partition.led_by(0, 5, (0,), 7)
+        found = await one.first(2, session=(begun.session_id, 1), epoch=5, last_epoch=0, max_wait_ms=30_000)
+        assert (found.diverging_epoch.epoch, found.diverging_epoch.end_offset) == (0, 1)
+
+
+@on_a_loop
 async def test_a_partition_that_is_cut_short_by_the_limit_stays_to_be_read(tmp_path: Path) -> None:
     async with led(tmp_path) as one:
         await one.in_sync()

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _FIRST_WITH_IDS = 13
 _NO_EPOCH = -1
+#: The high watermark of a partition that is in the next answer of its session, whatever else is new.
+_NOT_TOLD = -1
 
 
 def replica_of(request: FetchRequest) -> int:
@@ -158,6 +160,7 @@ class FollowerFetch(SessionFetch):
                 continue
             size_bytes = self._tell(wanted, partition, result, answer)
             if diverging is not None:
+                wanted.high_watermark = _NOT_TOLD
                 answer.diverging_epoch = FetchResponseDivergingEpoch(epoch=diverging[0], end_offset=diverging[1])
                 ends = True
             total += size_bytes
