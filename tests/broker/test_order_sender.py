@@ -125,7 +125,7 @@ async def test_what_a_broker_could_not_do_comes_with_its_answer(newest: dict[int
     lead, stop, other = told.answered
     assert lead == LeaderAndIsrDone(1, 2, frozenset({TopicPartition("t", 1)}))
     assert isinstance(stop, StopReplicaDone)
-    assert str(stop.error) == "Broker 2 could not delete partitions of t (1)."
+    assert str(stop.error) == "Broker 2 could not give up its replicas of t (1)."
     assert other == StopReplicaDone(3, 2)
     await told.sender.close()
 

@@ -272,8 +272,7 @@ def test_a_controller_that_was_taken_away_is_claimed_again(tmp_path: Path) -> No
 def test_a_topic_that_is_too_large_for_one_request_is_made_in_pieces(tmp_path: Path) -> None:
     async def work() -> None:
         async with served() as server, broker_on(tmp_path, on(server)) as broker:
-            assert broker._controller is not None
-            broker._controller._change_max_bytes = 2000
+            broker._controllership.runtime._change_max_bytes = 2000
             zxid = server.tree.tree.last_zxid
             await broker.topics.create(TopicCreation("t", 60, 1))
             assert server.tree.tree.last_zxid - zxid > 5

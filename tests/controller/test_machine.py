@@ -196,7 +196,7 @@ def test_who_deletes_a_topic_that_is_being_deleted_finds_it_unknown_in_the_end()
     first = delete(world, "t")
     world.under_way()[0]()
     second, third = delete(world, "t"), world.ask(lambda token: ExpandTopic(token, "t", 5))
-    fourth = world.ask(lambda token: AlterTopicSettings(token, "t", {}))
+    fourth = world.ask_settings(lambda token: AlterTopicSettings(token, "t", {}))
     world.settle()
     assert world.answers[first] is None
     for token in (second, third, fourth):
@@ -303,7 +303,7 @@ def test_settings_take_effect_and_let_a_leader_be_elected() -> None:
     world.settle()
     assert state(world, "t").leader == -1
     change = [ConfigOp("unclean.leader.election.enable", OpType.SET, "true")]
-    token = world.ask(lambda token: AlterTopicSettings(token, "t", change))
+    token = world.ask_settings(lambda token: AlterTopicSettings(token, "t", change))
     world.settle()
     assert world.answers[token] is None
     assert SettingsChanged("topics/t") in world.told
@@ -313,7 +313,8 @@ def test_settings_take_effect_and_let_a_leader_be_elected() -> None:
 
 def test_settings_of_brokers_are_those_of_the_next_plan() -> None:
     world = up()
-    world.ask(lambda token: AlterBrokerSettings(token, "", {"log.retention.ms": "5000"}))
+    world.ask_settings(lambda token: AlterBrokerSettings(token, "", {"log.retention.ms": "5000"}))
+    world.settle()
     token = world.ask(lambda token: CreateTopic(token, TopicCreation("t")))
     world.settle()
     assert world.answers[token].config.integer("retention.ms") == 5000
@@ -443,14 +444,6 @@ def test_while_the_tree_is_out_of_reach_no_look_is_made_again() -> None:
     assert "t" in world.controller.context.topics
 
 
-def test_a_controller_that_was_taken_away_is_claimed_again() -> None:
-    world = watching()
-    epoch = world.controller.context.controller_epoch
-    world.write(Delete(paths.CONTROLLER))
-    world.settle()
-    assert world.controller.context.controller_epoch == epoch + 1
-
-
 # Anything, in any order
 
 _NAMES = st.sampled_from(["a", "b", "c"])
@@ -484,7 +477,7 @@ def act(world: World, action: tuple[object, ...]) -> None:
         "delete": lambda name: delete(world, name),
         "mark": lambda name: world.tree.exists(paths.delete_topic(name)) is None and world.write(Create(paths.delete_topic(name))),
         "write": lambda name, count: write(world, name, count),
-        "settings": lambda name, value: world.ask(lambda token: AlterTopicSettings(token, name, {"unclean.leader.election.enable": value})),
+        "settings": lambda name, value: world.ask_settings(lambda token: AlterTopicSettings(token, name, {"unclean.leader.election.enable": value})),
         "unclean": lambda name: world.ask(lambda token: ElectUncleanly(token, TopicPartition(name, 0))),
         "isr": lambda name, broker_id: propose(world, name, broker_id),
         "leader writes": lambda name, broker_id: leader_writes(world, name, broker_id),

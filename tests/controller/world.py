@@ -20,7 +20,6 @@ from jesenska.controller.context import ControllerContext, view_of
 from jesenska.controller.effects import (
     Answer,
     Children,
-    ClaimControllership,
     Effect,
     Exists,
     Get,
@@ -37,6 +36,8 @@ from jesenska.controller.effects import (
 )
 from jesenska.controller.events import EVERYTHING, BrokerCame, BrokerGone, Done, Event, LeaderAndIsrDone, Look, Started, StopReplicaDone
 from jesenska.controller.machine import Controller
+from jesenska.controller.settings import Settings
+from jesenska.controller.work import Machine
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode
@@ -122,13 +123,13 @@ class World:
         self.settings = CONFIG | (settings or {})
         self.brokers = {number: FakeBroker(number) for number in range(brokers)}
         self.up = set(self.brokers)
-        self.watches: Watches[str] = Watches()
-        self.steps: deque[Step] = deque()
+        self.watches: Watches[tuple[Machine, str]] = Watches()
+        self.steps: deque[tuple[Machine, Step]] = deque()
         self.answers: dict[int, Any] = {}
         self.said: list[str] = []
         self.told: list[Effect] = []
         self.timers: list[Wake] = []
-        self.looks: deque[str] = deque()
+        self.looks: deque[tuple[Machine, str]] = deque()
         self.unreachable = False
         self.last_token = 0
         #: Under which token a broker came last.
@@ -153,9 +154,10 @@ class World:
             lambda limit: self.chance.randrange(limit),
             several=self.several,
         )
+        self.broker_settings = Settings(0, context.configs, BrokerConfig(self.settings), lambda name: any(name in self.brokers[broker_id].shown for broker_id in self.up))
         self.ask(Started)
-        if self.several:
-            self.bring(Look(EVERYTHING))
+        self.bring_to(self.broker_settings, Look(paths.CONFIG_CHANGES))
+        self.bring(Look(EVERYTHING if self.several else paths.CONFIG_CHANGES))
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -165,14 +167,23 @@ class World:
         self.bring(make(self.last_token))
         return self.last_token
 
-    def bring(self, event: Event) -> None:
-        for effect in self.controller.handle(event, 0):
-            self._take(effect)
+    def ask_settings(self, make: Callable[[int], Event]) -> int:
+        """The same of what keeps the settings of broker 0."""
+        self.last_token += 1
+        self.bring_to(self.broker_settings, make(self.last_token))
+        return self.last_token
 
-    def _take(self, effect: Effect) -> None:
+    def bring(self, event: Event) -> None:
+        self.bring_to(self.controller, event)
+
+    def bring_to(self, machine: Machine, event: Event) -> None:
+        for effect in machine.handle(event, 0):
+            self._take(machine, effect)
+
+    def _take(self, machine: Machine, effect: Effect) -> None:
         if isinstance(effect, Step):
-            assert not self.steps, "two steps at a time"
-            self.steps.append(effect)
+            assert all(other is not machine for other, _ in self.steps), "two steps at a time"
+            self.steps.append((machine, effect))
         elif isinstance(effect, (LeaderAndIsr, StopReplica, UpdateMetadata)):
             # The controller may not know yet that a broker is gone, or registered anew: then nobody hears it.
             if effect.broker_id in self.up and self._is_for_this_registration(effect.broker_id):
@@ -229,7 +240,7 @@ class World:
         found: list[Callable[[], None]] = [self._do_step] if self.steps else []
         found += [lambda broker=broker: self._do_order(broker) for broker in self.brokers.values() if broker.orders]  # type: ignore[misc]
         if self.looks:
-            found.append(lambda: self.bring(Look(self.looks.popleft())))
+            found.append(self._look)
         return found
 
     def settle(self) -> None:
@@ -247,39 +258,33 @@ class World:
         for timer in timers:
             self.bring(timer.event)
 
+    def _look(self) -> None:
+        machine, at = self.looks.popleft()
+        self.bring_to(machine, Look(at))
+
     def _do_order(self, broker: FakeBroker) -> None:
         told = broker.do_next()
         if told is not None:
             self.bring(told)
 
     def _do_step(self) -> None:
-        step = self.steps.popleft()
+        machine, step = self.steps.popleft()
         outcome: Any = None
         error: Exception | None = None
         try:
             if self.unreachable:
                 raise ConnectionLossError("/")
             if isinstance(step.what, Read):
-                outcome = tuple(self._answer(asked) for asked in step.what.asked)
-            elif isinstance(step.what, ClaimControllership):
-                epoch = self.controller.context.controller_epoch + 1
-                outcome = epoch, self._claim()
+                outcome = tuple(self._answer(machine, asked) for asked in step.what.asked)
             else:
                 outcome = self.write(*step.what.operations)
         except (TreeError, MultiError) as raised:
             error = raised
-        self.bring(Done(step.number, outcome, error, not self.unreachable))
+        self.bring_to(machine, Done(step.number, outcome, error, not self.unreachable))
 
-    def _claim(self) -> int:
-        stat = self.write(Create(paths.CONTROLLER, b'{"version":1,"brokerid":0,"timestamp":"5"}'))[0].stat
-        assert stat is not None
-        version = self.tree.exists(paths.CONTROLLER_EPOCH)
-        assert version is not None
-        return version.version
-
-    def _answer(self, asked: Children | Get | Exists | GetMade) -> Any:
+    def _answer(self, machine: Machine, asked: Children | Get | Exists | GetMade) -> Any:
         if not isinstance(asked, GetMade) and asked.look is not None:
-            (self.watches.watch_children if isinstance(asked, Children) else self.watches.watch_data)(asked.path, asked.look)
+            (self.watches.watch_children if isinstance(asked, Children) else self.watches.watch_data)(asked.path, (machine, asked.look))
         try:
             if isinstance(asked, Children):
                 return self.tree.children(asked.path)[0]

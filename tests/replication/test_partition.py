@@ -146,7 +146,7 @@ def test_what_waits_for_a_commit_is_told_when_the_topic_goes(harness: Harness) -
     harness.partition.vanish()
     assert [type(outcome) for outcome in harness.outcomes] == [NotLeaderOrFollowerError]
     assert harness.partition.leader == -1
-    assert harness.partition.offline_replicas == [1, 2, 3]
+    assert not harness.partition.has_log
 
 
 def test_whoever_waits_is_told_of_commits_and_not_of_fetches_that_commit_nothing(harness: Harness) -> None:

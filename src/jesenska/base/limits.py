@@ -51,8 +51,8 @@ ARRAY_MAX_ELEMENTS = 1_000_000
 #: Elements of all arrays of one request together, beside one for each partition that there is: what a request may name
 #: is bounded by what can exist. It is worked through in one turn of the loop.
 REQUEST_ELEMENTS_MAX = 10_000
-#: The same for requests that describe what is to be made: each partition of PARTITIONS_PER_REQUEST_MAX with its
-#: replicas.
+#: The same for requests that describe partitions, each with its replicas: of topics that are to be made, or as a
+#: controller orders them.
 CREATION_ELEMENTS_MAX = 60_000
 #: Settings that one answer may describe of resources that it has described before.
 DESCRIBED_AGAIN_MAX = 10_000

@@ -9,6 +9,7 @@ from jesenska.config.table import release_number
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.log_config import LogConfig
 from jesenska.records.check import CheckRules, MovingRules
+from jesenska.replication.follower_link import LinkSettings
 
 
 def log_config_of(topic: TopicConfig) -> LogConfig:
@@ -66,4 +67,17 @@ def directory_settings_of(config: BrokerConfig) -> DirectorySettings:
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         producer_id_expiration_check_interval_ms=config.integer("producer.id.expiration.check.interval.ms"),
+    )
+
+
+def link_settings_of(broker_id: int, config: BrokerConfig) -> LinkSettings:
+    """How this broker follows others."""
+    return LinkSettings(
+        broker_id,
+        wait_max_ms=config.integer("replica.fetch.wait.max.ms"),
+        min_bytes=config.integer("replica.fetch.min.bytes"),
+        partition_max_bytes=config.integer("replica.fetch.max.bytes"),
+        response_max_bytes=config.integer("replica.fetch.response.max.bytes"),
+        backoff_ms=config.integer("replica.fetch.backoff.ms"),
+        timeout_ms=config.integer("replica.socket.timeout.ms"),
     )

@@ -32,8 +32,8 @@ from jesenska.wire.registry import API_VERSIONS, APIS, Api
 Handler = Callable[[Any, Any, Any], Any]
 H = TypeVar("H", bound=Handler)
 
-#: CreateTopics and CreatePartitions.
-_CREATION: Final = frozenset({19, 37})
+#: CreateTopics and CreatePartitions, and what a controller orders.
+_DESCRIBING: Final = frozenset({4, 5, 6, 19, 37})
 #: Key, version and correlation id; the client id comes behind them.
 _HEADER_MIN_BYTES: Final = 8
 
@@ -124,7 +124,7 @@ class Gate:
             position = skip_header_tags(view, position, limit)
         if limit > REQUEST_ELEMENTS_MAX:
             # Only now it can name so much: an element takes a byte and more.
-            room = CREATION_ELEMENTS_MAX if key in _CREATION else REQUEST_ELEMENTS_MAX
+            room = CREATION_ELEMENTS_MAX if key in _DESCRIBING else REQUEST_ELEMENTS_MAX
             request, position = decoder(api.request, version)(view, position, limit, room + self._partition_count())
         else:
             request, position = decoder(api.request, version)(view, position, limit)

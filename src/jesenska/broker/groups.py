@@ -82,7 +82,9 @@ class Groups:
             except KafkaError as error:
                 logger.error("the topic %s could not be made: %s", OFFSETS_TOPIC, error)
                 raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC} could not be made") from error
-            topic = self._core.view.topics[OFFSETS_TOPIC]
+            topic = self._core.view.topics.get(OFFSETS_TOPIC)
+            if topic is None:
+                raise CoordinatorNotAvailableError(f"{OFFSETS_TOPIC} is not known here yet")
         self.take_over(topic)
         return topic
 
@@ -112,6 +114,13 @@ class Groups:
         """The coordinator of a group, for reading. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or
         COORDINATOR_LOAD_IN_PROGRESS otherwise."""
         return self._runtime.shard(self._partition_for(group_id))
+
+    def leader_for(self, group_id: str) -> int:
+        """The broker that leads the partition which keeps a group; -1 where nobody does."""
+        topic = self._core.view.topics.get(OFFSETS_TOPIC)
+        if topic is None or self._partition_count is None:
+            return -1
+        return topic.partitions[partition_for(group_id, self._partition_count)].leader
 
     def coordinators(self) -> list[GroupCoordinator]:
         """Every coordinator that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be

@@ -1,5 +1,5 @@
-"""What this broker knows of the cluster, in memory: topics, partitions, brokers. Requests read it without touching the
-tree; whoever changes the tree changes the view after the commit (`broker.replica_manager`, as the controller says)."""
+"""What this broker knows of the cluster, in memory: topics, partitions, brokers, who is controller. Requests read it
+without touching the tree; it changes as the controller says (`broker.replica_manager`)."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ class MetadataCache:
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
     #: Partitions of all topics.
     partition_count: int = 0
+
+    def offline_replicas(self, partition: Partition, broker_id: int) -> list[int]:
+        """The replicas of a partition that cannot be read, as far as that broker knows, whose view this is: their
+        brokers are gone, or it has no log of its own replica."""
+        return [number for number in partition.replicas if number not in self.brokers or (number == broker_id and not partition.has_log)]
 
     def add(self, topic: Topic) -> None:
         before = self.topics.get(topic.name)

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from jesenska.base.errors import ErrorCode, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.desk import first_of
-from jesenska.controller.effects import LeaderAndIsr, StopReplica, UpdateMetadata
+from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitions, UpdateMetadata
 from jesenska.controller.events import LeaderAndIsrDone, StopReplicaDone
 from jesenska.controller.order_queue import GiveUp, LeadAndFollow, OrderQueue, Request, Tell
 from jesenska.controller.orders import (
     DELETED_EPOCH,
+    NO_EPOCH,
     Orderer,
     Stop,
     leader_and_isr,
@@ -42,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse)
 
+#: Partitions in one request: a broker takes no more than it can work through in a moment.
+_PARTITIONS_AT_ONCE: Final = 2000
 _FINAL: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
 
@@ -133,26 +136,36 @@ class OrderSender:
 
     async def _lead_and_follow(self, channel: Channel, request: LeadAndFollow) -> None:
         version = channel.version_for(LeaderAndIsrRequest)
-        message = leader_and_isr(version, self._orderer, request.topics, self._leaders())
-        answer = await self._ask(channel, message, LeaderAndIsrResponse, version)
-        without_log = frozenset(leader_and_isr_errors(answer, version, request.topics))
+        without_log: dict[TopicPartition, int] = {}
+        for topics in in_pieces(request.topics):
+            message = leader_and_isr(version, self._orderer, topics, self._leaders())
+            answer = await self._ask(channel, message, LeaderAndIsrResponse, version)
+            without_log |= leader_and_isr_errors(answer, version, topics)
         for number in request.numbers:
-            self._answered(LeaderAndIsrDone(number, self.broker_id, without_log))
+            self._answered(LeaderAndIsrDone(number, self.broker_id, frozenset(without_log)))
 
     async def _tell(self, channel: Channel, request: Tell) -> None:
         version = channel.version_for(UpdateMetadataRequest)
-        message = update_metadata(version, self._orderer, request.topics, request.gone, self._brokers())
-        await self._ask(channel, message, UpdateMetadataResponse, version)
+        gone = request.gone
+        for topics in in_pieces(request.topics):
+            message = update_metadata(version, self._orderer, topics, gone, self._brokers())
+            await self._ask(channel, message, UpdateMetadataResponse, version)
+            gone = ()
 
     async def _give_up(self, channel: Channel, request: GiveUp) -> None:
         version = channel.version_for(StopReplicaRequest)
-        stops = [Stop(TopicPartition(order.topic, number), DELETED_EPOCH, delete=True) for order in request.orders for number in order.numbers]
+        stops = [
+            Stop(TopicPartition(order.topic, number), DELETED_EPOCH if order.delete else NO_EPOCH, delete=order.delete)
+            for order in request.orders
+            for number in order.numbers
+        ]
         errors: dict[TopicPartition, int] = {}
-        for message in stop_replica(version, self._orderer, stops):
-            errors |= stop_replica_errors(await self._ask(channel, message, StopReplicaResponse, version))
+        for start in range(0, len(stops), _PARTITIONS_AT_ONCE):
+            for message in stop_replica(version, self._orderer, stops[start : start + _PARTITIONS_AT_ONCE]):
+                errors |= stop_replica_errors(await self._ask(channel, message, StopReplicaResponse, version))
         for order in request.orders:
             failed = [number for number in order.numbers if TopicPartition(order.topic, number) in errors]
-            error = KafkaStorageError(f"Broker {self.broker_id} could not delete partitions of {order.topic} ({first_of(failed)}).") if failed else None
+            error = KafkaStorageError(f"Broker {self.broker_id} could not give up its replicas of {order.topic} ({first_of(failed)}).") if failed else None
             self._answered(StopReplicaDone(order.number, self.broker_id, error))
 
     async def _ask(self, channel: Channel, message: Message, response: type[Answer], version: int) -> Answer:
@@ -173,3 +186,19 @@ class OrderSender:
                 if item.name == self._listener_name:
                     found[broker_id] = (item.host, item.port)
         return found
+
+
+def in_pieces(topics: Sequence[TopicPartitions], at_once: int = _PARTITIONS_AT_ONCE) -> list[list[TopicPartitions]]:
+    """The same in pieces of so many partitions, each topic in one piece where that can be; one empty piece for no
+    topics."""
+    pieces: list[list[TopicPartitions]] = [[]]
+    room = at_once
+    for topic, numbers in topics:
+        for start in range(0, len(numbers), at_once):
+            part = TopicPartitions(topic, numbers[start : start + at_once])
+            if len(part.numbers) > room:
+                pieces.append([])
+                room = at_once
+            pieces[-1].append(part)
+            room -= len(part.numbers)
+    return pieces

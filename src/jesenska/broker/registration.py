@@ -13,20 +13,27 @@ done."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError
 from jesenska.broker.candidacy import Candidacy
-from jesenska.broker.membership import LATE_SECONDS, Progress, wait_until_gone
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import BrokerRegistration
 from jesenska.metadata.registration import BrokerIdTaken, register_broker
 from jesenska.metadata.store import SessionState, Store
 from jesenska.metadata.tree_operations import ConnectionLossError, TreeError
+from jesenska.metadata.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+#: A server looks at its sessions from time to time: one that has ended may still be there for so long (ZooKeeper's
+#: tick is 2 or 3 s).
+_LATE_SECONDS = 4.0
 
 
 class Registration:
@@ -45,12 +52,12 @@ class Registration:
 
     async def join(self, on_progress: Progress | None = None) -> None:
         """JesenskaError with one sentence where another broker has the id; TreeError."""
-        ends = self._clock.monotonic() + self._session_timeout_ms / 1000 + (LATE_SECONDS if self._session_timeout_ms else 0)
+        ends = self._clock.monotonic() + self._session_timeout_ms / 1000 + (_LATE_SECONDS if self._session_timeout_ms else 0)
         while self.broker_epoch < 0:
             try:
                 await self._register()
             except BrokerIdTaken as error:
-                if not await wait_until_gone(self._store, self._clock, paths.broker(self._broker_id), ends, on_progress):
+                if not await _wait_until_gone(self._store, self._clock, paths.broker(self._broker_id), ends, on_progress):
                     raise JesenskaError(str(error)) from error
 
     async def renew(self) -> None:
@@ -82,3 +89,24 @@ class Registration:
         if state in (SessionState.EXPIRED, SessionState.CLOSED) and self.broker_epoch >= 0:
             self.broker_epoch = -1
             self._candidacy.session_ended()
+
+
+async def _wait_until_gone(store: Store, clock: Clock, path: str, ends: float, on_progress: Progress | None) -> bool:
+    """Waits until a node goes; False where it stays beyond that time of the monotonic clock."""
+    gone = asyncio.Event()
+
+    def changed(_: WatchEvent) -> None:
+        gone.set()
+
+    while await store.exists(path, changed) is not None:
+        left = ends - clock.monotonic()
+        if left <= 0:
+            return False
+        if on_progress is not None:
+            on_progress(f"waiting up to {left:.0f} s: {path} is held by a session that may be ending")
+        try:
+            await asyncio.wait_for(gone.wait(), left)
+        except TimeoutError:
+            return False
+        gone.clear()
+    return True

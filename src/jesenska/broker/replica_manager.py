@@ -2,8 +2,9 @@
 disk and in the view.
 
     lead_and_follow     logs are made where they are lacking; partitions lead or follow as their states say
-    delete              data of a topic that is being deleted are renamed, and go after file.delete.delay.ms
-    update_metadata     topics come into the view, change in it, go from it
+    stop                replicas are given up. Data of a topic that is being deleted are renamed, and go after
+                        file.delete.delay.ms
+    update_metadata     brokers and topics come into the view, change in it, go from it
     settings_changed    settings take effect
 
 After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a
@@ -18,20 +19,24 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from jesenska.base.errors import JesenskaError, KafkaStorageError
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.errors import ErrorCode, JesenskaError, KafkaStorageError
+from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.derived_settings import check_rules_of, log_config_of
-from jesenska.broker.metadata_cache import INTERNAL_TOPICS, Topic
+from jesenska.broker.metadata_cache import INTERNAL_TOPICS, BrokerNode, Topic
+from jesenska.broker.settings_runtime import SettingsRuntime
 from jesenska.broker.slices import Slices
-from jesenska.config.layers import BrokerConfig, TopicConfig
+from jesenska.config.layers import TopicConfig
 from jesenska.controller.context import ControllerContext, TopicView
 from jesenska.controller.effects import TopicPartitions
+from jesenska.controller.orders import Metadata, Stop
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_loading import Known
 from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata import paths
+from jesenska.replication.followed_log import settle
+from jesenska.replication.follower_links import FollowerLinks
 from jesenska.replication.partition import Partition
 from jesenska.replication.replicas import Replicas
 
@@ -51,11 +56,13 @@ class OffsetsKeeper(Protocol):
 
 
 class ReplicaManager:
-    """That of one broker. `settings_of` gives a topic's settings by its name."""
+    """That of one broker. `settings` has its topics' settings; `links` are to the leaders that it follows."""
 
-    def __init__(self, core: BrokerCore, settings_of: Callable[[str], TopicConfig]) -> None:
+    def __init__(self, core: BrokerCore, settings: SettingsRuntime, links: FollowerLinks) -> None:
         self._core = core
-        self._settings_of = settings_of
+        self._settings = settings
+        self._settings_of = settings.topic_config
+        self._links = links
         #: Set by the broker, before the first order.
         self.offsets_keeper: OffsetsKeeper
         #: Partitions of topics that are not in the view yet, by topic.
@@ -68,72 +75,148 @@ class ReplicaManager:
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
-    async def lead_and_follow(self, topics: Sequence[TopicPartitions]) -> frozenset[TopicPartition]:
-        """Has the replicas of these partitions, in the state that is told; gives those whose log could not be made.
-        Ten thousand take seconds: others are served in between."""
+    async def lead_and_follow(self, topics: Sequence[TopicPartitions]) -> dict[TopicPartition, ErrorCode]:
+        """Has the replicas of these partitions, in the state that is told; gives what is wrong with those that it
+        cannot have so. Ten thousand take seconds: others are served in between."""
         slices = Slices(self._core.clock)
-        without_log = set()
+        errors: dict[TopicPartition, ErrorCode] = {}
+        await self._read_settings(topics)
         for topic, numbers in topics:
             config = self._settings_of(topic.name)
             for number in numbers:
                 await slices()
-                topic_partition = TopicPartition(topic.name, number)
-                partition = self._known(topic_partition)
-                if partition is None:
-                    partition = self._new.setdefault(topic.name, {})[number] = self._partition(topic, number, config)
-                if not partition.has_log:
-                    log = self._log(topic_partition, topic.topic_id, config)
-                    if log is None:
-                        without_log.add(topic_partition)
-                    else:
-                        partition.found_log(log)
-                self._told(partition, topic)
+                if topic.partitions[number].state.leader == self._core.broker_id:
+                    await self._let_cut_end(TopicPartition(topic.name, number))
+                error = self._lead_or_follow(topic, number, config)
+                if error != ErrorCode.NONE:
+                    errors[TopicPartition(topic.name, number)] = error
             if topic.name == OFFSETS_TOPIC and topic.name in self._core.view.topics:
                 self.offsets_keeper.take_over()
-        return frozenset(without_log)
+        return errors
 
-    async def delete(self, name: str, numbers: Sequence[int]) -> None:
-        """Gives up these replicas and their data; KafkaStorageError where the disk does not let that be done."""
+    def _lead_or_follow(self, topic: TopicView, number: int, config: TopicConfig) -> ErrorCode:
+        topic_partition = TopicPartition(topic.name, number)
+        if self._core.broker_id not in topic.node.replicas[number]:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partition = self._known(topic_partition)
+        if partition is None:
+            partition = self._new.setdefault(topic.name, {})[number] = self._partition(topic, number, config)
+        elif topic.topic_id is not None and partition.topic_id != topic.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        elif topic.partitions[number].state.leader_epoch < partition.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        error = ErrorCode.NONE
+        if not partition.has_log:
+            log = self._log(topic_partition, topic.topic_id, config)
+            if log is None:
+                error = ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                partition.found_log(log)
+        self._told(partition, topic)
+        self._follow(partition)
+        return error
+
+    async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
+        """Those of topics that this broker did not know."""
+        shown = self._core.view.topics
+        await self._settings.read([topic.name for topic, _ in topics if topic.name not in shown and topic.name not in self._new])
+
+    def _follow(self, partition: Partition) -> None:
+        """Follows the partition's leader, if that is another broker."""
+        log = partition.follower_log
+        if log is None:
+            self._links.leave(partition.topic_partition)
+        else:
+            self._links.follow(partition.topic_partition, log, partition.topic_id, partition.leader, partition.leader_epoch)
+
+    async def _let_cut_end(self, topic_partition: TopicPartition) -> None:
+        """A log that is to be led may still be cut for the leader that it followed. Where it is led from is known when
+        that is done."""
+        partition = self._known(topic_partition)
+        log = None if partition is None else partition.follower_log
+        if log is None or not log.is_being_cut:
+            return
+        self._links.leave(topic_partition)
+        settled = asyncio.get_running_loop().create_future()
+        settle(log, self._core.clock.now_ms(), settled.set_result)
+        await settled
+
+    async def stop(self, stops: Sequence[Stop]) -> dict[TopicPartition, ErrorCode]:
+        """Gives up replicas, some with their data; what is wrong with those that it could not."""
         slices = Slices(self._core.clock)
-        self._new.pop(name, None)
-        failed: KafkaStorageError | None = None
-        for number in numbers:
+        errors: dict[TopicPartition, ErrorCode] = {}
+        deletes = False
+        for topic_partition, leader_epoch, delete in stops:
             await slices()
-            topic_partition = TopicPartition(name, number)
-            self._lacking.discard(topic_partition)
+            partition = self._known(topic_partition)
+            if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
+                errors[topic_partition] = ErrorCode.FENCED_LEADER_EPOCH
+                continue
+            self._links.leave(topic_partition)
+            if delete and not self._delete(topic_partition, partition):
+                errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+            deletes = deletes or delete
+        if deletes and not errors:
             try:
-                self._core.directories.delete(topic_partition, self._core.clock.now_ms())
-            except KafkaStorageError as error:
-                logger.error("%s", error)
-                failed = error
-        if failed is not None:
-            raise failed
+                # Before the tree forgets the topic: else a crash of the machine could leave directories that nobody
+                # knows.
+                await asyncio.get_running_loop().run_in_executor(self._core.pool.executor, self._core.directories.sync_names)
+            except OSError as error:
+                logger.error("the names of deleted partitions could not be synced: %s", error)
+        return errors
+
+    def _delete(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
+        """Whether the data are gone, or are about to."""
+        self._lacking.discard(topic_partition)
+        made = self._new.get(topic_partition.topic)
+        if made is not None:
+            made.pop(topic_partition.partition, None)
+            if not made:
+                del self._new[topic_partition.topic]
+        if partition is not None:
+            partition.vanish()
         try:
-            # Before the tree forgets the topic: else a crash of the machine could leave directories that nobody knows.
-            await asyncio.get_running_loop().run_in_executor(self._core.pool.executor, self._core.directories.sync_names)
-        except OSError as error:
-            logger.error("the names of deleted partitions could not be synced: %s", error)
+            self._core.directories.delete(topic_partition, self._core.clock.now_ms())
+        except KafkaStorageError as error:
+            logger.error("%s", error)
+            return False
+        return True
 
-    def update_metadata(self, topics: Sequence[TopicPartitions], gone: Sequence[str]) -> None:
-        """What clients are told of topics from now on."""
-        for name in gone:
+    async def update_metadata(self, metadata: Metadata, controller_id: int) -> None:
+        """What clients are told of topics and brokers from now on, and who is controller."""
+        await self._read_settings(metadata.topics)
+        view = self._core.view
+        view.controller_id = controller_id
+        view.brokers = {
+            broker_id: BrokerNode(broker_id, {item.name: (item.host, item.port) for item in node.endpoints}, node.rack)
+            for broker_id, node in metadata.brokers.items()
+        }
+        for name in metadata.gone:
             self._hide(name)
-        for topic, numbers in topics:
-            shown = self._core.view.topics.get(topic.name)
-            if shown is None or len(shown.partitions) < len(topic.node.replicas):
-                self._show(topic)
+        for topic, numbers in metadata.topics:
+            if not numbers:
+                continue
+            shown = view.topics.get(topic.name)
+            if shown is not None and topic.topic_id is not None and shown.topic_id != topic.topic_id:
+                self._hide(topic.name)  # that it was deleted has not been heard
+                shown = None
+            count = max(numbers) + 1
+            if shown is None or len(shown.partitions) < count:
+                self._show(topic, count)
             for number in numbers:
-                # Replicas of this broker have been told.
-                if self._core.broker_id not in topic.node.replicas[number]:
-                    self._told(self._core.view.topics[topic.name].partitions[number], topic)
+                partition = view.topics[topic.name].partitions[number]
+                state = topic.partitions[number].state
+                # Replicas of this broker have been told who leads them.
+                if self._core.broker_id not in topic.node.replicas[number] or state.leader_epoch == partition.leader_epoch:
+                    self._told(partition, topic)
 
-    def settings_changed(self, entity: str, broker_config: BrokerConfig) -> None:
-        """Those of `topics/<name>` or `brokers/<id>` are others; `broker_config` is the broker's."""
+    def settings_changed(self, entity: str) -> None:
+        """Those of `topics/<name>` or `brokers/<id>` are others."""
         kind, _, name = entity.partition("/")
         if kind == "topics":
             self._configure(name)
         elif name in (paths.DEFAULT_ENTITY, str(self._core.broker_id)):
-            self._core.reconfigure(broker_config)
+            self._core.reconfigure(self._settings.config)
             for known in list(self._core.view.topics):
                 self._configure(known)
 
@@ -151,10 +234,9 @@ class ReplicaManager:
 
     def _partition(self, topic: TopicView, number: int, config: TopicConfig) -> Partition:
         core, topic_partition = self._core, TopicPartition(topic.name, number)
-        assert topic.topic_id is not None, "a controller gives every topic one"
         max_lag_ms = core.config.integer("replica.lag.time.max.ms")
-        replicas = Replicas(topic_partition, core.broker_id, topic.node.replicas[number], config.integer("min.insync.replicas"), max_lag_ms)
-        return Partition(topic_partition, topic.topic_id, replicas, self._notify, self._elapsed)
+        replicas = Replicas(topic_partition, core.broker_id, topic.node.replicas.get(number, ()), config.integer("min.insync.replicas"), max_lag_ms)
+        return Partition(topic_partition, topic.topic_id or NO_UUID, replicas, self._notify, self._elapsed)
 
     def _told(self, partition: Partition, topic: TopicView) -> None:
         """What the controller says of a partition."""
@@ -185,7 +267,9 @@ class ReplicaManager:
                 continue
             log = self._log(topic_partition, topic.topic_id, topic.config)
             if log is not None:
-                topic.partitions[topic_partition.partition].found_log(log)
+                partition = topic.partitions[topic_partition.partition]
+                partition.found_log(log)
+                self._follow(partition)
 
     def propose_without_lagging(self, propose: Callable[[Partition], None]) -> None:
         """Has ISRs proposed without followers that lag behind; called now and then, and looks twice within
@@ -199,13 +283,13 @@ class ReplicaManager:
                 if partition.drop_lagging():
                     propose(partition)
 
-    def _show(self, topic: TopicView) -> None:
-        """Puts a topic into the view, or a larger one in its place."""
+    def _show(self, topic: TopicView, count: int) -> None:
+        """Puts a topic with so many partitions into the view, or in the place of a smaller one."""
         name, config = topic.name, self._settings_of(topic.name)
         before = self._core.view.topics.get(name)
         partitions = list(before.partitions) if before is not None else []
         made = self._new.pop(name, {})
-        for number in range(len(partitions), len(topic.node.replicas)):
+        for number in range(len(partitions), count):
             partitions.append(made.get(number) or self._partition(topic, number, config))
         self._put(name, partitions, config)
         if name == OFFSETS_TOPIC:
@@ -227,12 +311,13 @@ class ReplicaManager:
     def _hide(self, name: str) -> None:
         """Takes a topic out of the view; its data stay."""
         removed = self._core.view.remove(name)
-        for partition in removed.partitions if removed is not None else ():
-            partition.vanish()
-        for partition in self._new.pop(name, {}).values():
+        for partition in (*(removed.partitions if removed is not None else ()), *self._new.pop(name, {}).values()):
+            self._links.leave(partition.topic_partition)
             partition.vanish()
         if name == OFFSETS_TOPIC:
             self.offsets_keeper.give_up()
+        else:
+            self.offsets_keeper.topic_deleted(name)
 
     def _elapsed_ms(self) -> int:
         """A clock that nobody sets."""

@@ -1,13 +1,14 @@
 """A broker: the order in which it starts and stops, and what handlers find in it.
 
     start   listeners bound -> directories locked -> tree opened, here or on a ZooKeeper server -> cluster id settled
-            -> registered in the tree, controller -> logs loaded and recovered -> view of topics built -> connections
-            accepted -> others' changes of the tree looked at
-    stop    no new connections -> requests in work answered -> session closed -> logs synced, marked clean ->
-            directories given up
+            -> logs loaded and recovered -> registered in the tree, which takes part in the election of a controller
+            -> told by the controller, this broker or another, of its replicas, topics and brokers -> ready
+    stop    others lead what it has led -> no new connections -> requests in work answered -> logs synced, marked
+            clean -> session closed -> directories given up
 
 Binding first means that a taken port is told before anything is touched; clients that connect during recovery wait in
-the backlog.
+the backlog. Connections are accepted once this broker knows what to tell them; where another broker is controller that
+is sooner, since it has to be told over one.
 
 After a crash the tree has what was answered, the logs are recovered past their recovery points, and each partition's
 leader epoch is raised, so that a consumer can tell a log that was cut from one that went on.
@@ -18,48 +19,55 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from jesenska.base.errors import InvalidConfigError, JesenskaError
-from jesenska.base.identifiers import uuid_to_text
+from jesenska.base.errors import ErrorCode, InvalidConfigError, JesenskaError, KafkaError
+from jesenska.base.identifiers import TopicPartition, uuid_to_text
 from jesenska.base.limits import LISTEN_BACKLOG
 from jesenska.broker import handlers
+from jesenska.broker.candidacy import Candidacy
 from jesenska.broker.connection_limits import ConnectionLimits
-from jesenska.broker.controller_runtime import ControllerRuntime
-from jesenska.broker.derived_settings import directory_settings_of
+from jesenska.broker.controllership import Controllership
+from jesenska.broker.derived_settings import directory_settings_of, link_settings_of
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.groups import Groups
 from jesenska.broker.loop_lag import LoopLag
 from jesenska.broker.machine import Machine
-from jesenska.broker.membership import Membership
-from jesenska.broker.metadata_cache import BrokerNode
+from jesenska.broker.order_desk import OrderDesk
+from jesenska.broker.peers import Peers
+from jesenska.broker.registration import Registration
 from jesenska.broker.replica_manager import ReplicaManager, known_to
 from jesenska.broker.services import Services
+from jesenska.broker.settings_runtime import SettingsRuntime
 from jesenska.broker.topics import Topics
 from jesenska.broker.tree_home import TreeHome, open_home
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint, listeners_of
-from jesenska.controller.events import BrokerCame, Look, Started
-from jesenska.controller.machine import Controller
+from jesenska.controller.events import EVERYTHING
+from jesenska.controller.settings import Settings
 from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.partition_loading import Known, LoadProgress
 from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
-from jesenska.metadata.paths import ISR_CHANGES
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, next_broker_id
+from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.net.listener import Listener
+from jesenska.replication.follower_links import FollowerLinks
 from jesenska.replication.isr_changes import IsrChanges
+from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
 _STOP_GRACE_SECONDS = 5.0
+#: The longest pause before the controller is asked again to let others lead.
+_STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
 
 handlers.load()
@@ -78,8 +86,12 @@ class Broker(Services):
         self._listeners_config = listeners_of(config)
         self._listeners: list[Listener] = []
         self._home: TreeHome | None = None
-        self._membership: Membership
-        self._controller: ControllerRuntime | None = None
+        self._registration: Registration
+        self._controllership: Controllership
+        self._settings: SettingsRuntime
+        self._links: FollowerLinks
+        #: It takes part in the cluster: what is above is there. And connections are taken.
+        self._is_served = self._accepts = False
         self._ticking: asyncio.Task[None] | None = None
         self._writers: list[Executor] = []
         self._flushers: list[Executor] = []
@@ -130,38 +142,78 @@ class Broker(Services):
             self.broker_id = known_id if known_id is not None else await next_broker_id(store, self.config.integer("reserved.broker.max.id"))
         self.directories.claim(cluster_id, self.broker_id)
         self.view.cluster_id = cluster_id
-        endpoints = self._endpoints()
-        node = BrokerRegistration(endpoints, self.clock.now_ms(), self.config.string("broker.rack"))
-        self._membership = Membership(store, self.broker_id, node, self.clock, home.session_timeout_ms)
-        await self._membership.join(on_progress)
-        controller = Controller(self.broker_id, await home.facts(), self.config, self.machine.new_uuid, self.random.randrange)
-        self.reconfigure(controller.config)
-        self.replicas = ReplicaManager(self, controller.topic_config)
-        self._controller = ControllerRuntime(self, store, controller, self.replicas, self._membership, home.change_max_bytes)
-        self.topics = Topics(self, self._controller)
-        await self._controller.ask(Started)
-        await self._load_logs(known_to(controller.context, controller.topic_config), on_progress)
-        self.groups = self.replicas.offsets_keeper = Groups(self, self.topics.create_automatically)
-        crashed = not self.directories.was_clean
-        await self._controller.ask(lambda token: BrokerCame(token, self.broker_id, node, crashed))
-        self.groups.take_over()
-        self.isr_changes = IsrChanges(store, self.broker_id, lambda: controller.context.controller_epoch)
-        self._controller.submit(Look(ISR_CHANGES))
-        self.view.brokers[self.broker_id] = BrokerNode(
-            self.broker_id, {item.name: (item.host, item.port) for item in endpoints}, self.config.string("broker.rack")
+        facts = await home.facts()
+        files_config = self.config
+        settings = Settings(self.broker_id, facts.configs, self.config, lambda name: name in self.view.topics)
+        self._settings = SettingsRuntime(self, store, settings, home.change_max_bytes)
+        self.reconfigure(self._settings.config)
+        self.peers = Peers(self, self._listeners_config.inter_broker)
+        self._links = FollowerLinks(
+            self.peers.connect, self.clock, link_settings_of(self.broker_id, self.config), self.config.integer("num.replica.fetchers"), self._log_changed
         )
-        self.view.controller_id = self.broker_id
+        self.replicas = ReplicaManager(self, self._settings, self._links)
+        self._settings.changed = self.replicas.settings_changed
+        await self._load_logs(known_to(facts, self._settings.topic_config), on_progress)
+        self.endpoints = self._endpoints()
+        node = BrokerRegistration(self.endpoints, self.clock.now_ms(), self.config.string("broker.rack"), crashed=not self.directories.was_clean)
+        self.orders = OrderDesk(self.replicas, lambda: self._registration.broker_epoch, lambda epoch: self._registration.told(epoch))
+        self._controllership = controllership = Controllership(self, home, files_config, home.facts, self.replicas, self.orders, self.peers)
+        self.topics = Topics(self, controllership, self._settings, self.peers)
+        self.groups = self.replicas.offsets_keeper = Groups(self, self.topics.create_automatically)
+        self.isr_changes = IsrChanges(store, self.broker_id, lambda: self.orders.fence.controller_epoch)
         self.producer_ids = ProducerIds(store, self.broker_id)
+        controllership.candidacy = Candidacy(store, self.broker_id, self.clock, controllership)
+        self._registration = Registration(store, self.broker_id, node, self.clock, home.session_timeout_ms, controllership.candidacy)
+        self._is_served = True
+        await self._registration.join(on_progress)
+        await controllership.is_settled.wait()
+        if not controllership.is_controller:
+            self._accept()
+        await self._wait_to_be_told(on_progress)
+        self.groups.take_over()
         if home.is_shared:
-            home.on_renewed(self._controller.renewed)
+            home.on_renewed(self._registration.renew)
             await home.serve()
-            self._controller.watch_the_tree()
-        for listener in self._listeners:
-            listener.start()
-            logger.info("listener %s takes connections at port %d", listener.name, listener.port)
+            store.on_state(self._tree_state)
+            self._settings.look(EVERYTHING)
+        self._accept()
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
+
+    def _accept(self) -> None:
+        """Takes connections from now on; a second call changes nothing."""
+        if self._accepts:
+            return
+        self._accepts = True
+        for listener in self._listeners:
+            listener.start()
+            logger.info("listener %s takes connections at port %d", listener.name, listener.port)
+
+    async def _wait_to_be_told(self, on_progress: Callable[[str], None] | None) -> None:
+        """Until a controller has told this broker of its replicas and of the cluster."""
+        while True:
+            try:
+                async with asyncio.timeout(_PROGRESS_SECONDS):
+                    await self.orders.is_told.wait()
+                return
+            except TimeoutError:
+                if self._controllership.controller_id not in (-1, self.broker_id):
+                    self._accept()
+                if on_progress is not None:
+                    on_progress("waiting for a controller to tell this broker of its partitions")
+
+    def _tree_state(self, state: SessionState) -> None:
+        """After the store was out of reach, everything is looked at."""
+        if state is SessionState.CONNECTED:
+            self._settings.look(EVERYTHING)
+            self._controllership.look(EVERYTHING)
+
+    def _log_changed(self, topic_partition: TopicPartition) -> None:
+        """What is followed has more records, or other offsets."""
+        topic = self.view.topics.get(topic_partition.topic)
+        if topic is not None and topic_partition.partition < len(topic.partitions):
+            topic.partitions[topic_partition.partition].changed()
 
     def _bind(self) -> None:
         name = "socket.listen.backlog.size"
@@ -240,6 +292,7 @@ class Broker(Services):
                     await asyncio.sleep(0)
                 self.replicas.make_missing_logs()
                 self.replicas.propose_without_lagging(self.propose_isr)
+                self._links.look()
                 self.dispatcher.close_idle()
             except Exception:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
@@ -249,21 +302,27 @@ class Broker(Services):
         if self._stopped:
             return
         self._stopped = True
+        if self._ticking is not None:
+            await self._leave_to_others()
         for listener in self._listeners:
             listener.close()
         if self._ticking is not None:
             self.loop_lag.close()
             self._ticking.cancel()
             await asyncio.wait({self._ticking})
-        if self._controller is not None:
-            self._controller.stop_watching()
+        if self._is_served:
+            self._links.close()
+            self._controllership.stop_watching()
+            self._settings.stop_watching()
         self.waiting.close()
-        if self._ticking is not None:
+        if self._is_served:
             await self.groups.close()
             await self.isr_changes.close()
         await self.dispatcher.close(_STOP_GRACE_SECONDS)
-        if self._controller is not None:
-            await self._controller.close()
+        if self._is_served:
+            await self._controllership.close()
+            await asyncio.gather(*self._settings.close(), return_exceptions=True)
+            await self.orders.close()
         # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed
         # by a flush, a flush by the next one where records came meanwhile).
         await self._loop.run_in_executor(None, self.pool.close)
@@ -279,6 +338,39 @@ class Broker(Services):
             await self._home.close()
         if self._locked:
             await self._loop.run_in_executor(None, self._close_directories)
+
+    async def _leave_to_others(self) -> None:
+        """Has the controller let others lead what this broker leads (controlled.shutdown.*)."""
+        if not self.config.boolean("controlled.shutdown.enable") or not self.view.brokers.keys() - {self.broker_id}:
+            return
+        pause_seconds = self.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
+        for attempt in range(1 + self.config.integer("controlled.shutdown.max.retries")):
+            if attempt:
+                await asyncio.sleep(min(pause_seconds, _STOP_PAUSE_SECONDS))
+            try:
+                async with asyncio.timeout(_STOP_GRACE_SECONDS):
+                    stays = await self._ask_to_stop()
+            except (KafkaError, TimeoutError) as error:
+                logger.warning("the controller was not told that this broker stops: %s", error or "it does not answer")
+                continue
+            if not stays:
+                return
+            logger.info("%d partitions are led by this broker still, since no other replica is in sync", len(stays))
+        logger.warning("this broker stops though it leads partitions still: they have no leader until another replica may lead")
+
+    async def _ask_to_stop(self) -> Sequence[TopicPartition]:
+        """The partitions that this broker leads still."""
+        if self.topics.is_controller:
+            return await self.topics.stop_wanted(self.broker_id)
+        channel = await self.peers.connect(self.view.controller_id)
+        try:
+            request = ControlledShutdownRequest(broker_id=self.broker_id, broker_epoch=self._registration.broker_epoch)
+            answer = await channel.request(request, ControlledShutdownResponse, timeout_seconds=_STOP_GRACE_SECONDS)
+        finally:
+            channel.close()
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError.of(answer.error_code, "It refuses.")
+        return [TopicPartition(item.topic_name, item.partition_index) for item in answer.remaining_partitions]
 
     def _close_directories(self) -> None:
         self.directories.close(clean=self._ticking is not None)

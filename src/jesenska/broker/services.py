@@ -9,8 +9,11 @@ from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
 from jesenska.broker.machine import Machine
 from jesenska.broker.metadata_cache import BrokerNode
+from jesenska.broker.order_desk import OrderDesk
+from jesenska.broker.peers import Peers
 from jesenska.broker.topics import Topics
 from jesenska.config.layers import BrokerConfig
+from jesenska.config.listeners import Endpoint
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.store import Store
 from jesenska.replication.isr_changes import IsrChanges
@@ -25,7 +28,10 @@ class Services(BrokerCore):
         slots = config.integer("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, lambda: self.random.randint(1, 2**31 - 1), self.waiting.notify)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
-        #: These five are set by `Broker.start`.
+        #: These are set by `Broker.start`.
+        self.endpoints: tuple[Endpoint, ...]
+        self.peers: Peers
+        self.orders: OrderDesk
         self.isr_changes: IsrChanges
         self.groups: Groups
         self.store: Store
@@ -42,8 +48,8 @@ class Services(BrokerCore):
 
     def endpoint_for(self, listener_name: str) -> tuple[str, int]:
         """Host and port that clients of a listener use for this broker."""
-        endpoints = self.view.brokers[self.broker_id].endpoints
-        return endpoints[listener_name] if listener_name in endpoints else next(iter(endpoints.values()))
+        item = next((item for item in self.endpoints if item.name == listener_name), self.endpoints[0])
+        return item.host, item.port
 
     def endpoints_for(self, listener_name: str) -> Iterator[tuple[BrokerNode, str, int]]:
         """Every broker with its host and port on a listener of that name; a broker without one is left out, as Kafka

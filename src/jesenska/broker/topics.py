@@ -4,21 +4,41 @@ refused."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from jesenska.base.errors import InvalidRequestError, KafkaError, UnknownServerError
+from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError, LeaderNotAvailableError, UnknownServerError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.controller_runtime import ControllerRuntime
+from jesenska.broker.controllership import Controllership
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.metadata_cache import Topic
+from jesenska.broker.peers import Peers
+from jesenska.broker.settings_runtime import SettingsRuntime
 from jesenska.controller.config_changes import ConfigOp
 from jesenska.controller.context import ControllerContext
-from jesenska.controller.events import AlterBrokerSettings, AlterTopicSettings, CreateTopic, DeleteTopic, ElectUncleanly, ExpandTopic
+from jesenska.controller.events import (
+    AlterBrokerSettings,
+    AlterTopicSettings,
+    CreateTopic,
+    DeleteTopic,
+    ElectPreferred,
+    ElectUncleanly,
+    Event,
+    ExpandTopic,
+    StopWanted,
+)
 from jesenska.controller.internal_topics import automatic_topic
 from jesenska.controller.topics import TopicCreation, TopicPlan
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
 
 logger = logging.getLogger(__name__)
+
+#: How long the controller may take for a topic that is created automatically, and then to tell this broker of it.
+_CREATION_SECONDS: Final = 30.0
+_SHOWN_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.005
 
 #: Kinds of resources in requests about settings.
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
@@ -26,13 +46,28 @@ SettingsChange = Sequence[ConfigOp] | Mapping[str, str | None]
 
 
 class Topics:
-    """The topics of the cluster, for those who change them."""
+    """The topics of the cluster, for those who change them. What only a controller does raises NotControllerError where
+    another broker is controller."""
 
-    def __init__(self, core: BrokerCore, runtime: ControllerRuntime) -> None:
+    def __init__(self, core: BrokerCore, controllership: Controllership, settings: SettingsRuntime, peers: Peers) -> None:
         self._core = core
-        self._ask = runtime.ask
-        #: What the tree holds. To be read only.
-        self.facts: ControllerContext = runtime.controller.context
+        self._controllership = controllership
+        self._settings = settings
+        self._peers = peers
+        #: Topics that the controller, another broker, is being asked for.
+        self._asked_for: dict[str, asyncio.Future[None]] = {}
+
+    @property
+    def is_controller(self) -> bool:
+        return self._controllership.is_controller
+
+    @property
+    def facts(self) -> ControllerContext:
+        """What the tree holds, as the controller knows it. To be read only."""
+        return self._controllership.runtime.controller.context
+
+    async def _ask(self, make: Callable[[int], Event]) -> Any:
+        return await self._controllership.runtime.ask(make)
 
     async def create(self, wanted: TopicCreation, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
         """Creates a topic; its plan, and the topic unless it was only validated, or has gone again meanwhile."""
@@ -40,8 +75,38 @@ class Topics:
         return plan, None if validate_only else self._core.view.topics.get(wanted.name)
 
     async def create_automatically(self, name: str) -> None:
-        """Creates a topic that a client asked for, with the broker's defaults, or with those of Kafka's own topics."""
-        await self.create(automatic_topic(name, self._core.config, len(self._core.view.brokers)))
+        """Creates a topic that a client asked for, with the broker's defaults, or with those of Kafka's own topics.
+        Where another broker is controller, it is asked; LeaderNotAvailableError where that leads to nothing."""
+        wanted = automatic_topic(name, self._core.config, len(self._core.view.brokers))
+        if self.is_controller:
+            await self.create(wanted)
+            return
+        asked = self._asked_for.get(name)
+        if asked is None:
+            asked = self._asked_for[name] = asyncio.ensure_future(self._create_at_controller(wanted))
+            asked.add_done_callback(lambda _: self._asked_for.pop(name, None))
+        await asyncio.shield(asked)
+
+    async def _create_at_controller(self, wanted: TopicCreation) -> None:
+        controller_id = self._core.view.controller_id
+        try:
+            channel = await self._peers.connect(controller_id)
+            try:
+                answer = await channel.request(_request(wanted), CreateTopicsResponse, timeout_seconds=_CREATION_SECONDS)
+            finally:
+                channel.close()
+        except KafkaError as error:
+            raise LeaderNotAvailableError(f"Broker {controller_id}, the controller, cannot be asked for topic {wanted.name}: {error}") from error
+        for topic in answer.topics:
+            if topic.error_code == ErrorCode.NOT_CONTROLLER:
+                raise LeaderNotAvailableError(f"Broker {controller_id} is not the controller any more.")
+            if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise KafkaError.of(topic.error_code, topic.error_message or "")
+        ends = self._core.clock.monotonic() + _SHOWN_SECONDS
+        while wanted.name not in self._core.view.topics:
+            if self._core.clock.monotonic() > ends:
+                raise LeaderNotAvailableError(f"Topic {wanted.name} was created, and this broker has not heard of it yet.")
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def expand(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False) -> None:
         """Raises a topic to `count` partitions."""
@@ -57,6 +122,18 @@ class Topics:
         elected: bool = await self._ask(lambda token: ElectUncleanly(token, TopicPartition(name, number)))
         return elected
 
+    async def elect_preferred(self, topic_partitions: Sequence[TopicPartition] | None) -> Mapping[TopicPartition, type[KafkaError] | None]:
+        """Lets the first replica of these partitions lead (None: of all): the error of each partition for which that
+        was not done, None for the others; of all partitions, those that were led so already are left out."""
+        asked = None if topic_partitions is None else tuple(topic_partitions)
+        errors: Mapping[TopicPartition, type[KafkaError] | None] = await self._ask(lambda token: ElectPreferred(token, asked))
+        return errors
+
+    async def stop_wanted(self, broker_id: int) -> Sequence[TopicPartition]:
+        """Others lead what a broker leads that is about to stop; the partitions that it leads still."""
+        stays: Sequence[TopicPartition] = await self._ask(lambda token: StopWanted(token, broker_id))
+        return stays
+
     async def alter(self, resource_type: int, name: str, change: SettingsChange, *, validate_only: bool) -> None:
         """Changes single settings (operations) or all of them (a mapping) of a topic or a broker."""
         if resource_type == TOPIC_RESOURCE:
@@ -67,11 +144,21 @@ class Topics:
             raise InvalidRequestError(f"Settings of resource type {resource_type} cannot be changed here; those of topics (2) and brokers (4) can.")
 
     async def alter_topic(self, name: str, change: SettingsChange, *, validate_only: bool) -> None:
-        await self._ask(lambda token: AlterTopicSettings(token, name, change, validate_only))
+        await self._settings.ask(lambda token: AlterTopicSettings(token, name, change, validate_only))
 
     async def alter_broker(self, resource: str, change: SettingsChange, *, validate_only: bool) -> None:
         """The same for this broker, or for every broker (the empty name)."""
-        await self._ask(lambda token: AlterBrokerSettings(token, resource, change, validate_only))
+        await self._settings.ask(lambda token: AlterBrokerSettings(token, resource, change, validate_only))
+
+
+def _request(wanted: TopicCreation) -> CreateTopicsRequest:
+    topic = CreateTopicsRequestTopic(
+        name=wanted.name,
+        num_partitions=wanted.partitions,
+        replication_factor=wanted.replication_factor,
+        configs=[CreateTopicsRequestConfig(name=name, value=value) for name, value in wanted.configs.items()],
+    )
+    return CreateTopicsRequest(topics=[topic], timeout_ms=int(_CREATION_SECONDS * 1000))
 
 
 def as_kafka_error(error: Exception) -> KafkaError:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.deletions import Deletions
-from jesenska.controller.desk import Asking, Desk, Steps, whole, write
-from jesenska.controller.events import BrokerCame, BrokerGone, Elected, Started
+from jesenska.controller.desk import Asking, ControllerDesk, Steps, whole, write
+from jesenska.controller.events import BrokerCame, BrokerGone, Started
 from jesenska.controller.leadership import Leadership, changed_from
 from jesenska.controller.many_elections import ManyElections
 from jesenska.controller.topic_changes import TopicChanges
@@ -20,7 +20,7 @@ from jesenska.metadata.tree_operations import SetData
 class Brokers:
     """Those of one controller."""
 
-    def __init__(self, desk: Desk, leadership: Leadership, topics: TopicChanges, deletions: Deletions) -> None:
+    def __init__(self, desk: ControllerDesk, leadership: Leadership, topics: TopicChanges, deletions: Deletions) -> None:
         self._desk = desk
         self._context = desk.context
         self._leadership = leadership
@@ -40,11 +40,6 @@ class Brokers:
                 assert result.stat is not None
                 self._context.topics[name] = replace(topic, node=node, version=result.stat.version)
         self._desk.answer(event.token)
-
-    def elected(self, event: Elected) -> Steps:
-        """This broker is controller of another epoch, which its changes name from now on."""
-        yield from ()
-        self._context.controller_epoch, self._context.controller_epoch_version = event.epoch, event.epoch_version
 
     def came(self, event: BrokerCame) -> Steps:
         """Every partition gets the leader that it can have now; a broker that has crashed leaves every ISR that has

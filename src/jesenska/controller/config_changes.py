@@ -97,15 +97,17 @@ class ConfigPlan:
         view.configs[self.entity] = ConfigView(self.settings, 0 if known is None else known.version + 1)
 
 
-def plan_topic_config(view: ControllerContext, topic: str, ops: Sequence[ConfigOp], broker_config: BrokerConfig) -> ConfigPlan:
-    """The plan of an IncrementalAlterConfigs of a topic."""
+def plan_topic_config(view: ControllerContext, topic: str, ops: Sequence[ConfigOp], broker_config: BrokerConfig, *, exists: bool | None = None) -> ConfigPlan:
+    """The plan of an IncrementalAlterConfigs of a topic. `exists`: None where the view knows whether it does."""
     settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
-    return _topic_plan(view, topic, settings, broker_config)
+    return _topic_plan(view, topic, settings, broker_config, exists)
 
 
-def plan_topic_config_replaced(view: ControllerContext, topic: str, configs: Mapping[str, str | None], broker_config: BrokerConfig) -> ConfigPlan:
+def plan_topic_config_replaced(
+    view: ControllerContext, topic: str, configs: Mapping[str, str | None], broker_config: BrokerConfig, *, exists: bool | None = None
+) -> ConfigPlan:
     """The plan of an AlterConfigs of a topic: what is not named goes back to its default."""
-    return _topic_plan(view, topic, _without_nulls(configs), broker_config)
+    return _topic_plan(view, topic, _without_nulls(configs), broker_config, exists)
 
 
 def plan_broker_config(view: ControllerContext, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig) -> ConfigPlan:
@@ -199,7 +201,7 @@ def _parts(text: str) -> list[str]:
     return [] if "," in text and parts == [""] else parts
 
 
-def _topic_plan(view: ControllerContext, topic: str, settings: dict[str, str], broker_config: BrokerConfig) -> ConfigPlan:
+def _topic_plan(view: ControllerContext, topic: str, settings: dict[str, str], broker_config: BrokerConfig, exists: bool | None) -> ConfigPlan:
     """Values are looked at before the topic is looked up, as in Kafka: who sends a wrong one learns of it first."""
     _require_legal(topic)
     for name, value in settings.items():
@@ -208,7 +210,7 @@ def _topic_plan(view: ControllerContext, topic: str, settings: dict[str, str], b
             raise InvalidConfigError(f"Unknown topic config name: {name}")
         setting.parse(value)
     check_topic_values(TopicConfig(settings, broker_config))
-    if topic not in view.topics:
+    if not (topic in view.topics if exists is None else exists):
         raise UnknownTopicOrPartitionError(f"The topic '{topic}' does not exist.")
     return _plan(view, f"topics/{topic}", settings)
 

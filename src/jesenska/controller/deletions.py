@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartitionError
-from jesenska.controller.desk import Desk, Steps, refusal, whole, write
+from jesenska.controller.desk import ControllerDesk, Steps, refusal, whole, write
 from jesenska.controller.effects import OffsetsForgotten, StopReplica, Wake
 from jesenska.controller.events import DeleteTopic, Look, StopReplicaDone
 from jesenska.controller.replica_states import ReplicaState
@@ -36,7 +36,7 @@ class _Deletion:
 class Deletions:
     """Those of one controller."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ControllerDesk) -> None:
         self._desk = desk
         self._context = desk.context
         self._at_work: dict[str, _Deletion] = {}

@@ -1,4 +1,4 @@
-"""What the controller's changes share: what is known, what is to be done, and the numbers under which outcomes come
+"""What the changes of a machine share: what is known, what is to be done, and the numbers under which outcomes come
 back.
 
 A change is a generator of steps: it yields what it waits for (a read or a write of the tree), is given the outcome, or
@@ -13,27 +13,21 @@ from typing import Any
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.context import ControllerContext, TopicView
-from jesenska.controller.effects import Answer, ClaimControllership, Effect, Read, Say, TopicPartitions, UpdateMetadata, Write
+from jesenska.controller.effects import Answer, Effect, Read, Say, TopicPartitions, UpdateMetadata, Write
 from jesenska.controller.replica_states import ReplicaStates
 from jesenska.metadata.tree_operations import MultiError, Operation, Result, TreeError
 
-Steps = Generator[Read | Write | ClaimControllership, Any, None]
+Steps = Generator[Read | Write, Any, None]
 #: The same with a result.
-Asking = Generator[Read | Write | ClaimControllership, Any, Any]
+Asking = Generator[Read | Write, Any, Any]
 
 
 class Desk:
-    """One controller's. `new_uuid` and `chance` (a number from 0 to below its argument) are chance; `config` is the
-    broker's settings in its files."""
+    """That of one machine on one broker. `config` is the broker's settings in its files."""
 
-    def __init__(
-        self, broker_id: int, context: ControllerContext, config: BrokerConfig, new_uuid: Callable[[], uuid.UUID], chance: Callable[[int], int]
-    ) -> None:
+    def __init__(self, broker_id: int, context: ControllerContext, config: BrokerConfig) -> None:
         self.broker_id = broker_id
         self.context = context
-        self.replicas = ReplicaStates()
-        self.new_uuid = new_uuid
-        self.chance = chance
         self.now_ms = 0
         self._file_config = config
         #: The settings in force: those of the files, and over them those of the tree.
@@ -64,6 +58,28 @@ class Desk:
     def say(self, level: str, text: str) -> None:
         self.put(Say(level, text))
 
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def topic_config(self, name: str) -> TopicConfig:
+        return TopicConfig(self.context.topic_settings(name), self.config)
+
+    def settings_changed(self) -> None:
+        """The context has other settings of brokers."""
+        context = self.context
+        self.config = self._file_config.with_dynamic(dynamic_default=context.broker_settings(None), dynamic_broker=context.broker_settings(self.broker_id))
+
+
+class ControllerDesk(Desk):
+    """A controller's. `new_uuid` and `chance` (a number from 0 to below its argument) are chance."""
+
+    def __init__(
+        self, broker_id: int, context: ControllerContext, config: BrokerConfig, new_uuid: Callable[[], uuid.UUID], chance: Callable[[int], int]
+    ) -> None:
+        super().__init__(broker_id, context, config)
+        self.replicas = ReplicaStates()
+        self.new_uuid = new_uuid
+        self.chance = chance
+
     def tell_everybody(self, topics: Iterable[TopicPartitions] = (), gone: Sequence[TopicPartitions] = (), but: Collection[int] = ()) -> None:
         """What clients are told of these topics, by every broker that is up, though not by the brokers `but`."""
         told = tuple(topics)
@@ -78,16 +94,6 @@ class Desk:
             if broker_id not in but:
                 self.put(UpdateMetadata(broker_id))
 
-    # --- what is known -----------------------------------------------------------------------------------------------
-
-    def topic_config(self, name: str) -> TopicConfig:
-        return TopicConfig(self.context.topic_settings(name), self.config)
-
-    def settings_changed(self) -> None:
-        """The context has other settings of brokers."""
-        context = self.context
-        self.config = self._file_config.with_dynamic(dynamic_default=context.broker_settings(None), dynamic_broker=context.broker_settings(self.broker_id))
-
 
 def first_of(numbers: Sequence[int]) -> str:
     """The first ten of them, for a sentence."""
@@ -99,7 +105,7 @@ def whole(topic: TopicView) -> TopicPartitions:
     return TopicPartitions(topic, tuple(sorted(topic.node.replicas)))
 
 
-def write(operations: Sequence[Operation]) -> Generator[Read | Write | ClaimControllership, Any, tuple[Result, ...]]:
+def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple[Result, ...]]:
     """The results of operations; nothing is written where there are none."""
     if not operations:
         return ()

@@ -61,16 +61,11 @@ class Write(NamedTuple):
     operations: tuple[Operation, ...]
 
 
-class ClaimControllership(NamedTuple):
-    """Become controller where there is none. The outcome is (epoch, version of the epoch's node); None where there is
-    one."""
-
-
 class Step(NamedTuple):
-    """One of the three above. The change that is at work goes on when its outcome is there."""
+    """One of the two above. The change that is at work goes on when its outcome is there."""
 
     number: int
-    what: Read | Write | ClaimControllership
+    what: Read | Write
 
 
 class TopicPartitions(NamedTuple):

@@ -61,6 +61,13 @@ class AlterBrokerSettings(NamedTuple):
     validate_only: bool = False
 
 
+class TopicsNew(NamedTuple):
+    """A broker hears of topics that it did not know. Answered when it knows their settings."""
+
+    token: int
+    names: tuple[str, ...]
+
+
 class ElectUncleanly(NamedTuple):
     """Let a replica lead that was not in sync, if nobody leads the partition. Answered with whether somebody leads it
     then."""
@@ -138,13 +145,6 @@ class Look(NamedTuple):
     at: str
 
 
-class Elected(NamedTuple):
-    """This broker is controller, in this epoch; the version is that of the epoch's node."""
-
-    epoch: int
-    epoch_version: int
-
-
 # What came of effects
 
 
@@ -189,6 +189,6 @@ Change = (
     | BrokerCame
     | BrokerGone
     | Look
-    | Elected
+    | TopicsNew
 )
 Event = Change | Done | LeaderAndIsrDone | StopReplicaDone

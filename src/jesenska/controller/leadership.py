@@ -19,7 +19,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.context import PartitionView, TopicView
-from jesenska.controller.desk import Asking, Desk, Steps, first_of, refusal, write
+from jesenska.controller.desk import Asking, ControllerDesk, Steps, first_of, refusal, write
 from jesenska.controller.effects import Children, LeaderAndIsr, Read, StopReplica, TopicPartitions
 from jesenska.controller.elections import imbalanced, plan_elections, plan_preferred, plan_stop
 from jesenska.controller.events import BalanceLeaders, ElectPreferred, ElectUncleanly, IsrProposed, StopWanted
@@ -34,7 +34,7 @@ from jesenska.metadata.tree_operations import BadVersionError, Create, MultiErro
 class Leadership:
     """The elections of one controller."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ControllerDesk) -> None:
         self._desk = desk
         self._context = desk.context
 

@@ -1,11 +1,14 @@
-"""Settings of topics and brokers that are changed, by clients or in the tree: written where they were asked for, told,
-and acted on."""
+"""Settings of topics and brokers, as one broker knows them: changed by its clients, or in the tree by anybody; written
+where they were asked for, told to every broker by a node under /config/changes, and acted on.
+
+Every broker keeps them for itself, whoever is controller: a topic's for the replicas that it has and for whoever asks,
+a broker's for itself. A decider: events in, effects out (`work`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from jesenska.base.errors import UnknownTopicOrPartitionError
+from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.config_changes import (
     ConfigPlan,
     ToldChanges,
@@ -14,69 +17,124 @@ from jesenska.controller.config_changes import (
     plan_topic_config,
     plan_topic_config_replaced,
 )
-from jesenska.controller.context import ConfigView
-from jesenska.controller.desk import Desk, Steps, write
-from jesenska.controller.effects import SettingsChanged
-from jesenska.controller.events import AlterBrokerSettings, AlterTopicSettings
-from jesenska.controller.leadership import Leadership
-from jesenska.metadata.tree_operations import MultiError, TreeError
+from jesenska.controller.config_looks import ConfigLooks, config_in
+from jesenska.controller.context import ConfigView, ControllerContext
+from jesenska.controller.desk import Desk, Steps, refusal, write
+from jesenska.controller.effects import Get, Read, SettingsChanged
+from jesenska.controller.events import EVERYTHING, AlterBrokerSettings, AlterTopicSettings, Look, TopicsNew
+from jesenska.controller.work import Machine
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import NodeFormatError
+from jesenska.metadata.tree_operations import BadVersionError, MultiError, NodeExistsError, NoNodeError, TreeError
 
 #: How many old nodes under /config/changes are taken away in one change of the tree.
 _OLD_AT_ONCE = 1000
+#: How often a change is planned before it is given up.
+_ATTEMPTS_MAX = 5
 
 
-class Settings:
-    """Those of one controller's cluster."""
+class Settings(Machine):
+    """Those that one broker keeps. `configs` is what the tree held at its start, `config` the broker's settings in its
+    files; `is_topic` says whether clients of this broker see a topic of that name."""
 
-    def __init__(self, desk: Desk, leadership: Leadership) -> None:
-        self._desk = desk
-        self._context = desk.context
-        self._leadership = leadership
-        self._told = ToldChanges()
+    def __init__(self, broker_id: int, configs: Mapping[str, ConfigView], config: BrokerConfig, is_topic: Callable[[str], bool]) -> None:
+        self._context = context = ControllerContext(configs=dict(configs))
+        self._desk = desk = Desk(broker_id, context, config)
+        self._is_topic = is_topic
+        self._told_changes = ToldChanges()
+        self._looks = ConfigLooks(desk, self._found, self._told_of)
+        super().__init__(desk, {AlterTopicSettings: self._alter_topic, AlterBrokerSettings: self._alter_broker, TopicsNew: self._read, Look: self._look})
 
-    def alter_topic(self, event: AlterTopicSettings) -> Steps:
-        context, config, known = self._context, self._desk.config, self._context.topics.get(event.name)
-        if isinstance(event.change, Mapping):
-            plan = plan_topic_config_replaced(context, event.name, event.change, config)
-        else:
-            plan = plan_topic_config(context, event.name, event.change, config)
-        if known is not None and known.deleting:
-            raise UnknownTopicOrPartitionError(f"The topic '{event.name}' does not exist.")
-        if not event.validate_only:
-            yield from self._carry_out(plan)
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings in force: those of its files, and over them those of the tree."""
+        return self._desk.config
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """A topic's settings in force."""
+        return self._desk.topic_config(name)
+
+    # --- what clients ask --------------------------------------------------------------------------------------------
+
+    def _alter_topic(self, event: AlterTopicSettings) -> Steps:
+        def plan() -> ConfigPlan:
+            context, config, exists = self._context, self._desk.config, self._is_topic(event.name)
+            if isinstance(event.change, Mapping):
+                return plan_topic_config_replaced(context, event.name, event.change, config, exists=exists)
+            return plan_topic_config(context, event.name, event.change, config, exists=exists)
+
+        yield from self._carry_out(plan, event.validate_only)
         self._desk.answer(event.token)
 
-    def alter_broker(self, event: AlterBrokerSettings) -> Steps:
-        context, config, broker_id = self._context, self._desk.config, self._desk.broker_id
-        if isinstance(event.change, Mapping):
-            plan = plan_broker_config_replaced(context, event.name, event.change, broker_id, config)
-        else:
-            plan = plan_broker_config(context, event.name, event.change, broker_id, config)
-        if not event.validate_only:
-            yield from self._carry_out(plan)
+    def _alter_broker(self, event: AlterBrokerSettings) -> Steps:
+        def plan() -> ConfigPlan:
+            context, config, broker_id = self._context, self._desk.config, self._desk.broker_id
+            if isinstance(event.change, Mapping):
+                return plan_broker_config_replaced(context, event.name, event.change, broker_id, config)
+            return plan_broker_config(context, event.name, event.change, broker_id, config)
+
+        yield from self._carry_out(plan, event.validate_only)
         self._desk.answer(event.token)
 
-    def found(self, entity: str, found: ConfigView) -> Steps:
+    def _carry_out(self, make: Callable[[], ConfigPlan], validate_only: bool) -> Steps:
+        """Another broker may have written these settings since this one has looked: then the plan is made again, on
+        what stands there."""
+        plan = make()
+        if validate_only:
+            return
+        for attempt in range(_ATTEMPTS_MAX):
+            try:
+                results = yield from write(plan.operations)
+                break
+            except (MultiError, TreeError) as error:
+                if attempt == _ATTEMPTS_MAX - 1 or not isinstance(refusal(error), BadVersionError | NodeExistsError | NoNodeError):
+                    raise
+            yield from self._looks.entities([plan.entity])
+            plan = make()
+        plan.apply(self._context)
+        self._told_of(results[-1].path)
+        self._act(plan.entity)
+        yield from self._take_old_away()
+
+    # --- what stands in the tree -------------------------------------------------------------------------------------
+
+    def _look(self, event: Look) -> Steps:
+        if event.at == EVERYTHING:
+            yield from self._looks.everything()
+        yield from self._looks.changes()
+
+    def _read(self, event: TopicsNew) -> Steps:
+        """Settings of topics that are new here. Those of an earlier topic of the name are forgotten."""
+        nodes = yield Read(tuple(Get(paths.topic_config(name)) for name in event.names))
+        for name, node in zip(event.names, nodes, strict=True):
+            entity = f"topics/{name}"
+            self._context.configs.pop(entity, None)
+            if node is None:
+                continue
+            try:
+                self._context.configs[entity] = config_in(node)
+            except NodeFormatError as error:
+                self._desk.say("error", f"/config/{entity} is ignored: {error}")
+                continue
+            self._say_refused(name)
+        self._desk.answer(event.token)
+
+    def _found(self, entity: str, found: ConfigView) -> Steps:
         """Somebody else wrote the settings of `topics/<name>` or `brokers/<id>`."""
+        yield from ()
         self._context.configs[entity] = found
         kind, _, name = entity.partition("/")
         self._act(entity)
-        if kind == "topics" and name in self._context.topics:
-            for setting, refusal in self._desk.topic_config(name).refused:
-                self._desk.say("error", f"topic {name}: {setting} in the tree has no effect: {refusal}")
-        yield from self._leadership.elect_where_allowed()
+        if kind == "topics" and self._is_topic(name):
+            self._say_refused(name)
 
-    def told(self, path: str) -> None:
+    def _say_refused(self, name: str) -> None:
+        for setting, reason in self._desk.topic_config(name).refused:
+            self._desk.say("error", f"topic {name}: {setting} in the tree has no effect: {reason}")
+
+    def _told_of(self, path: str) -> None:
         """Somebody left a node under /config/changes: it is taken away when it is old."""
-        self._told.add(path, self._desk.now_ms)
-
-    def _carry_out(self, plan: ConfigPlan) -> Steps:
-        results = yield from write(plan.operations)
-        plan.apply(self._context)
-        self.told(results[-1].path)
-        self._act(plan.entity)
-        yield from self._leadership.elect_where_allowed()
-        yield from self._take_old_away()
+        self._told_changes.add(path, self._desk.now_ms)
 
     def _act(self, entity: str) -> None:
         if entity.startswith("brokers/"):
@@ -84,7 +142,7 @@ class Settings:
         self._desk.put(SettingsChanged(entity))
 
     def _take_old_away(self) -> Steps:
-        old = self._told.due(self._desk.now_ms)
+        old = self._told_changes.due(self._desk.now_ms)
         for start in range(0, len(old), _OLD_AT_ONCE):
             try:
                 yield from write(old[start : start + _OLD_AT_ONCE])

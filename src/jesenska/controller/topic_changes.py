@@ -16,7 +16,7 @@ from jesenska.base.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.context import TopicView
 from jesenska.controller.deletions import Deletions
-from jesenska.controller.desk import Desk, Steps, whole, write
+from jesenska.controller.desk import ControllerDesk, Steps, whole, write
 from jesenska.controller.effects import LeaderAndIsr, TopicPartitions, UpdateMetadata
 from jesenska.controller.events import CreateTopic, ExpandTopic, LeaderAndIsrDone
 from jesenska.controller.internal_topics import INTERNAL_TOPICS, plan_raised
@@ -45,7 +45,7 @@ class _Beginning:
 class TopicChanges:
     """Those of one controller."""
 
-    def __init__(self, desk: Desk, leadership: Leadership, deletions: Deletions) -> None:
+    def __init__(self, desk: ControllerDesk, leadership: Leadership, deletions: Deletions) -> None:
         self._desk = desk
         self._context = desk.context
         self._leadership = leadership

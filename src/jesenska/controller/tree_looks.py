@@ -10,7 +10,6 @@ ZooKeeper's shell, a person.
                                         that are not there
     /admin/preferred_replica_election   asks for leaders that are there already
     /isr_change_notification            leaders have written other ISRs: every broker is told
-    /controller                         was taken away: claimed again
     /brokers/ids                        brokers have come or gone. Where this broker cannot be one of several, another
                                         one is said in the log
 
@@ -21,58 +20,49 @@ After the store was out of reach, everything is looked at."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.topic_names import topic_name_problem
 from jesenska.controller.brokers import Brokers
+from jesenska.controller.config_looks import ConfigLooks
 from jesenska.controller.context import ConfigView, PartitionView, TopicView
 from jesenska.controller.deletions import Deletions
-from jesenska.controller.desk import Asking, Desk, Steps, refusal, whole, write
-from jesenska.controller.effects import Children, ClaimControllership, Exists, Get, GetMade, Read
+from jesenska.controller.desk import Asking, ControllerDesk, Steps, refusal, whole, write
+from jesenska.controller.effects import Children, Exists, Get, GetMade, Read
 from jesenska.controller.events import EVERYTHING, TOPIC, BrokerCame, Look
 from jesenska.controller.leadership import Leadership
-from jesenska.controller.settings import Settings
 from jesenska.controller.topic_changes import TopicChanges
 from jesenska.controller.topics import forget_topic
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import (
     BrokerRegistration,
-    ControllerNode,
     NodeFormatError,
     PartitionStateNode,
     TopicNode,
-    decode_config,
-    decode_config_change,
     decode_partitions,
     decode_reassignment,
 )
 from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, TreeError
 
-_ENTITY_KINDS: Final = ("topics", "brokers")
-
 
 class TreeLooks:
     """The eyes of one controller."""
 
-    def __init__(
-        self, desk: Desk, topics: TopicChanges, deletions: Deletions, settings: Settings, brokers: Brokers, leadership: Leadership, several: bool
-    ) -> None:
+    def __init__(self, desk: ControllerDesk, topics: TopicChanges, deletions: Deletions, brokers: Brokers, leadership: Leadership, several: bool) -> None:
         self._desk = desk
         self._context = desk.context
         self._topics = topics
         self._deletions = deletions
-        self._settings = settings
+        self._configs = ConfigLooks(desk, self._settings_found, self._told_of_settings)
         self._brokers_up = brokers
         self._several = several
         self._leadership = leadership
         self._looks: dict[str, Callable[[], Steps]] = {
-            EVERYTHING: self._everything, paths.TOPICS: self._topic_names, paths.CONFIG_CHANGES: self._config_changes,
+            EVERYTHING: self._everything, paths.TOPICS: self._topic_names, paths.CONFIG_CHANGES: self._configs.changes,
             paths.DELETE_TOPICS: self._marked, paths.REASSIGN_PARTITIONS: self._reassignment, paths.PREFERRED_REPLICA_ELECTION: self._election,
-            paths.ISR_CHANGES: self._isr_changes, paths.CONTROLLER: self._controller, paths.BROKER_IDS: self._brokers,
+            paths.ISR_CHANGES: self._isr_changes, paths.BROKER_IDS: self._brokers,
         }  # fmt: skip
         self._watched: set[str] = set()
-        self._last_change = -1
 
     def look(self, event: Look) -> Steps:
         """One thing, or everything."""
@@ -82,12 +72,10 @@ class TreeLooks:
             yield from self._looks[event.at]()
 
     def _everything(self) -> Steps:
-        yield from self._controller()
         yield from self._topic_names()
         yield from self._topics_written(list(self._context.topics))
-        kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in _ENTITY_KINDS))
-        yield from self._entities([f"{kind}/{name}" for kind, names in zip(_ENTITY_KINDS, kinds, strict=True) for name in names or ()])
-        for work in (self._config_changes, self._marked, self._reassignment, self._election, self._isr_changes, self._brokers, self._brokers_up.elect):
+        yield from self._configs.everything()
+        for work in (self._configs.changes, self._marked, self._reassignment, self._election, self._isr_changes, self._brokers, self._brokers_up.elect):
             yield from work()
 
     # Topics
@@ -136,7 +124,7 @@ class TreeLooks:
         except NodeFormatError as error:
             self._desk.say("error", f"{paths.topic(name)} is ignored: {error}")
             return
-        yield from self._entities([f"topics/{name}"])
+        yield from self._configs.entities([f"topics/{name}"])
         yield from self._topics.adopt(written)
 
     def _read_topic(self, name: str) -> Asking:
@@ -168,44 +156,15 @@ class TreeLooks:
 
     # Settings
 
-    def _config_changes(self) -> Steps:
-        names = yield from self._children(paths.CONFIG_CHANGES)
-        new: list[tuple[int, str]] = []
-        for name in names:
-            digits = name[-10:]
-            number = int(digits) if digits.isascii() and digits.isdigit() else -1
-            if number > self._last_change:
-                new.append((number, f"{paths.CONFIG_CHANGES}/{name}"))
-        nodes = yield Read(tuple(Get(path) for _, path in new))
-        changed: dict[str, None] = {}
-        for (_, path), node in zip(new, nodes, strict=True):
-            self._settings.told(path)
-            if node is None:
-                continue
-            try:
-                entity = decode_config_change(node[0])
-            except NodeFormatError as error:
-                self._desk.say("error", f"{path} is ignored: {error}")
-                continue
-            if entity.startswith(("topics/", "brokers/")):
-                changed[entity] = None
-        yield from self._entities(list(changed))
-        self._last_change = max([self._last_change, *(number for number, _ in new)])
+    def _settings_found(self, entity: str, found: ConfigView) -> Steps:
+        """Perhaps somebody may lead now what nobody does."""
+        self._context.configs[entity] = found
+        if entity.startswith("brokers/"):
+            self._desk.settings_changed()
+        yield from self._leadership.elect_where_allowed()
 
-    def _entities(self, entities: Sequence[str]) -> Steps:
-        """Reads the settings of these, and acts where they are others than known."""
-        nodes = yield Read(tuple(Get(f"{paths.CONFIG}/{entity}") for entity in entities))
-        for entity, node in zip(entities, nodes, strict=True):
-            known = self._context.configs.get(entity)
-            if node is None:
-                continue
-            try:
-                found = ConfigView(decode_config(node[0]), node[1])
-            except NodeFormatError as error:
-                self._desk.say("error", f"/config/{entity} is ignored: {error}")
-                continue
-            if found != known:
-                yield from self._settings.found(entity, found)
+    def _told_of_settings(self, path: str) -> None:
+        """Each broker takes such nodes away that it has left (`settings`)."""
 
     # Work for a controller
 
@@ -255,19 +214,6 @@ class TreeLooks:
                 yield from self._leadership.read_again(name, numbers)
         for path in told:
             yield from self._take_away(path)
-
-    def _controller(self) -> Steps:
-        path, broker_id = paths.CONTROLLER, self._desk.broker_id
-        (found,) = yield Read((Get(path, path),))
-        if found is not None:
-            holder = ControllerNode.decode(found[0]).broker_id
-            if holder != broker_id:
-                self._desk.say("error", f"broker {holder} is controller now: topics cannot be changed here until {path} goes away")
-            return
-        claimed = yield ClaimControllership()
-        if claimed is not None:
-            self._context.controller_epoch, self._context.controller_epoch_version = claimed
-            self._desk.say("info", f"broker {broker_id} is controller again, of epoch {self._context.controller_epoch}")
 
     def _brokers(self) -> Steps:
         names = yield from self._children(paths.BROKER_IDS)

@@ -453,6 +453,11 @@ class PartitionLog:
         what it would need)."""
         self._all_truncations().ask(Truncation(offset, True, now_ms, done))
 
+    @property
+    def is_being_cut(self) -> bool:
+        """A truncation is under way: where the log will end is not known yet."""
+        return self._truncations is not None and self._truncations.is_under_way
+
     def hold(self) -> None:
         """The log takes no appends until `release` was called as often."""
         self._all_truncations().hold()

@@ -36,6 +36,8 @@ class FollowerLinks:
         #: By leader, and number of the link to it.
         self._links: dict[tuple[int, int], FollowerLink] = {}
         self._followed_on: dict[TopicPartition, tuple[int, int]] = {}
+        #: Leader and leader epoch of each.
+        self._epochs: dict[TopicPartition, tuple[int, int]] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -53,8 +55,8 @@ class FollowerLinks:
         return None if found is None else self._links[found].state(topic_partition)
 
     def follow(self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_id: int, leader_epoch: int) -> None:
-        """Follows that leader in this epoch; in place of what was followed before."""
-        if self._closed:
+        """Follows that leader in this epoch; in place of what was followed before. A second call changes nothing."""
+        if self._closed or self._epochs.get(topic_partition) == (leader_id, leader_epoch):
             return
         key = leader_id, crc32(f"{topic_partition.topic}-{topic_partition.partition}".encode()) % self._per_leader
         if self._followed_on.get(topic_partition) != key:
@@ -63,11 +65,13 @@ class FollowerLinks:
         if link is None:
             link = self._links[key] = FollowerLink(leader_id, partial(self._connect, leader_id), self._clock, self._settings, self._changed)
         self._followed_on[topic_partition] = key
+        self._epochs[topic_partition] = leader_id, leader_epoch
         link.follow(topic_partition, log, topic_id, leader_epoch)
 
     def leave(self, topic_partition: TopicPartition) -> None:
         """The partition is not followed any more. A link that nothing is followed over ends."""
         key = self._followed_on.pop(topic_partition, None)
+        self._epochs.pop(topic_partition, None)
         if key is None:
             return
         link = self._links[key]
@@ -88,3 +92,4 @@ class FollowerLinks:
             link.close()
         self._links.clear()
         self._followed_on.clear()
+        self._epochs.clear()

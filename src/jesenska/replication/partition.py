@@ -22,7 +22,7 @@ from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.reading import ReadResult, read_log
 from jesenska.records.batch import BatchHeader
-from jesenska.replication.replicas import Replicas
+from jesenska.replication.replicas import NO_LEADER, Replicas
 
 #: What acks=all is in a request.
 ACKS_ALL = -1
@@ -104,9 +104,10 @@ class Partition:
         return self._log is not None and self._replicas.leads
 
     @property
-    def offline_replicas(self) -> list[int]:
-        """The replicas whose log cannot be read, as far as this broker knows."""
-        return [] if self._log is not None else list(self.replicas)
+    def follower_log(self) -> PartitionLog | None:
+        """The log of a partition that another broker leads; None where this broker leads it or nobody does, or where
+        it has no log."""
+        return None if self._replicas.leads or self._replicas.leader == NO_LEADER else self._log
 
     @property
     def log_start_offset(self) -> int:

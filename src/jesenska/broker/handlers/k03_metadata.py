@@ -5,6 +5,7 @@
     2      cluster id
     4      the client may forbid automatic creation
     5      offline replicas
+    6      LISTENER_NOT_FOUND for a leader that has no listener of the name at which the client asks
     7      leader epochs
     8      authorised operations
     9      compact
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _FIRST_WITH_NULL = 1
 _FIRST_WITH_CREATION_FLAG = 4
+_FIRST_WITH_LISTENER_NOT_FOUND = 6
 #: These carry topic ids in requests, but a look-up by id came later.
 _IDS_NOT_YET_LOOKED_UP = (10, 11)
 
@@ -57,12 +59,12 @@ def handle(broker: Services, request: MetadataRequest, context: Context) -> Outc
         return _refuse(asked or ())
     everything = asked is None or (context.version < _FIRST_WITH_NULL and not asked)
     if everything or asked is None:
-        return _answer(broker, request, context, [_known(topic, request) for topic in broker.view.topics.values()])
+        return _answer(broker, request, context, [_known(broker, topic, request, context) for topic in broker.view.topics.values()])
     may_create = broker.auto_create_topics and (context.version < _FIRST_WITH_CREATION_FLAG or request.allow_auto_topic_creation)
     missing = [item.name for item in asked if item.name and item.name not in broker.view.topics and is_legal_topic_name(item.name)] if may_create else []
     if missing:
         return _create_and_answer(broker, request, context, missing)
-    return _answer(broker, request, context, _topics(broker, request, {}))
+    return _answer(broker, request, context, _topics(broker, request, context, {}))
 
 
 def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
@@ -84,10 +86,10 @@ async def _create_and_answer(broker: Services, request: MetadataRequest, context
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 codes[name] = error.code
-    return _answer(broker, request, context, _topics(broker, request, codes))
+    return _answer(broker, request, context, _topics(broker, request, context, codes))
 
 
-def _topics(broker: Services, request: MetadataRequest, codes: dict[str, int]) -> list[MetadataResponseTopic]:
+def _topics(broker: Services, request: MetadataRequest, context: Context, codes: dict[str, int]) -> list[MetadataResponseTopic]:
     """What is known of the topics that are asked for, each once; `codes` for those that are answered with an error
     instead."""
     answers = []
@@ -101,12 +103,12 @@ def _topics(broker: Services, request: MetadataRequest, codes: dict[str, int]) -
             if topic is None:
                 answers.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=item.topic_id))
             else:
-                answers.append(_known(topic, request))
+                answers.append(_known(broker, topic, request, context))
             continue
         name = item.name or ""
         topic = broker.view.topics.get(name)
         if topic is not None and name not in codes:
-            answers.append(_known(topic, request))
+            answers.append(_known(broker, topic, request, context))
             continue
         error = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
         answer = MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
@@ -116,24 +118,33 @@ def _topics(broker: Services, request: MetadataRequest, codes: dict[str, int]) -
     return answers
 
 
-def _known(topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+def _known(broker: Services, topic: Topic, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
     answer = MetadataResponseTopic(
-        name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=[_partition(partition) for partition in topic.partitions]
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[_partition(broker, partition, context) for partition in topic.partitions],
     )
     if request.include_topic_authorized_operations:
         answer.topic_authorized_operations = TOPIC_OPERATIONS
     return answer
 
 
-def _partition(partition: Partition) -> MetadataResponsePartition:
+def _partition(broker: Services, partition: Partition, context: Context) -> MetadataResponsePartition:
+    view, leader, code = broker.view, partition.leader, ErrorCode.NONE
+    node = view.brokers.get(leader)
+    if node is None:
+        leader, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
+    elif context.connection.listener_name not in node.endpoints:
+        leader, code = -1, ErrorCode.LISTENER_NOT_FOUND if context.version >= _FIRST_WITH_LISTENER_NOT_FOUND else ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=code,
         partition_index=partition.topic_partition.partition,
-        leader_id=partition.leader,
+        leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=partition.offline_replicas,
+        offline_replicas=view.offline_replicas(partition, broker.broker_id),
     )
 
 

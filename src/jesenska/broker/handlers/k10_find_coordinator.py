@@ -5,8 +5,9 @@
     4      several keys at once
     6      key type 2, share groups
 
-On a lone broker every group is coordinated here; librdkafka compresses with lz4 and closes quickly only where it finds
-a coordinator. The first look-up makes the topic that keeps the groups.
+The broker that leads a group's partition of the offsets topic coordinates it: COORDINATOR_NOT_AVAILABLE while nobody
+does. librdkafka compresses with lz4 and closes quickly only where it finds a coordinator. The first look-up makes the
+topic that keeps the groups.
 
 Left out: transactional ids and share groups, until their coordinators are built. A transactional id is answered with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that every client takes for the end and not for a reason to try
@@ -15,6 +16,7 @@ again; share groups with INVALID_REQUEST.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
@@ -46,18 +48,39 @@ async def _find(broker: Services, request: FindCoordinatorRequest, context: Cont
         await broker.groups.ensure_topic()
     except KafkaError as error:
         return _answer(request, context, error.code, error.message, (-1, "", -1))
-    return _answer(request, context, ErrorCode.NONE, None, (broker.broker_id, *broker.endpoint_for(context.connection.listener_name)))
+    return _response(request, context, [(key, *_coordinator(broker, key, context)) for key in _keys(request, context)])
+
+
+def _keys(request: FindCoordinatorRequest, context: Context) -> list[str]:
+    return [request.key] if context.version < _FIRST_WITH_SEVERAL else request.coordinator_keys
+
+
+def _coordinator(broker: Services, group_id: str, context: Context) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
+    """The broker that leads the partition which keeps the group, where it is reached."""
+    leader = broker.groups.leader_for(group_id)
+    node = broker.view.brokers.get(leader)
+    endpoint = None if node is None else node.endpoints.get(context.connection.listener_name)
+    if endpoint is None:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, None, (-1, "", -1)
+    return ErrorCode.NONE, None, (leader, *endpoint)
 
 
 def _answer(request: FindCoordinatorRequest, context: Context, error: ErrorCode, message: str | None, node: tuple[int, str, int]) -> FindCoordinatorResponse:
-    node_id, host, port = node
+    """The same for every key."""
+    return _response(request, context, [(key, error, message, node) for key in _keys(request, context)])
+
+
+def _response(
+    request: FindCoordinatorRequest, context: Context, found: Sequence[tuple[str, ErrorCode, str | None, tuple[int, str, int]]]
+) -> FindCoordinatorResponse:
     if context.version < _FIRST_WITH_SEVERAL:
+        _, error, message, (node_id, host, port) = found[0]
         # Kafka's own words where nothing is wrong: the name of the code, and from version 4 on the empty text.
         told = (message or error.name) if context.version else None
         return FindCoordinatorResponse(error_code=error, error_message=told, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[
             FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message or "")
-            for key in request.coordinator_keys
+            for key, error, message, (node_id, host, port) in found
         ]
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, InvalidRequestError, NotControllerError
+from jesenska.base.errors import ErrorCode, InvalidRequestError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
@@ -66,8 +66,6 @@ async def _create(broker: Services, request: CreateTopicsRequest, context: Conte
         try:
             if item.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
-            if broker.view.controller_id != broker.broker_id:
-                raise NotControllerError
             plan, topic = await broker.topics.create(_wanted(item, context.version), validate_only=request.validate_only)
         except Exception as error:
             refused = as_kafka_error(error)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, InvalidRequestError, UnknownTopicIdError
+from jesenska.base.errors import ErrorCode, InvalidRequestError, NotControllerError, UnknownTopicIdError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
@@ -79,6 +79,8 @@ async def _delete(broker: Services, request: DeleteTopicsRequest, context: Conte
                 answered.add(known.name)
                 answer.name, answer.topic_id = known.name, known.topic_id
                 raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
+            if not broker.topics.is_controller:
+                raise NotControllerError
             if known is None and item.name is None:
                 raise UnknownTopicIdError("This server does not host this topic ID.")
             if known is not None:

@@ -4,17 +4,21 @@
     1      also the unclean election (type 1); an error for the whole
     2      compact
 
-Each partition that is led answers ELECTION_NOT_NEEDED. One that is not: PREFERRED_LEADER_NOT_AVAILABLE; the unclean
-election lets a replica that is up lead with what it has, ELIGIBLE_LEADERS_NOT_AVAILABLE where none is.
+The preferred election lets the first replica lead: ELECTION_NOT_NEEDED where it does, PREFERRED_LEADER_NOT_AVAILABLE
+where it is not in sync or not up. The unclean election answers ELECTION_NOT_NEEDED for a partition that is led; else it
+lets a replica that is up lead with what it has, ELIGIBLE_LEADERS_NOT_AVAILABLE where none is. Only the controller does
+that: NOT_CONTROLLER elsewhere.
 `topic_partitions` null asks for all: every topic is named then, with its failures. A time-out of 0 or less has passed
 on arrival: REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError, shortened
+from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
@@ -30,7 +34,10 @@ if TYPE_CHECKING:
 
 _PREFERRED, _UNCLEAN = 0, 1
 _FIRST_WITH_ERROR = 1
-_NOT_NEEDED = "Leader election not needed for topic partition."
+_SENTENCES: Mapping[int, str] = {
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
+}
 
 
 @handles(ElectLeadersRequest, 0, 2)
@@ -42,8 +49,10 @@ def handle(broker: Services, request: ElectLeadersRequest, context: Context) -> 
         whole = ErrorCode.REQUEST_TIMED_OUT, None
     elif request.election_type not in (_PREFERRED, _UNCLEAN):
         whole = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
+    elif not broker.topics.is_controller:
+        whole = ErrorCode.NOT_CONTROLLER, None
     if whole is None:
-        return _all(broker, request.election_type) if request.topic_partitions is None else _named(broker, request)
+        return _elect(broker, request)
     response = ElectLeadersResponse()
     if context.version >= _FIRST_WITH_ERROR:
         response.error_code = whole[0]
@@ -53,44 +62,75 @@ def handle(broker: Services, request: ElectLeadersRequest, context: Context) -> 
     return response
 
 
-async def _named(broker: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def _elect(broker: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    if request.election_type == _PREFERRED:
+        return await _elect_preferred(broker, request)
     response, between = ElectLeadersResponse(), Slices(broker.clock)
-    for topic in request.topic_partitions or ():
+    if request.topic_partitions is not None:
+        for topic in request.topic_partitions:
+            results = []
+            for number in topic.partitions:
+                await between()
+                results.append(_result(number, *await _outcome(broker, topic.topic, number)))
+            response.replica_election_results.append(ElectLeadersResponseTopic(topic=topic.topic, partition_result=results))
+        return response
+    for name, known in list(broker.view.topics.items()):
         results = []
-        for number in topic.partitions:
+        for number, partition in enumerate(known.partitions):
             await between()
-            results.append(await _elect(broker, topic.topic, number, request.election_type))
-        response.replica_election_results.append(ElectLeadersResponseTopic(topic=topic.topic, partition_result=results))
-    return response
-
-
-async def _all(broker: Services, election_type: int) -> ElectLeadersResponse:
-    response, between = ElectLeadersResponse(), Slices(broker.clock)
-    for name, topic in list(broker.view.topics.items()):
-        results = []
-        for number, partition in enumerate(topic.partitions):
-            await between()
-            if not partition.is_served:
-                results.append(await _elect(broker, name, number, election_type))
+            if partition.leader < 0:
+                results.append(_result(number, *await _outcome(broker, name, number)))
         response.replica_election_results.append(ElectLeadersResponseTopic(topic=name, partition_result=results))
     return response
 
 
-async def _elect(broker: Services, name: str, number: int, election_type: int) -> ElectLeadersResponsePartition:
-    code, message = await _outcome(broker, name, number, election_type)
+async def _elect_preferred(broker: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    asked = None
+    if request.topic_partitions is not None:
+        asked = [TopicPartition(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions]
+    response = ElectLeadersResponse()
+    try:
+        errors = await broker.topics.elect_preferred(asked)
+    except KafkaError as error:
+        response.error_code = error.code
+        return response
+    names = dict.fromkeys(topic.topic for topic in request.topic_partitions) if request.topic_partitions is not None else dict.fromkeys(broker.view.topics)
+    results: dict[str, list[ElectLeadersResponsePartition]] = {name: [] for name in names}
+    for topic_partition in asked if asked is not None else errors:
+        name, number = topic_partition
+        unknown = _unknown(broker, name, number)
+        error_class = errors.get(topic_partition)
+        if unknown is not None:
+            outcome = unknown
+        elif error_class is None:
+            outcome = ErrorCode.NONE, None
+        else:
+            outcome = error_class.code, _SENTENCES.get(error_class.code)
+        results.setdefault(name, []).append(_result(number, *outcome))
+    response.replica_election_results = [ElectLeadersResponseTopic(topic=name, partition_result=found) for name, found in results.items()]
+    return response
+
+
+def _result(number: int, code: ErrorCode, message: str | None) -> ElectLeadersResponsePartition:
     return ElectLeadersResponsePartition(partition_id=number, error_code=code, error_message=message)
 
 
-async def _outcome(broker: Services, name: str, number: int, election_type: int) -> tuple[ErrorCode, str | None]:
+def _unknown(broker: Services, name: str, number: int) -> tuple[ErrorCode, str | None] | None:
     topic = broker.view.topics.get(name)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"No such topic as {name}")
     if not 0 <= number < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{number}"
-    if topic.partitions[number].is_served:
-        return ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED
-    if election_type == _PREFERRED:
-        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."
+    return None
+
+
+async def _outcome(broker: Services, name: str, number: int) -> tuple[ErrorCode, str | None]:
+    """That of an unclean election."""
+    unknown = _unknown(broker, name, number)
+    if unknown is not None:
+        return unknown
+    if broker.view.topics[name].partitions[number].leader >= 0:
+        return ErrorCode.ELECTION_NOT_NEEDED, _SENTENCES[ErrorCode.ELECTION_NOT_NEEDED]
     try:
         if await broker.topics.elect_uncleanly(name, number):
             return ErrorCode.NONE, None

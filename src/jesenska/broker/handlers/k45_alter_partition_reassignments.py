@@ -35,6 +35,9 @@ def handle(broker: Services, request: AlterPartitionReassignmentsRequest, contex
         response.error_message, response.allow_replication_factor_change = "", True
         return response
     response.error_message = None
+    if not broker.topics.is_controller:
+        response.error_code = ErrorCode.NOT_CONTROLLER
+        return response
     timed_out = request.timeout_ms <= 0
     if timed_out:
         response.error_code, response.allow_replication_factor_change = ErrorCode.REQUEST_TIMED_OUT, True

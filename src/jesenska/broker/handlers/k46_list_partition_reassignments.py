@@ -1,7 +1,7 @@
 """ListPartitionReassignments (key 46), version 0: partitions that are on the move to other replicas (KIP-455).
 
-A lone broker begins no moves. A move that stood in the tree when this broker took it over is told, though nobody
-carries it on. Partitions that are not on the move, or not known, are left out.
+No moves are begun here. A move that stood in the tree when this controller took it over is told, though nobody carries
+it on. NOT_CONTROLLER where another broker is controller. Partitions that are not on the move, or not known, are left out.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from jesenska.base.errors import ErrorCode
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k46_list_partition_reassignments import (
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 @handles(ListPartitionReassignmentsRequest, 0, 0)
 def handle(broker: Services, request: ListPartitionReassignmentsRequest, context: Context) -> Outcome:
     response = ListPartitionReassignmentsResponse(error_message=None)
+    if not broker.topics.is_controller:
+        response.error_code = ErrorCode.NOT_CONTROLLER
+        return response
     wanted: Iterable[tuple[str, list[int] | None]]
     if request.topics is None:
         wanted = [(name, None) for name in broker.topics.facts.topics]

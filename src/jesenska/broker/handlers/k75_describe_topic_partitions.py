@@ -67,7 +67,7 @@ def handle(broker: Services, request: DescribeTopicPartitionsRequest, context: C
                         isr_nodes=list(partition.isr),
                         eligible_leader_replicas=[],
                         last_known_elr=[],
-                        offline_replicas=partition.offline_replicas,
+                        offline_replicas=broker.view.offline_replicas(partition, broker.broker_id),
                     )
                     for partition in page
                 ],

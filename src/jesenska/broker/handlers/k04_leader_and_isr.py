@@ -1,0 +1,39 @@
+"""LeaderAndIsr (key 4), versions 0-7: a controller tells this broker which replicas it is to have, and who leads them.
+
+    2      the epoch of this broker's registration (KIP-380)
+    5      topic ids
+    7      an answer by topic id
+
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: STALE_CONTROLLER_EPOCH for an older leader
+epoch, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION where this broker is none of the replicas, KAFKA_STORAGE_ERROR
+where the log cannot be made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.controller.effects import TopicPartitions
+from jesenska.controller.orders import Orderer, leader_and_isr_response, read_leader_and_isr
+from jesenska.wire.messages.k04_leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+
+@handles(LeaderAndIsrRequest, 0, 7)
+def handle(broker: Services, request: LeaderAndIsrRequest, context: Context) -> Outcome:
+    return _obey(broker, request, context)
+
+
+async def _obey(broker: Services, request: LeaderAndIsrRequest, context: Context) -> LeaderAndIsrResponse:
+    orderer = Orderer(request.controller_id, request.controller_epoch, request.broker_epoch)
+    topics: tuple[TopicPartitions, ...] = ()
+    try:
+        topics = read_leader_and_isr(request, context.version)
+        errors = await broker.orders.lead_and_follow(orderer, topics)
+    except KafkaError as error:
+        return leader_and_isr_response(context.version, error.code, (), {})
+    return leader_and_isr_response(context.version, ErrorCode.NONE, topics, errors)

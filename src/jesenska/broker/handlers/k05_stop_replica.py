@@ -1,0 +1,36 @@
+"""StopReplica (key 5), versions 0-4: a controller tells this broker to give up replicas, with their data or without.
+
+    1      the epoch of this broker's registration (KIP-380)
+    3      each partition says whether its data go, and its leader epoch (KIP-570)
+
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: FENCED_LEADER_EPOCH for an older leader
+epoch, KAFKA_STORAGE_ERROR where the data cannot be taken away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.controller.orders import Orderer, Stop, read_stop_replica, stop_replica_response
+from jesenska.wire.messages.k05_stop_replica import StopReplicaRequest, StopReplicaResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+
+@handles(StopReplicaRequest, 0, 4)
+def handle(broker: Services, request: StopReplicaRequest, context: Context) -> Outcome:
+    return _obey(broker, request, context)
+
+
+async def _obey(broker: Services, request: StopReplicaRequest, context: Context) -> StopReplicaResponse:
+    orderer = Orderer(request.controller_id, request.controller_epoch, request.broker_epoch)
+    stops: list[Stop] = []
+    try:
+        stops = read_stop_replica(request, context.version)
+        errors = await broker.orders.stop(orderer, stops)
+    except KafkaError as error:
+        return stop_replica_response(error.code, (), {})
+    return stop_replica_response(ErrorCode.NONE, stops, errors)

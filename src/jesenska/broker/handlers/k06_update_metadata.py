@@ -1,0 +1,35 @@
+"""UpdateMetadata (key 6), versions 0-8: a controller tells this broker which topics, leaders and brokers clients are to be
+told of.
+
+    1      endpoints instead of one host and port
+    5      the epoch of this broker's registration (KIP-380)
+    7      topic ids
+
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import KafkaError
+from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.controller.orders import Orderer, read_update_metadata
+from jesenska.wire.messages.k06_update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+
+@handles(UpdateMetadataRequest, 0, 8)
+def handle(broker: Services, request: UpdateMetadataRequest, context: Context) -> Outcome:
+    return _obey(broker, request, context)
+
+
+async def _obey(broker: Services, request: UpdateMetadataRequest, context: Context) -> UpdateMetadataResponse:
+    orderer = Orderer(request.controller_id, request.controller_epoch, request.broker_epoch)
+    try:
+        await broker.orders.update_metadata(orderer, read_update_metadata(request, context.version))
+    except KafkaError as error:
+        return UpdateMetadataResponse(error_code=error.code)
+    return UpdateMetadataResponse()

@@ -1,0 +1,45 @@
+"""ControlledShutdown (key 7), versions 0-3: a broker that is about to stop asks the controller to let others lead what it
+leads. The answer names the partitions that it leads still, since no other replica is in sync.
+
+    2      the epoch of the broker's registration (KIP-380)
+
+NOT_CONTROLLER where another broker is controller, STALE_BROKER_EPOCH for an earlier registration,
+BROKER_NOT_AVAILABLE for a broker that is not up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.broker.topics import as_kafka_error
+from jesenska.wire.messages.k07_controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    ControlledShutdownResponseRemainingPartition,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+_ANY_EPOCH = -1
+
+
+@handles(ControlledShutdownRequest, 0, 3)
+def handle(broker: Services, request: ControlledShutdownRequest, context: Context) -> Outcome:
+    return _stop(broker, request)
+
+
+async def _stop(broker: Services, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+    response = ControlledShutdownResponse()
+    try:
+        known = broker.topics.facts.broker_epochs.get(request.broker_id)
+        if known is not None and request.broker_epoch != _ANY_EPOCH and request.broker_epoch < known:
+            raise KafkaError.of(ErrorCode.STALE_BROKER_EPOCH, "The broker has registered again.")
+        stays = await broker.topics.stop_wanted(request.broker_id)
+    except Exception as error:
+        response.error_code = as_kafka_error(error).code
+        return response
+    response.remaining_partitions = [ControlledShutdownResponseRemainingPartition(topic_name=name, partition_index=number) for name, number in stays]
+    return response

@@ -1,0 +1,78 @@
+"""Where orders of controllers arrive, this broker's own and others', and are done in the order in which they came.
+
+    lead_and_follow    have these replicas; lead them, or follow who leads them
+    stop               give replicas up
+    update_metadata    tell clients this
+
+An order of a controller that was replaced, or for an earlier registration of this broker, is refused
+(`controller.order_fence`). What is to be done is `replica_manager`'s."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.replica_manager import ReplicaManager
+from jesenska.controller.effects import TopicPartitions
+from jesenska.controller.order_fence import OrderFence
+from jesenska.controller.orders import Metadata, Orderer, Stop
+
+_REFUSED: Final = {
+    ErrorCode.STALE_BROKER_EPOCH: "The order is for an earlier registration of this broker.",
+    ErrorCode.STALE_CONTROLLER_EPOCH: "The order is of a controller that was replaced.",
+}
+
+
+class OrderDesk:
+    """That of one broker. `broker_epoch` gives the epoch of its registration, -1 where it has none; `told` is called
+    with it once a controller has told that registration of its replicas."""
+
+    def __init__(self, replicas: ReplicaManager, broker_epoch: Callable[[], int], told: Callable[[int], Awaitable[None]]) -> None:
+        self._replicas = replicas
+        self._broker_epoch = broker_epoch
+        self._told = told
+        self._told_epoch = -1
+        self._telling: set[asyncio.Future[None]] = set()
+        self._turn = asyncio.Lock()
+        self.fence = OrderFence()
+        #: Set once clients can be told of the cluster.
+        self.is_told = asyncio.Event()
+
+    def _admit(self, orderer: Orderer) -> None:
+        code = self.fence.admit(orderer, self._broker_epoch())
+        if code != ErrorCode.NONE:
+            raise KafkaError.of(code, _REFUSED[code])
+
+    async def lead_and_follow(self, orderer: Orderer, topics: Sequence[TopicPartitions]) -> dict[TopicPartition, ErrorCode]:
+        """What is wrong with those that could not be had as ordered; KafkaError where the order is refused."""
+        async with self._turn:
+            self._admit(orderer)
+            errors = await self._replicas.lead_and_follow(topics)
+        epoch = self._broker_epoch()
+        if epoch >= 0 and epoch != self._told_epoch and orderer.broker_epoch in (-1, epoch):
+            self._told_epoch = epoch
+            telling = asyncio.ensure_future(self._told(epoch))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+        return errors
+
+    async def stop(self, orderer: Orderer, stops: Sequence[Stop]) -> dict[TopicPartition, ErrorCode]:
+        """As `lead_and_follow`."""
+        async with self._turn:
+            self._admit(orderer)
+            return await self._replicas.stop(stops)
+
+    async def update_metadata(self, orderer: Orderer, metadata: Metadata) -> None:
+        """KafkaError where the order is refused."""
+        async with self._turn:
+            self._admit(orderer)
+            await self._replicas.update_metadata(metadata, orderer.controller_id)
+        self.is_told.set()
+
+    async def close(self) -> None:
+        for telling in self._telling:
+            telling.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)

@@ -1,0 +1,47 @@
+"""Connections to other brokers of the cluster, over the listener that brokers use among themselves
+(inter.broker.listener.name). A mover."""
+
+from __future__ import annotations
+
+from jesenska import __version__
+from jesenska.base.errors import BrokerNotAvailableError
+from jesenska.broker.core import BrokerCore
+from jesenska.metadata.nodes import BrokerRegistration
+from jesenska.net.channel import Channel, open_channel
+from jesenska.net.connection import ReadBuffer
+
+
+class Peers:
+    """Those of one broker."""
+
+    def __init__(self, core: BrokerCore, listener_name: str) -> None:
+        self._core = core
+        self.listener_name = listener_name
+        self._buffer = ReadBuffer()
+        self._timeout_seconds = core.config.integer("controller.socket.timeout.ms") / 1000
+
+    async def connect(self, broker_id: int) -> Channel:
+        """A connection to a broker that this one knows to be up; BrokerNotAvailableError, NetworkException."""
+        node = self._core.view.brokers.get(broker_id)
+        endpoint = None if node is None else node.endpoints.get(self.listener_name)
+        if endpoint is None:
+            raise BrokerNotAvailableError(f"Broker {broker_id} is not up, or has no listener {self.listener_name}.")
+        return await self._open(*endpoint)
+
+    async def connect_to(self, node: BrokerRegistration) -> Channel:
+        """A connection to a broker that is registered so."""
+        for item in node.endpoints:
+            if item.name == self.listener_name:
+                return await self._open(item.host, item.port)
+        raise BrokerNotAvailableError(f"The broker has no listener {self.listener_name}.")
+
+    async def _open(self, host: str, port: int) -> Channel:
+        return await open_channel(
+            host,
+            port,
+            f"broker-{self._core.broker_id}",
+            self._buffer,
+            software_version=__version__,
+            timeout_seconds=self._timeout_seconds,
+            network=self._core.machine.network,
+        )

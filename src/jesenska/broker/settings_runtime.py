@@ -1,0 +1,50 @@
+"""What runs a broker's settings (`controller.settings`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jesenska.base.errors import BrokerNotAvailableError
+from jesenska.broker.core import BrokerCore
+from jesenska.broker.machine_runtime import MachineRuntime
+from jesenska.config.layers import BrokerConfig, TopicConfig
+from jesenska.controller.effects import Answer, Effect, SettingsChanged
+from jesenska.controller.events import TopicsNew
+from jesenska.controller.settings import Settings
+from jesenska.metadata.store import Store
+
+
+class SettingsRuntime(MachineRuntime):
+    """The runtime of one broker's settings. `changed` is called with `topics/<name>` or `brokers/<id>` whenever those
+    settings are others."""
+
+    def __init__(self, core: BrokerCore, store: Store, settings: Settings, change_max_bytes: int | None) -> None:
+        super().__init__(core, store, settings, change_max_bytes)
+        self._settings = settings
+        #: Set by the broker.
+        self.changed: Callable[[str], None]
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings in force."""
+        return self._settings.config
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """A topic's settings in force."""
+        return self._settings.topic_config(name)
+
+    async def read(self, topics: Sequence[str]) -> None:
+        """Has the settings of topics that are new here; TreeError, KafkaStorageError where the tree cannot be
+        reached."""
+        if topics:
+            await self.ask(lambda token: TopicsNew(token, tuple(topics)))
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Answer):
+            self._answer(effect)
+        else:
+            assert isinstance(effect, SettingsChanged)
+            self.changed(effect.entity)
+
+    def _ended(self) -> Exception:
+        return BrokerNotAvailableError("The broker stops.")
