@@ -23,7 +23,7 @@ from jesenska.broker.peers import Peers
 from jesenska.broker.replica_manager import ReplicaManager
 from jesenska.controller.desk import refusal
 from jesenska.controller.effects import Answer, Effect, LeaderAndIsr, OffsetsForgotten, StopReplica, UpdateMetadata
-from jesenska.controller.events import BalanceLeaders, LeaderAndIsrDone, Look, StopReplicaDone
+from jesenska.controller.events import BalanceLeaders, Event, LeaderAndIsrDone, Look, StopReplicaDone
 from jesenska.controller.machine import Controller
 from jesenska.controller.orders import DELETED_EPOCH, NO_EPOCH, Metadata, Orderer, Stop
 from jesenska.metadata import paths
@@ -95,6 +95,13 @@ class ControllerRuntime(MachineRuntime):
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
+    def submit(self, event: Event) -> None:
+        super().submit(event)
+        for broker_id, (epoch, sender) in list(self._senders.items()):
+            if self.controller.context.broker_epochs.get(broker_id) != epoch:
+                del self._senders[broker_id]
+                self._end(sender)
+
     def _do(self, effect: Effect) -> None:
         if isinstance(effect, ToBroker) and effect.broker_id != self._core.broker_id:
             self._send(effect)
@@ -150,16 +157,15 @@ class ControllerRuntime(MachineRuntime):
 
     def _send(self, order: ToBroker) -> None:
         broker_id = order.broker_id
-        for other, (epoch, sender) in list(self._senders.items()):
-            if self.controller.context.broker_epochs.get(other) != epoch:
-                del self._senders[other]
-                self._end(sender)
         node = self.controller.context.brokers.get(broker_id)
         if node is None:
             return  # it is gone, and told everything when it is back
+        orderer = self._orderer(broker_id)
         known = self._senders.get(broker_id)
+        if known is not None and known[0] != orderer.broker_epoch:
+            self._end(known[1])
+            known = None
         if known is None:
-            orderer = self._orderer(broker_id)
             sender = OrderSender(
                 broker_id,
                 orderer,

@@ -341,12 +341,14 @@ class Broker(Services):
 
     async def _leave_to_others(self) -> None:
         """Has the controller let others lead what this broker leads (controlled.shutdown.*)."""
-        if not self.config.boolean("controlled.shutdown.enable") or not self.view.brokers.keys() - {self.broker_id}:
+        if not self.config.boolean("controlled.shutdown.enable"):
             return
         pause_seconds = self.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
         for attempt in range(1 + self.config.integer("controlled.shutdown.max.retries")):
             if attempt:
                 await asyncio.sleep(min(pause_seconds, _STOP_PAUSE_SECONDS))
+            if not self.view.brokers.keys() - {self.broker_id}:
+                return
             try:
                 async with asyncio.timeout(_STOP_GRACE_SECONDS):
                     stays = await self._ask_to_stop()
