@@ -154,7 +154,9 @@ class World:
             lambda limit: self.chance.randrange(limit),
             several=self.several,
         )
-        self.broker_settings = Settings(0, context.configs, BrokerConfig(self.settings), lambda name: any(name in self.brokers[broker_id].shown for broker_id in self.up))
+        self.broker_settings = Settings(
+            0, context.configs, BrokerConfig(self.settings), lambda name: any(name in self.brokers[broker_id].shown for broker_id in self.up)
+        )
         self.ask(Started)
         self.bring_to(self.broker_settings, Look(paths.CONFIG_CHANGES))
         self.bring(Look(EVERYTHING if self.several else paths.CONFIG_CHANGES))

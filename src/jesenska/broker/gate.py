@@ -34,6 +34,8 @@ H = TypeVar("H", bound=Handler)
 
 #: CreateTopics and CreatePartitions, and what a controller orders.
 _DESCRIBING: Final = frozenset({4, 5, 6, 19, 37})
+#: ControlledShutdown: its version 0 has a header of its own.
+_WITHOUT_CLIENT_ID: Final = 7
 #: Key, version and correlation id; the client id comes behind them.
 _HEADER_MIN_BYTES: Final = 8
 
@@ -118,8 +120,11 @@ class Gate:
                 raise UnknownApiVersionsError(correlation_id)
             self.unserved.tell(client_host, view, key, version)
             raise MalformedMessageError(f"{served.api.name} version {version} is not served")
-        client_id, position = read_client_id(view, _HEADER_MIN_BYTES, limit)
         api = served.api
+        if version == 0 and key == _WITHOUT_CLIENT_ID:
+            client_id, position = None, _HEADER_MIN_BYTES
+        else:
+            client_id, position = read_client_id(view, _HEADER_MIN_BYTES, limit)
         if api.flexible is not None and version >= api.flexible:
             position = skip_header_tags(view, position, limit)
         if limit > REQUEST_ELEMENTS_MAX:

@@ -17,7 +17,7 @@ from jesenska.broker.metadata_cache import Topic
 from jesenska.broker.peers import Peers
 from jesenska.broker.settings_runtime import SettingsRuntime
 from jesenska.controller.config_changes import ConfigOp
-from jesenska.controller.context import ControllerContext
+from jesenska.controller.context import ControllerContext, PartitionView
 from jesenska.controller.events import (
     AlterBrokerSettings,
     AlterTopicSettings,
@@ -128,6 +128,12 @@ class Topics:
         asked = None if topic_partitions is None else tuple(topic_partitions)
         errors: Mapping[TopicPartition, type[KafkaError] | None] = await self._ask(lambda token: ElectPreferred(token, asked))
         return errors
+
+    async def propose_isr(self, make: Callable[[int], IsrProposed]) -> PartitionView:
+        """What stands of a partition after its leader has proposed another ISR, by the event that `make` makes of a
+        token; KafkaError with the code of the answer where that is refused."""
+        stands: PartitionView = await self._ask(make)
+        return stands
 
     async def stop_wanted(self, broker_id: int) -> Sequence[TopicPartition]:
         """Others lead what a broker leads that is about to stop; the partitions that it leads still."""

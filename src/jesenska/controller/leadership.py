@@ -221,6 +221,10 @@ class Leadership:
         state = known.state
         if event.leader_epoch < state.leader_epoch:
             raise FencedLeaderEpochError(f"The leader epoch of {event.topic_partition} is {state.leader_epoch}, not {event.leader_epoch}.")
+        if (event.leader_epoch, event.broker_id, set(event.isr)) == (state.leader_epoch, state.leader, set(state.isr)):
+            # Also what was proposed before and not answered.
+            self._desk.answer(event.token, known)
+            return
         if event.leader_epoch > state.leader_epoch or event.partition_epoch > known.version:
             raise NotControllerError(f"Another controller has written a later state of {event.topic_partition}.")
         if event.partition_epoch < known.version:

@@ -3,14 +3,14 @@ leads. The answer names the partitions that it leads still, since no other repli
 
     2      the epoch of the broker's registration (KIP-380)
 
-NOT_CONTROLLER where another broker is controller, STALE_BROKER_EPOCH for an earlier registration,
+STALE_CONTROLLER_EPOCH where another broker is controller, STALE_BROKER_EPOCH for an earlier registration,
 BROKER_NOT_AVAILABLE for a broker that is not up."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.errors import ErrorCode, KafkaError, NotControllerError
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.topics import as_kafka_error
@@ -38,6 +38,9 @@ async def _stop(broker: Services, request: ControlledShutdownRequest) -> Control
         if known is not None and request.broker_epoch != _ANY_EPOCH and request.broker_epoch < known:
             raise KafkaError.of(ErrorCode.STALE_BROKER_EPOCH, "The broker has registered again.")
         stays = await broker.topics.stop_wanted(request.broker_id)
+    except NotControllerError:
+        response.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
+        return response
     except Exception as error:
         response.error_code = as_kafka_error(error).code
         return response
