@@ -169,6 +169,9 @@ class World:
         self.bring(make(self.last_token))
         return self.last_token
 
+    def _is_shown(self, name: str) -> bool:
+        return any(name in self.brokers[broker_id].shown for broker_id in self.up)
+
     def ask_settings(self, make: Callable[[int], Event]) -> int:
         """The same of what keeps the settings of broker 0."""
         self.last_token += 1

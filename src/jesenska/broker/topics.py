@@ -27,6 +27,7 @@ from jesenska.controller.events import (
     ElectUncleanly,
     Event,
     ExpandTopic,
+    IsrProposed,
     StopWanted,
 )
 from jesenska.controller.internal_topics import automatic_topic
