@@ -18,7 +18,7 @@ from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.store import Store
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic, ElectLeadersResponse
-from tests.broker.test_shared_tree import broker_on, goes_round, on, tool
+from tests.broker.test_shared_tree import broker_on, goes_round, on, tool, until
 from tests.raw_connection import RawConnection
 from tests.served_tree import served
 
@@ -95,6 +95,7 @@ def test_a_replica_that_was_not_in_sync_does_not_lead_until_that_is_allowed(tmp_
             broker.view.topics["t"].partitions[0].leader_log()
         assert await asyncio.to_thread(ask_for_metadata, broker) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         await broker.topics.alter_topic("t", [ConfigOp("unclean.leader.election.enable", 0, "true")], validate_only=False)
+        await until(lambda: broker.view.topics["t"].partitions[0].is_served)
         assert await state(store) == (HERE, 9, (HERE,))
         assert await asyncio.to_thread(ask_for_metadata, broker) == (ErrorCode.NONE, HERE)
         await goes_round(broker, "t", 0, b"value")

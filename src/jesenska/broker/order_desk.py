@@ -38,7 +38,9 @@ class OrderDesk:
         self._telling: set[asyncio.Future[None]] = set()
         self._turn = asyncio.Lock()
         self.fence = OrderFence()
-        #: Set once clients can be told of the cluster.
+        #: A controller has told of topics or brokers.
+        self.knows_cluster = False
+        #: Set once a controller has told this registration of its replicas, and after that of the cluster.
         self.is_told = asyncio.Event()
 
     def _admit(self, orderer: Orderer) -> None:
@@ -70,7 +72,9 @@ class OrderDesk:
         async with self._turn:
             self._admit(orderer)
             await self._replicas.update_metadata(metadata, orderer.controller_id)
-        self.is_told.set()
+        self.knows_cluster = True
+        if self._told_epoch >= 0:
+            self.is_told.set()
 
     async def close(self) -> None:
         for telling in self._telling:

@@ -198,6 +198,8 @@ class Broker(Services):
                     await self.orders.is_told.wait()
                 return
             except TimeoutError:
+                if self.orders.knows_cluster and not self.topics.is_controller:
+                    return  # Apache Kafka's controller says nothing of replicas to a broker that has none
                 if self._controllership.controller_id not in (-1, self.broker_id):
                     self._accept()
                 if on_progress is not None:

@@ -47,8 +47,8 @@ SettingsChange = Sequence[ConfigOp] | Mapping[str, str | None]
 
 
 class Topics:
-    """The topics of the cluster, for those who change them. What only a controller does raises NotControllerError where
-    another broker is controller."""
+    """The topics of the cluster, for those who change them. What only a controller does raises NotControllerError
+    where another broker is controller."""
 
     def __init__(self, core: BrokerCore, controllership: Controllership, settings: SettingsRuntime, peers: Peers) -> None:
         self._core = core

@@ -2,8 +2,8 @@
 
     handle(event, now_ms) -> effects
 
-A change waits for the tree's answers to its reads and writes (`Done`), and for nothing else. So each is planned on what
-the change before it left. A look at the tree that waits for its turn already is not queued twice, since it finds
+A change waits for the tree's answers to its reads and writes (`Done`), and for nothing else. So each is planned on
+what the change before it left. A look at the tree that waits for its turn already is not queued twice, since it finds
 everything that was written until then. A look that fails is tried again after a pause."""
 
 from __future__ import annotations

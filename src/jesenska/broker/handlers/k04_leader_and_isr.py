@@ -4,9 +4,9 @@
     5      topic ids
     7      an answer by topic id
 
-Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: STALE_CONTROLLER_EPOCH for an older leader
-epoch, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION where this broker is none of the replicas, KAFKA_STORAGE_ERROR
-where the log cannot be made."""
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: STALE_CONTROLLER_EPOCH for an older
+leader epoch, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION where this broker is none of the replicas,
+KAFKA_STORAGE_ERROR where the log cannot be made."""
 
 from __future__ import annotations
 

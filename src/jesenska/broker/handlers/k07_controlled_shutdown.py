@@ -1,5 +1,5 @@
-"""ControlledShutdown (key 7), versions 0-3: a broker that is about to stop asks the controller to let others lead what it
-leads. The answer names the partitions that it leads still, since no other replica is in sync.
+"""ControlledShutdown (key 7), versions 0-3: a broker that is about to stop asks the controller to let others lead what
+it leads. The answer names the partitions that it leads still, since no other replica is in sync.
 
     2      the epoch of the broker's registration (KIP-380)
 
