@@ -217,6 +217,10 @@ class ReplicaManager:
             self._configure(name)
         elif name in (paths.DEFAULT_ENTITY, str(self._core.broker_id)):
             self._core.reconfigure(self._settings.config)
+            if self._links.divide(self._core.config.integer("num.replica.fetchers")):
+                for topic in self._core.view.topics.values():
+                    for partition in topic.partitions:
+                        self._follow(partition)
             for known in list(self._core.view.topics):
                 self._configure(known)
 

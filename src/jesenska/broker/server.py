@@ -366,7 +366,7 @@ class Broker(Services):
         """The partitions that this broker leads still."""
         if self.topics.is_controller:
             return await self.topics.stop_wanted(self.broker_id)
-        channel = await self.peers.connect(self.view.controller_id)
+        channel = await self.peers.connect(self._controllership.controller_id)
         try:
             request = ControlledShutdownRequest(broker_id=self.broker_id, broker_epoch=self._registration.broker_epoch)
             answer = await channel.request(request, ControlledShutdownResponse, timeout_seconds=_STOP_GRACE_SECONDS)

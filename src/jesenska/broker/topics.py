@@ -89,7 +89,7 @@ class Topics:
         await asyncio.shield(asked)
 
     async def _create_at_controller(self, wanted: TopicCreation) -> None:
-        controller_id = self._core.view.controller_id
+        controller_id = self._controllership.controller_id
         try:
             channel = await self._peers.connect(controller_id)
             try:

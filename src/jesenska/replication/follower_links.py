@@ -80,6 +80,16 @@ class FollowerLinks:
             del self._links[key]
             link.close()
 
+    def divide(self, per_leader: int) -> bool:
+        """So many links to each leader from now on (num.replica.fetchers). True if that is another number: then
+        nothing is followed any more, and everything is to be followed anew."""
+        if per_leader == self._per_leader:
+            return False
+        self._per_leader = per_leader
+        for topic_partition in list(self._followed_on):
+            self.leave(topic_partition)
+        return True
+
     def look(self) -> None:
         """Leaves leaders that do not answer; called now and then."""
         for link in self._links.values():
