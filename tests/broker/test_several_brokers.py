@@ -1,5 +1,5 @@
-"""Several brokers on one loop and one tree: the settings of their life together. What processes do when they are killed
-is asked in tests/cluster."""
+"""Several brokers on one loop and one tree: the settings of their life together. What becomes of processes that are
+killed is asked in tests/cluster."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""UpdateMetadata (key 6), versions 0-8: a controller tells this broker which topics, leaders and brokers clients are to
-be told of.
+"""UpdateMetadata (key 6), versions 0-8: a controller tells this broker what its clients are told of topics, leaders
+and brokers.
 
     1      endpoints instead of one host and port
     5      the epoch of this broker's registration (KIP-380)

@@ -6,8 +6,8 @@
 
 The preferred election lets the first replica lead: ELECTION_NOT_NEEDED where it does, PREFERRED_LEADER_NOT_AVAILABLE
 where it is not in sync or not up. The unclean election answers ELECTION_NOT_NEEDED for a partition that is led; else
-it lets a replica that is up lead with what it has, ELIGIBLE_LEADERS_NOT_AVAILABLE where none is. Only the controller does
-that: NOT_CONTROLLER elsewhere.
+it lets a replica that is up lead with what it has, ELIGIBLE_LEADERS_NOT_AVAILABLE where none is. Only the controller
+does that: NOT_CONTROLLER elsewhere.
 `topic_partitions` null asks for all: every topic is named then, with its failures. A time-out of 0 or less has passed
 on arrival: REQUEST_TIMED_OUT.
 """
