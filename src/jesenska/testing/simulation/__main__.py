@@ -16,9 +16,9 @@ from jesenska.testing.simulation.schedule import simulation
 _GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
 
-def failure_of(seed: int, tree_apart: bool) -> str | None:
+def failure_of(seed: int, tree_apart: bool, brokers: int) -> str | None:
     """Why a seed fails; None where it does not."""
-    with simulation(seed, tree_apart=tree_apart) as one:
+    with simulation(seed, tree_apart=tree_apart, brokers=brokers) as one:
         try:
             one.run()
         except Exception as error:
@@ -26,9 +26,9 @@ def failure_of(seed: int, tree_apart: bool) -> str | None:
     return None
 
 
-def show(seed: int, tree_apart: bool) -> int:
+def show(seed: int, tree_apart: bool, brokers: int) -> int:
     """Prints what happens under a seed."""
-    with simulation(seed, tree_apart=tree_apart) as one:
+    with simulation(seed, tree_apart=tree_apart, brokers=brokers) as one:
         failure = None
         try:
             one.run()
@@ -42,13 +42,14 @@ def show(seed: int, tree_apart: bool) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m jesenska.testing.simulation", description="Runs a broker and clients on a clock that does not wait, with faults.", allow_abbrev=False
+        prog="python -m jesenska.testing.simulation", description="Runs brokers and clients on a clock that does not wait, with faults.", allow_abbrev=False
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="The first seed (default: 1).")
     parser.add_argument("--schedules", type=int, default=200, metavar="K", help="How many seeds (default: 200).")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="P", help="At a time (default: one for each core).")
     parser.add_argument("--trace", type=int, metavar="SEED", help="Print what happens under one seed.")
     parser.add_argument("--tree-apart", action="store_true", help="The tree is a program of its own, with faults of its own.")
+    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="Brokers that share such a tree (default: 1).")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -59,11 +60,11 @@ def main() -> int:
     gc.freeze()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
     if options.trace is not None:
-        return show(options.trace, options.tree_apart)
+        return show(options.trace, options.tree_apart, options.brokers)
     failed = 0
     with ProcessPoolExecutor(options.processes) as pool:
         seeds = range(options.seed, options.seed + options.schedules)
-        for failure in pool.map(partial(failure_of, tree_apart=options.tree_apart), seeds):
+        for failure in pool.map(partial(failure_of, tree_apart=options.tree_apart, brokers=options.brokers), seeds):
             if failure is not None:
                 failed += 1
                 print(failure, flush=True)

@@ -191,12 +191,12 @@ class SimulatedMember(_Client):
             return {}
 
 
-async def create_topic(process: Process, bootstrap: str, name: str, partitions: int, settings: Mapping[str, str]) -> None:
+async def create_topic(process: Process, bootstrap: str, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
     """Makes a topic; tried until it is there."""
     cluster = cluster_of(process, bootstrap)
     while True:
         try:
-            for error in (await Admin(cluster).create_topics([NewTopic(name, partitions, 1, configs=dict(settings))])).values():
+            for error in (await Admin(cluster).create_topics([NewTopic(name, partitions, replicas, configs=dict(settings))])).values():
                 if error is not None:
                     raise error
             break

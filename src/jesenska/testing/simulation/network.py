@@ -159,8 +159,8 @@ class SimulatedNetwork:
         self.connections: list[tuple[SimulatedSocket, SimulatedSocket]] = []
         #: Seconds that bytes travel, at least and at most.
         self.latency = (0.0002, 0.002)
-        #: Processes that nothing reaches, and until when.
-        self._cut_off: dict[Host, float] = {}
+        #: From which process to which nothing gets, and until when; None for any process.
+        self._cut_off: dict[tuple[Host | None, Host | None], float] = {}
 
     def new_number(self) -> int:
         self._numbers += 1
@@ -196,7 +196,8 @@ class SimulatedNetwork:
             process.is_stirred = True
             done(ours)
 
-        self._world.at(max(self._world.now + self._delay(), self._cut_off.get(process, 0.0)), arrive)
+        listening = self._listening.get((host, port))
+        self._world.at(max(self._world.now + self._delay(), self._cut_until(process, listening.process if listening is not None else None)), arrive)
 
     def _delay(self) -> float:
         return self._world.random.uniform(*self.latency)
@@ -219,13 +220,29 @@ class SimulatedNetwork:
         assert target is not None
         arrival = max(source.last_arrival, self._world.now + self._delay())
         if self._cut_off:
-            arrival = max(arrival, self._cut_off.get(source.process, 0.0), self._cut_off.get(target.process, 0.0))
+            arrival = max(arrival, self._cut_until(source.process, target.process))
         source.last_arrival = arrival
         return arrival
 
-    def cut_off(self, process: Host, seconds: float) -> None:
+    def _cut_until(self, source: Host, target: Host | None) -> float:
+        """Until when nothing gets from one to the other; a connection is made both ways."""
+        cuts = self._cut_off
+        return max(cuts.get((source, None), 0.0), cuts.get((None, target), 0.0), cuts.get((source, target), 0.0)) if cuts else 0.0
+
+    def cut_off(self, process: Host, seconds: float, *, sends: bool = True, receives: bool = True) -> None:
         """For so long nothing arrives that a process sends, or that is sent to it; it arrives after that."""
-        self._cut_off[process] = max(self._cut_off.get(process, 0.0), self._world.now + seconds)
+        if sends:
+            self._cut(process, None, seconds)
+        if receives:
+            self._cut(None, process, seconds)
+
+    def cut_between(self, one: Host, other: Host, seconds: float) -> None:
+        """The same for what these two send each other."""
+        self._cut(one, other, seconds)
+        self._cut(other, one, seconds)
+
+    def _cut(self, source: Host | None, target: Host | None, seconds: float) -> None:
+        self._cut_off[source, target] = max(self._cut_off.get((source, target), 0.0), self._world.now + seconds)
 
     def left(self, gone: SimulatedSocket) -> None:
         """A socket was closed, by its program or by the end of its process."""

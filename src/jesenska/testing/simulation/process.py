@@ -51,6 +51,8 @@ class Process:
         self.world = world
         self.name = name
         self.is_dead = False
+        #: It stands still, and does not know.
+        self.is_paused = False
         #: Something has come for it since its last step.
         self.is_stirred = False
         #: When its next timer is due; `NEVER` without one.

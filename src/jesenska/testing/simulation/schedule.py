@@ -1,21 +1,28 @@
-"""One simulation: a broker, producers and a group for so many seconds, faults at times that the seed chooses, and the
+"""One simulation: brokers, producers and a group for so many seconds, faults at times that the seed chooses, and the
 judgement at the end.
 
-killed              the broker's process is gone between two steps, with what it wrote left on the disk
-power loss          and the disk keeps only what was synced, and any part of the rest; where the topic asks for a sync
-                    before each answer
+killed              a broker's process is gone between two steps, with what it wrote left on the disk
+power loss          and the disk keeps only what was synced, and any part of the rest; on a lone broker where the topic
+                    asks for a sync before each answer, among several where all replicas are in sync
 stopped             in order, and started again
 cut                 connections break, some or all
 slow disk           whatever threads do takes long for a while
 full disk           no file grows for a while
-clock               the broker's wall clock is set forward or back
+clock               a broker's wall clock is set forward or back
 member gone         a member of the group is killed, another comes
 cut off             nothing reaches a client, or comes from it, for so long that its group may go on without it
 
-Where the tree is a program of its own (`tree_apart`), these, too:
+Where the tree is a program of its own (`tree_apart`, and always with several brokers), these, too:
 
 tree killed         and started again on its journal; sessions go on
-tree cut off        nothing reaches the tree, or comes from it, perhaps until the broker's session has ended"""
+tree cut off        nothing reaches the tree, or comes from it, perhaps until brokers' sessions have ended
+
+With several brokers, these, too:
+
+pause               a broker's process stands still, perhaps until its session has ended
+partition           nothing reaches a broker, or nothing comes from it, or both, or two brokers do not reach each other
+
+At the end all replicas are in sync again, and their logs are the same."""
 
 from __future__ import annotations
 
@@ -27,26 +34,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jesenska.base.errors import JesenskaError
-from jesenska.testing.simulation.clients import BrokerProgram, SimulatedMember, Writer, create_topic, read_everything
-from jesenska.testing.simulation.disk import JOURNAL_FILES, SimulatedFiles
+from jesenska.base.identifiers import TopicPartition
+from jesenska.testing.simulation.clients import SimulatedMember, Writer, create_topic, read_everything
 from jesenska.testing.simulation.history import History, ViolationError
+from jesenska.testing.simulation.host import BrokerHost
 from jesenska.testing.simulation.network import SimulatedNetwork
 from jesenska.testing.simulation.process import Process
 from jesenska.testing.simulation.tree import TREE_HOST, TREE_PORT, TreeProgram
 from jesenska.testing.simulation.world import World
 
 TOPIC, PARTITIONS = "t", 3
-HOST = "broker-0"
-BOOTSTRAP = f"{HOST}:9092"
+_PORT = 9092
 SECONDS, FAULTS = 60.0, 5
 #: Seconds of the world's clock in which everybody must be done when nothing fails any more.
 _REST_SECONDS = 400.0
 #: Where Linux keeps files in memory: what a simulated machine syncs need not be on the real disk.
 _IN_MEMORY = "/dev/shm"  # noqa: S108
 _SETTINGS = {
-    "broker.id": "0",
-    "listeners": f"PLAINTEXT://{HOST}:9092",
     "log.segment.bytes": "20000",
     "log.index.size.max.bytes": "4096",
     "log.index.interval.bytes": "512",
@@ -60,6 +64,13 @@ _SETTINGS = {
 }
 #: Where the tree is a program of its own.
 _TREE_APART = {"zookeeper.connect": f"{TREE_HOST}:{TREE_PORT}", "zookeeper.session.timeout.ms": "3000"}
+_SEVERAL = {
+    "offsets.topic.replication.factor": "3",
+    "replica.lag.time.max.ms": "4000",
+    "replica.fetch.backoff.ms": "300",
+    "replica.socket.timeout.ms": "5000",
+    "controller.socket.timeout.ms": "3000",
+}
 #: A broker that starts may need so long to find out that the tree is there again.
 _TREE_BACK_SECONDS = 5.0
 
@@ -67,35 +78,36 @@ _TREE_BACK_SECONDS = 5.0
 class Simulation:
     """One seed's run. `run` raises ViolationError; `world.trace` says what happened."""
 
-    def __init__(self, seed: int, directory: Path, *, seconds: float = SECONDS, faults: int = FAULTS, tree_apart: bool = False) -> None:
+    def __init__(self, seed: int, directory: Path, *, seconds: float = SECONDS, faults: int = FAULTS, tree_apart: bool = False, brokers: int = 1) -> None:
         self.world = World(seed)
         self.history = History()
         self._directory = directory
         self._seconds = seconds
         self._fault_count = faults
         self._network = SimulatedNetwork(self.world)
-        self._incarnation = self._tree_incarnation = 0
-        self._running: BrokerProgram | None = None
+        self._tree_incarnation = 0
         self._tree: TreeProgram | None = None
-        self._tree_apart = tree_apart
-        self._settings = _SETTINGS | (_TREE_APART if tree_apart else {})
+        self._tree_apart = tree_apart or brokers > 1
         #: Until when a broker may fail to start, since the tree is out of reach.
         self._tree_gone_until = -1.0
-        #: The broker's machine: its disk, where that is, and how far its wall clock is off.
-        self._files = SimulatedFiles(self.world.random)
-        self._data = directory / "data-0"
-        self._clock_offset_ms = 0
         self._tasks: list[tuple[Process, asyncio.Task[Any]]] = []
         self._writers: list[Writer] = []
         self._members: list[SimulatedMember] = []
         self._names = 0
-        #: Every answer waits for its sync: then a machine may go down at any time.
+        #: Every answer waits for its sync: then a lone machine may go down at any time.
         self._synced = self.world.random.random() < 0.5
+        self._hosts = [self._host(number, brokers) for number in range(brokers)]
+        self._bootstrap = ",".join(f"{host.name}:{_PORT}" for host in self._hosts)
+
+    def _host(self, number: int, brokers: int) -> BrokerHost:
+        name = f"broker-{number}"
+        settings = {"broker.id": str(number), "listeners": f"PLAINTEXT://{name}:{_PORT}"}
+        further = (_TREE_APART if self._tree_apart else {}) | (_SEVERAL if brokers > 1 else {})
+        return BrokerHost(self.world, self._network, name, self._directory, {**_SETTINGS, **settings, **further}, self._start, self._excuse)
 
     @property
-    def _broker(self) -> BrokerProgram:
-        assert self._running is not None
-        return self._running
+    def _several(self) -> bool:
+        return len(self._hosts) > 1
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -105,10 +117,14 @@ class Simulation:
         if self._tree_apart:
             self._start_tree(self._directory / "tree")
             self._go_on(self._tree_is_ready, 10.0, "the tree does not start")
-        self._start_broker()
+        for host in self._hosts:
+            host.start()
+        self._go_on(lambda: all(host.is_up for host in self._hosts), 60.0, "the brokers do not start")
         settings = {"flush.messages": "1"} if self._synced else {}
+        if self._several:
+            settings["min.insync.replicas"] = str(world.random.choice((1, 2)))
         maker = Process(world, self._network, "admin")
-        made = self._start(maker, create_topic(maker, BOOTSTRAP, TOPIC, PARTITIONS, settings))
+        made = self._start(maker, create_topic(maker, self._bootstrap, TOPIC, PARTITIONS, len(self._hosts), settings))
         self._go_on(made.done, 60.0, "the topic is not made")
         maker.end()
         for _ in range(2):
@@ -133,8 +149,9 @@ class Simulation:
         for member in self._members:
             member.is_stopping = True
         self._go_on(lambda: all(task.done() for process, task in self._tasks if not process.is_dead), _REST_SECONDS, "a member does not come to an end")
+        self._go_on(self._is_in_sync, _REST_SECONDS, "not all replicas come into sync again")
         reader = Process(world, self._network, "last-reader")
-        reading = self._start(reader, read_everything(reader, self.history, BOOTSTRAP, TOPIC, PARTITIONS))
+        reading = self._start(reader, read_everything(reader, self.history, self._bootstrap, TOPIC, PARTITIONS))
         self._go_on(reading.done, _REST_SECONDS, "the last reader does not come to an end")
         self._judge_tasks()
         ends = reading.result()
@@ -144,22 +161,47 @@ class Simulation:
                 f"{len(lost)} acknowledged records are not there at the end, the first of them at offset {lost[0].offset} of {lost[0].partition}"
             )
         world.tell("simulation", f"{len(self.history.acknowledged)} acknowledged records are there, the logs end at {list(ends.values())}")
-        stopping = self._broker.broker
-        assert stopping is not None
-        stopped = self._start(self._broker.process, stopping.stop())
-        self._go_on(stopped.done, 60.0, "the broker does not stop")
+        for host in self._hosts:
+            broker = host.program.broker
+            assert broker is not None
+            stopped = self._start(host.program.process, broker.stop())
+            self._go_on(stopped.done, 60.0, f"{host.name} does not stop")
         self._judge_tasks()
+        self._compare_logs()
         world.tell("simulation", f"the dice stand at {world.random.getrandbits(64):016x}")
+
+    def _is_in_sync(self) -> bool:
+        """Each broker is up, and each partition has a leader to whom all replicas are in sync."""
+        if not all(host.is_up for host in self._hosts):
+            return False
+        led: dict[TopicPartition, int] = {}
+        known: set[TopicPartition] = set()
+        for host in self._hosts:
+            assert host.program.broker is not None
+            for topic in host.program.broker.view.topics.values():
+                for partition in topic.partitions:
+                    known.add(partition.topic_partition)
+                    if partition.is_served:
+                        led[partition.topic_partition] = len(partition.isr)
+        return all(led.get(topic_partition) == len(self._hosts) for topic_partition in known)
+
+    def _compare_logs(self) -> None:
+        """Replicas that are all in sync have the same bytes."""
+        names = sorted({path.name for host in self._hosts for path in host.data.iterdir() if path.is_dir()}) if self._several else ()
+        for name in names:
+            logs = [b"".join(path.read_bytes() for path in sorted((host.data / name).glob("*.log"))) for host in self._hosts]
+            if any(log != logs[0] for log in logs):
+                raise ViolationError(f"the logs of {name} are not the same on all brokers: {[len(log) for log in logs]} bytes")
 
     def close(self) -> None:
         """Ends everybody and gives back what is open."""
         for process, _ in self._tasks:
             process.end()
-        if self._running is not None:
-            self._running.end()
+        for host in self._hosts:
+            if hasattr(host, "program"):
+                host.end()
         if self._tree is not None:
             self._tree.process.end()
-        self._files.leave()
 
     def _go_on(self, done: Callable[[], bool], seconds: float, otherwise: str) -> None:
         if not self.world.run_until(done, self.world.now + seconds):
@@ -185,9 +227,10 @@ class Simulation:
                 raise ViolationError(f"{process.name}: {context.get('message')}")
 
     def _watch(self) -> None:
-        """Looks at what can be seen of the broker, now and then."""
-        for key, offset in self._broker.high_watermarks().items():
-            self.history.high_watermark(self._broker, key, offset)
+        """Looks at what can be seen of brokers, now and then."""
+        for host in self._hosts:
+            for key, offset in host.program.high_watermarks().items():
+                self.history.high_watermark(host.program, key, offset)
         self._judge_tasks()
         self.world.after(0.05, self._watch)
 
@@ -199,34 +242,19 @@ class Simulation:
 
     def _new_writer(self) -> None:
         process = Process(self.world, self._network, self._name("writer"))
-        writer = Writer(process, self.history, BOOTSTRAP, TOPIC, PARTITIONS)
+        writer = Writer(process, self.history, self._bootstrap, TOPIC, PARTITIONS)
         self._writers.append(writer)
         self._start(process, writer.run())
 
     def _new_member(self) -> None:
         process = Process(self.world, self._network, self._name("member"))
-        member = SimulatedMember(process, self.history, BOOTSTRAP, TOPIC)
+        member = SimulatedMember(process, self.history, self._bootstrap, TOPIC)
         self._members.append(member)
         self._start(process, member.run())
 
-    def _start_broker(self) -> None:
-        process = Process(self.world, self._network, f"broker.{self._incarnation}", self._files)
-        process.clock.offset_ms = self._clock_offset_ms
-        self._running = BrokerProgram(process, self._data, self._settings)
-        self._start(process, self._run_broker(self._running))
-
-    async def _run_broker(self, program: BrokerProgram) -> None:
-        began = self.world.now
-        try:
-            await program.run()
-        except (JesenskaError, OSError) as error:
-            if not self._files.is_full and self._tree_gone_until < began:
-                raise ViolationError(f"the broker does not start: {error}") from error
-            self.world.tell(program.process.name, "cannot start while the disk is full" if self._files.is_full else "cannot start without the tree")
-            if program.broker is not None:
-                await program.broker.stop()
-            self._incarnation += 1
-            self._later(0.0, self._again)
+    def _excuse(self, host: BrokerHost, began: float) -> str | None:
+        """Why a broker may fail to start that began to then."""
+        return "without the tree" if began <= max(self._tree_gone_until, host.is_cut_off_until) else None
 
     def _start_tree(self, data: Path) -> None:
         process = Process(self.world, self._network, f"tree.{self._tree_incarnation}")
@@ -251,72 +279,60 @@ class Simulation:
             self._member_gone,
             self._cut_off,
         ]
-        if self._synced:
+        if self._synced or self._several:
             kinds += [self._power_loss] * 3
         if self._tree_apart:
             kinds += [self._tree_killed] * 3 + [self._tree_cut_off] * 3
+        if self._several:
+            kinds += [self._kill] * 2 + [self._stop] + [self._pause] * 4 + [self._partition] * 4
         self.world.random.choice(kinds)()
 
+    def _one(self) -> BrokerHost:
+        return self._hosts[0] if not self._several else self.world.random.choice(self._hosts)
+
+    def _tell(self, host: BrokerHost, what: str) -> None:
+        self.world.tell("fault", what.format(host.name if self._several else "the broker"))
+
     def _kill(self) -> None:
-        self.world.tell("fault", "the broker is killed")
-        self._broker.end()
-        target = self._next_data()
-        self._come_up_later(target, self._files.after_kill(self._data, target))
+        host = self._one()
+        self._tell(host, "{} is killed")
+        host.kill()
 
     def _power_loss(self) -> None:
-        self.world.tell("fault", "the broker's machine loses its power")
-        self.history.power_was_lost()
-        self._broker.end()
-        target = self._next_data()
-        self._files.after_crash(self._data, target, self.world.random)
-        # The tree's journal syncs by itself, past the files that can be watched.
-        for name in JOURNAL_FILES:
-            if (self._data / name).exists():
-                shutil.copyfile(self._data / name, target / name)
-        files = SimulatedFiles(self.world.random)
-        files.came_up_with(target)
-        self._come_up_later(target, files)
-
-    def _next_data(self) -> Path:
-        self._incarnation += 1
-        return self._directory / f"data-{self._incarnation}"
-
-    def _come_up_later(self, data: Path, files: SimulatedFiles) -> None:
-        self._files.leave()
-        self._data, self._files = data, files
-        self._later(self.world.random.uniform(0.1, 5.0), self._start_broker)
-
-    def _later(self, seconds: float, what: Callable[[], None]) -> None:
-        """Has something happen to the broker, unless the next one has been begun by then."""
-        incarnation = self._incarnation
-
-        def happen() -> None:
-            if incarnation == self._incarnation:
-                what()
-
-        self.world.after(seconds, happen)
+        host = self._one()
+        if self._several and not self._is_in_sync():
+            # Two machines that lose what was not synced may lose what was acknowledged.
+            host.kill()
+            self._tell(host, "{} is killed")
+            return
+        self._tell(host, "{}'s machine loses its power")
+        if not self._several:
+            self.history.power_was_lost()
+        host.lose_power()
 
     def _stop(self) -> None:
-        if not self._broker.is_ready or self._broker.process.is_dead:
+        host = self._one()
+        if host.is_up:
+            self._tell(host, "{} is stopped in order")
+            host.stop()
+
+    def _pause(self) -> None:
+        host, seconds = self._one(), self.world.random.uniform(0.5, 10.0)
+        self._tell(host, f"{{}} stands still for {seconds:.1f} s")
+        host.pause(seconds)
+
+    def _partition(self) -> None:
+        host, seconds, kind = self._one(), self.world.random.uniform(0.5, 12.0), self.world.random.randrange(4)
+        process = host.program.process
+        if kind == 0:
+            other = self.world.random.choice([one for one in self._hosts if one is not host])
+            self._tell(host, f"{{}} and {other.name} do not reach each other for {seconds:.1f} s")
+            self._network.cut_between(process, other.program.process, seconds)
             return
-        self.world.tell("fault", "the broker is stopped in order")
-        process, program = self._broker.process, self._broker
-        assert program.broker is not None
-        program.is_ready = False
-        self._incarnation += 1
-        incarnation = self._incarnation
-        stopping = self._start(process, program.broker.stop())
-
-        def stopped(task: asyncio.Task[Any]) -> None:
-            if incarnation == self._incarnation and not process.is_dead:
-                self._later(0.0, self._again)
-
-        stopping.add_done_callback(stopped)
-
-    def _again(self) -> None:
-        """The broker's process has come to its end by itself; the next one begins on the same disk."""
-        self._broker.end()
-        self._come_up_later(self._data, self._files.successor())
+        reaches = ("nothing reaches {}", "nothing comes from {}", "{} is cut off")[kind - 1]
+        self._tell(host, f"{reaches} for {seconds:.1f} s")
+        host.is_cut_off_until = self.world.now + seconds + _TREE_BACK_SECONDS
+        self._network.cut_off(process, seconds, sends=kind != 1, receives=kind != 2)
 
     def _cut(self) -> None:
         live = self._network.live()
@@ -326,28 +342,24 @@ class Simulation:
             self._network.reset(sock)
 
     def _slow_disk(self) -> None:
-        process = self._broker.process
-        process.slowness = self.world.random.choice((100.0, 1000.0))
-        self.world.tell("fault", f"the disk takes {process.slowness:g} times as long")
-        self.world.after(self.world.random.uniform(1.0, 5.0), lambda: self._fast_disk(process))
-
-    def _fast_disk(self, process: Process) -> None:
-        process.slowness = 1.0
+        host, times = self._one(), self.world.random.choice((100.0, 1000.0))
+        self._tell(host, f"the disk of {{}} takes {times:g} times as long")
+        host.slow_down(times, self.world.random.uniform(1.0, 5.0))
 
     def _full_disk(self) -> None:
-        self._files.is_full = True
-        self.world.tell("fault", "the disk is full")
-        self.world.after(self.world.random.uniform(0.5, 4.0), self._make_room)
+        host = self._one()
+        host.files.is_full = True
+        self._tell(host, "the disk of {} is full")
+        self.world.after(self.world.random.uniform(0.5, 4.0), lambda: self._make_room(host))
 
-    def _make_room(self) -> None:
-        self._files.is_full = False
-        self.world.tell("fault", "there is room on the disk again")
+    def _make_room(self, host: BrokerHost) -> None:
+        host.files.is_full = False
+        self._tell(host, "there is room on the disk of {} again")
 
     def _set_clock(self) -> None:
-        change_ms = self.world.random.choice((-3_600_000, -1000, 1000, 60_000))
-        self._clock_offset_ms += change_ms
-        self._broker.process.clock.offset_ms = self._clock_offset_ms
-        self.world.tell("fault", f"the broker's clock is set by {change_ms / 1000:g} s")
+        host, change_ms = self._one(), self.world.random.choice((-3_600_000, -1000, 1000, 60_000))
+        host.set_clock(change_ms)
+        self._tell(host, f"the clock of {{}} is set by {change_ms / 1000:g} s")
 
     def _member_gone(self) -> None:
         alive = [member for member in self._members if not member.process.is_dead]
@@ -386,15 +398,15 @@ class Simulation:
         self._network.cut_off(self._tree.process, seconds)
 
     def _heal(self) -> None:
-        self._files.is_full = False
-        self._broker.process.slowness = 1.0
+        for host in self._hosts:
+            host.heal()
 
 
 @contextmanager
-def simulation(seed: int, *, seconds: float = SECONDS, faults: int = FAULTS, tree_apart: bool = False) -> Iterator[Simulation]:
+def simulation(seed: int, *, seconds: float = SECONDS, faults: int = FAULTS, tree_apart: bool = False, brokers: int = 1) -> Iterator[Simulation]:
     """A simulation in a directory of its own, which goes with it."""
     directory = Path(tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None))
-    made = Simulation(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart)
+    made = Simulation(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart, brokers=brokers)
     try:
         yield made
     finally:

@@ -28,6 +28,8 @@ class Program(Protocol):
     """What has steps to make."""
 
     is_dead: bool
+    #: It makes none, whatever has come for it.
+    is_paused: bool
     #: Whether something has come for it.
     is_stirred: bool
     #: When it has something to do if nothing comes; `NEVER` where it waits.
@@ -85,6 +87,8 @@ class World:
             moved = False
             following = heap[0][0] if heap else NEVER
             for process in tuple(self.processes):
+                if process.is_paused:
+                    continue
                 if (process.is_stirred or process.due <= now) and not process.is_dead:
                     process.step()
                     moved = True

@@ -1,0 +1,169 @@
+"""A machine of a simulation with a broker on it: its disk, its wall clock, and the broker's process, or the next one
+that is to come."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from jesenska.base.errors import JesenskaError
+from jesenska.testing.simulation.clients import BrokerProgram
+from jesenska.testing.simulation.disk import JOURNAL_FILES, SimulatedFiles
+from jesenska.testing.simulation.history import ViolationError
+from jesenska.testing.simulation.network import SimulatedNetwork
+from jesenska.testing.simulation.process import Process
+from jesenska.testing.simulation.world import World
+
+Start = Callable[[Process, Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+
+
+class BrokerHost:
+    """One machine. `start` runs a program in a process, for the schedule to judge; `excuse` says why a broker that
+    began to start then may fail to, None where it may not."""
+
+    def __init__(
+        self,
+        world: World,
+        network: SimulatedNetwork,
+        name: str,
+        directory: Path,
+        settings: Mapping[str, str],
+        start: Start,
+        excuse: Callable[[BrokerHost, float], str | None],
+    ) -> None:
+        self.world = world
+        self.name = name
+        #: The directory that the broker's data are in.
+        self.data = directory / f"{name}-0"
+        self.files = SimulatedFiles(world.random)
+        self.program: BrokerProgram
+        #: Until when nothing may reach it.
+        self.is_cut_off_until = -1.0
+        self._network = network
+        self._directory = directory
+        self._settings = settings
+        self._start = start
+        self._excuse = excuse
+        self._incarnation = 0
+        self._clock_offset_ms = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Its broker is ready, and was not killed or told to stop."""
+        return self.program.is_ready and not self.program.process.is_dead
+
+    def start(self) -> None:
+        process = Process(self.world, self._network, f"{self.name}.{self._incarnation}", self.files)
+        process.clock.offset_ms = self._clock_offset_ms
+        self.program = BrokerProgram(process, self.data, self._settings)
+        self._start(process, self._run(self.program))
+
+    async def _run(self, program: BrokerProgram) -> None:
+        began = self.world.now
+        try:
+            await program.run()
+        except (JesenskaError, OSError) as error:
+            excuse = "while the disk is full" if self.files.is_full else self._excuse(self, began)
+            if excuse is None:
+                raise ViolationError(f"{program.process.name} does not start: {error}") from error
+            self.world.tell(program.process.name, f"cannot start {excuse}")
+            if program.broker is not None:
+                await program.broker.stop()
+            self._incarnation += 1
+            self._later(0.0, self._again)
+
+    def end(self) -> None:
+        """Ends its process and gives back what is open."""
+        self.program.end()
+        self.files.leave()
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """What the broker wrote is on the disk."""
+        self.program.end()
+        target = self._next_data()
+        self._come_up_later(target, self.files.after_kill(self.data, target))
+
+    def lose_power(self) -> None:
+        """Of what was not synced any part may be there."""
+        self.program.end()
+        target = self._next_data()
+        self.files.after_crash(self.data, target, self.world.random)
+        # The tree's journal syncs by itself, past the files that can be watched.
+        for name in JOURNAL_FILES:
+            if (self.data / name).exists():
+                shutil.copyfile(self.data / name, target / name)
+        files = SimulatedFiles(self.world.random)
+        files.came_up_with(target)
+        self._come_up_later(target, files)
+
+    def stop(self) -> None:
+        """In order; then the broker starts again."""
+        process, program = self.program.process, self.program
+        assert program.broker is not None
+        program.is_ready = False
+        self._incarnation += 1
+        incarnation = self._incarnation
+
+        def stopped(task: asyncio.Task[Any]) -> None:
+            if incarnation == self._incarnation and not process.is_dead:
+                self._later(0.0, self._again)
+
+        self._start(process, program.broker.stop()).add_done_callback(stopped)
+
+    def pause(self, seconds: float) -> None:
+        """The process stands still for so long, and does not know."""
+        process = self.program.process
+        process.is_paused = True
+        self.world.after(seconds, lambda: self._resume(process))
+
+    def _resume(self, process: Process) -> None:
+        process.is_paused = False
+        process.is_stirred = True
+
+    def slow_down(self, times: float, seconds: float) -> None:
+        """The disk takes so many times as long, for a while."""
+        process = self.program.process
+        process.slowness = times
+
+        def end() -> None:
+            process.slowness = 1.0
+
+        self.world.after(seconds, end)
+
+    def set_clock(self, change_ms: int) -> None:
+        self._clock_offset_ms += change_ms
+        self.program.process.clock.offset_ms = self._clock_offset_ms
+
+    def heal(self) -> None:
+        self.files.is_full = False
+        self.program.process.slowness = 1.0
+        self._resume(self.program.process)
+
+    def _next_data(self) -> Path:
+        self._incarnation += 1
+        return self._directory / f"{self.name}-{self._incarnation}"
+
+    def _come_up_later(self, data: Path, files: SimulatedFiles) -> None:
+        self.files.leave()
+        self.data, self.files = data, files
+        self._later(self.world.random.uniform(0.1, 5.0), self.start)
+
+    def _later(self, seconds: float, what: Callable[[], None]) -> None:
+        """Has something happen, unless the next incarnation has begun by then."""
+        incarnation = self._incarnation
+
+        def happen() -> None:
+            if incarnation == self._incarnation:
+                what()
+
+        self.world.after(seconds, happen)
+
+    def _again(self) -> None:
+        """The broker's process has come to its end by itself; the next one begins on the same disk."""
+        self.program.end()
+        self._come_up_later(self.data, self.files.successor())
