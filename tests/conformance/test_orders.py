@@ -254,7 +254,6 @@ def test_a_topic_without_an_id_gets_the_one_that_is_told(broker: Ordered, leader
     topic = broker.new_topic()
     assert broker.lead(4, topic, State()) == Told(_NONE, {0: _NONE})
     assert broker.lead(7, topic, State(leader_epoch=leader_epoch)) == Told(_NONE, {0: _NONE})
-    assert (broker.directory(topic) / "partition.metadata").exists()
     assert broker.lead(7, topic._replace(topic_id=uuid.uuid4()), State(leader_epoch=2)).partitions == {0: ErrorCode.INCONSISTENT_TOPIC_ID}
 
 
@@ -522,24 +521,25 @@ def test_clients_are_told_of_the_brokers_on_their_listener(broker: Ordered, vers
     wanted = [(BROKER, host, port, None), (OTHER, "two", 2, rack)]
     for asked in range(13):
         told = broker.metadata(asked)
-        assert sorted((item.node_id, item.host, item.port, item.rack if asked >= _RACKS else None) for item in told.brokers) == [
-            (*item[:3], item[3] if asked >= _RACKS else None) for item in wanted
-        ]
-        assert told.controller_id == (CONTROLLER if asked >= 1 else -1)
+        assert sorted((item.node_id, item.host, item.port, item.rack or None) for item in told.brokers) == (
+            wanted if asked >= _RACKS else [(*item[:3], None) for item in wanted]
+        )
     described = broker.connection.ask(DescribeClusterRequest(), 0, DescribeClusterResponse)
-    assert sorted((item.broker_id, item.host, item.port, item.rack) for item in described.brokers) == wanted
-    assert described.controller_id == CONTROLLER
+    assert sorted((item.broker_id, item.host, item.port, item.rack or None) for item in described.brokers) == wanted
     # Who is not named is gone.
     assert broker.update(version, {}) == _NONE
     assert [item.node_id for item in broker.metadata(12).brokers] == [BROKER]
     assert [item.broker_id for item in broker.connection.ask(DescribeClusterRequest(), 0, DescribeClusterResponse).brokers] == [BROKER]
 
 
-@pytest.mark.parametrize("controller_id", [OTHER, BROKER, -1])
+@pytest.mark.parametrize("controller_id", [OTHER, BROKER, -1, CONTROLLER])
 def test_clients_are_told_who_is_controller(broker: Ordered, controller_id: int) -> None:
     assert broker.update(8, {}, [broker.live, broker.other], controller_id=controller_id) == _NONE
-    assert broker.metadata(12).controller_id == controller_id
-    assert broker.connection.ask(DescribeClusterRequest(), 0, DescribeClusterResponse).controller_id == controller_id
+    for version in range(1, 13):
+        assert broker.metadata(version).controller_id == controller_id
+    # One that is not up, as far as the broker knows, is none here.
+    described = broker.connection.ask(DescribeClusterRequest(), 0, DescribeClusterResponse)
+    assert described.controller_id == (-1 if controller_id == CONTROLLER else controller_id)
 
 
 @every_update_metadata
@@ -637,7 +637,7 @@ def test_what_a_broker_leads_is_led_by_another_when_it_shuts_down(controller: Or
     )  # fmt: skip
     # Once more is no mistake: the answer may have been lost.
     for _ in range(2):
-        assert controller.shut_down(version, broker_epoch=epoch) == (_NONE, [(lost.name, 0)])
+        assert _shut_down(controller, version, epoch, shared, alone, followed, lost) == (_NONE, [(lost.name, 0)])
         assert [_leads(controller, topic) for topic in (shared, alone, followed, lost)] == [
             (BROKER, 1, (BROKER,)), (OTHER, 0, (OTHER,)), (BROKER, 1, (BROKER,)), (OTHER, 0, (OTHER,)),
         ]  # fmt: skip
@@ -649,10 +649,16 @@ def test_an_earlier_registration_is_not_shut_down(controller: Ordered, version: 
     epoch = controller.register_other()
     topic = controller.write_topic((OTHER, BROKER))
     refused = version >= 2
-    assert controller.shut_down(version, broker_epoch=epoch - 1) == (ErrorCode.STALE_BROKER_EPOCH if refused else _NONE, [])
+    assert _shut_down(controller, version, epoch - 1, topic) == (ErrorCode.STALE_BROKER_EPOCH if refused else _NONE, [])
     assert _leads(controller, topic)[0] == (OTHER if refused else BROKER)
-    assert controller.shut_down(version, broker_epoch=-1) == (_NONE, [])
+    assert _shut_down(controller, version, -1, topic) == (_NONE, [])
     assert _leads(controller, topic)[0] == BROKER
+
+
+def _shut_down(broker: Ordered, version: int, broker_epoch: int, *topics: Topic) -> tuple[ErrorCode, list[tuple[str, int]]]:
+    """The error, and which partitions of these topics remain."""
+    error, remaining = broker.shut_down(version, broker_epoch=broker_epoch)
+    return error, [item for item in remaining if item[0] in {topic.name for topic in topics}]
 
 
 def _state(broker: Ordered, topic: Topic, number: int = 0) -> tuple[PartitionStateNode, int]:
@@ -770,7 +776,7 @@ def test_a_broker_that_is_not_up_does_not_come_into_the_isr(controller: Ordered,
 def test_a_broker_that_shuts_down_does_not_come_into_the_isr(controller: Ordered, version: int) -> None:
     epoch = controller.register_other()
     topic = controller.write_topic((BROKER, OTHER))
-    assert controller.shut_down(3, broker_epoch=epoch) == (_NONE, [])
+    assert _shut_down(controller, 3, epoch, topic) == (_NONE, [])
     _, partition_epoch = _state(controller, topic)
     refused = ErrorCode.INELIGIBLE_REPLICA if version >= 2 else ErrorCode.OPERATION_NOT_ATTEMPTED
     proposed = _proposed(1, partition_epoch)
