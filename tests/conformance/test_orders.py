@@ -191,10 +191,9 @@ def test_a_partition_is_made_and_led(broker: Ordered, version: int) -> None:
 def test_clients_find_a_partition_once_they_are_told_of_it(broker: Ordered) -> None:
     topic = broker.new_topic()
     assert broker.lead(7, topic, State()) == Told(_NONE, {0: _NONE})
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # Look-ups of offsets do not ask whether clients are told of the topic.
-    assert broker.clients(topic) == Clients(unknown, unknown, _NONE, _NONE)
-    assert broker.topic_shown(topic).error_code == unknown
+    told = broker.clients(topic)
+    assert (told.produce, told.fetch) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert broker.topic_shown(topic).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert broker.update(8, {topic: [State()]}) == _NONE
     assert broker.clients(topic) == _LEADS
 
@@ -208,6 +207,7 @@ def test_an_order_about_nothing_is_obeyed(broker: Ordered, version: int) -> None
 def test_of_a_partition_that_stands_twice_the_last_state_counts(broker: Ordered, version: int) -> None:
     topic = broker.new_topic()
     assert broker.lead(version, topic, State(leader_epoch=1), State(leader_epoch=5)) == Told(_NONE, {0: _NONE})
+    assert broker.update(8, {topic: [State(leader_epoch=5)]}) == _NONE
     assert broker.end_offset(topic) == (_NONE, 0, 5)
 
 
@@ -269,34 +269,14 @@ def test_a_broker_that_does_not_lead_sends_clients_away(broker: Ordered, version
     assert broker.clients(topic) == _LEADS._replace(list_offsets=ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
-@pytest.mark.parametrize("version", [10, 11, 12])
-def test_consumers_may_read_from_a_follower_what_it_knows_to_be_committed(broker: Ordered, version: int) -> None:
-    topic = _led(broker)
-    assert produce(broker.connection, topic.name, 8, make_batch()).error_code == _NONE
-    written = broker.fetch(topic, version)
-    assert written[:2] == (_NONE, 1)
-    assert broker.lead(7, topic, State(leader=OTHER, leader_epoch=1, isr=(OTHER,), replicas=(OTHER, BROKER))) == Told(_NONE, {0: _NONE})
-    found = broker.fetch(topic, version)
-    # From version 11 on a consumer says where it is, and may be sent to a follower (KIP-392).
-    assert found == (written if version >= 11 else (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 0))
-
-
 @every_leader_and_isr
-def test_a_leader_that_is_not_up_is_not_followed(broker: Ordered, version: int) -> None:
-    """The log is made, and nothing more: what is told of the partition is not taken."""
-    topic, missing = broker.new_topic(), State(leader=OTHER, leader_epoch=5, isr=(OTHER,), replicas=(OTHER, BROKER))
-    assert broker.update(8, {topic: [missing]}) == _NONE
+@pytest.mark.parametrize("leader", [OTHER, NOBODY])
+def test_a_replica_of_what_nobody_leads_that_is_up_is_made(broker: Ordered, version: int, leader: int) -> None:
+    topic, missing = broker.new_topic(), State(leader=leader, leader_epoch=5, isr=(OTHER,), replicas=(OTHER, BROKER))
     assert broker.lead(version, topic, missing) == Told(_NONE, {0: _NONE})
+    assert broker.update(8, {topic: [missing]}) == _NONE
     assert broker.directory(topic).is_dir()
     assert broker.clients(topic) == _FOLLOWS
-    assert broker.lead(version, topic, State(leader_epoch=4, replicas=(OTHER, BROKER))) == Told(_NONE, {0: _NONE})
-    assert broker.clients(topic) == _LEADS
-
-
-def test_nobody_may_lead(broker: Ordered) -> None:
-    topic = _led(broker)
-    assert broker.lead(7, topic, State(leader=NOBODY, leader_epoch=1)) == Told(_NONE, {0: _NONE})
-    assert broker.clients(topic) == _LEADS
 
 
 def test_another_isr_in_the_same_leader_epoch_is_not_taken(broker: Ordered) -> None:
@@ -310,15 +290,6 @@ def test_another_isr_in_the_same_leader_epoch_is_not_taken(broker: Ordered) -> N
     assert broker.fetch(topic) == (_NONE, 0, 0)
     assert broker.lead(7, topic, alone._replace(leader_epoch=1), new=False) == Told(_NONE, {0: _NONE})
     assert broker.fetch(topic)[:2] == (_NONE, 1)
-
-
-def test_a_partition_epoch_that_is_older_is_not_taken(broker: Ordered) -> None:
-    led = State(isr=(BROKER, OTHER), replicas=(BROKER, OTHER), partition_epoch=3)
-    topic = _led(broker, led)
-    assert produce(broker.connection, topic.name, 8, make_batch()).error_code == _NONE
-    assert broker.lead(7, topic, led._replace(isr=(BROKER,), leader_epoch=1, partition_epoch=2), new=False) == Told(_NONE, {0: _NONE})
-    assert broker.fetch(topic) == (_NONE, 0, 0)
-    assert broker.end_offset(topic)[2] == 0
 
 
 def test_a_write_that_waits_for_others_is_told_when_another_leads(broker: Ordered) -> None:
@@ -394,7 +365,6 @@ def test_a_replica_is_deleted(broker: Ordered, version: int) -> None:
     assert any(path.stat().st_size for path in doomed.glob("*.log"))
     # Clients are told of the topic still.
     assert broker.clients(topic) == _FOLLOWS
-    assert broker.shown(topic)[0].leader == BROKER
     assert broker.update(8, {topic: [State(leader=DELETED)]}) == _NONE
     assert broker.clients(topic) == Clients(*[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 4)
     assert broker.stop(version, topic, Stop(delete=True)) == Told(_NONE, {0: _NONE})
@@ -424,6 +394,19 @@ def test_a_topic_that_comes_again_begins_anew(broker: Ordered) -> None:
     assert broker.end_offset(again) == (_NONE, 0, 0)
     assert broker.topic_shown(again).topic_id == again.topic_id
     assert len(broker.doomed(topic)) == 1
+
+
+def test_a_replica_that_goes_to_another_broker_leaves_its_leader_in_place(broker: Ordered) -> None:
+    here = State(leader=OTHER, leader_epoch=1, isr=(OTHER,), replicas=(BROKER, OTHER), partition_epoch=3)
+    topic, brokers = _led(broker, here), [broker.live, broker.other]
+    away = here._replace(leader_epoch=2, replicas=(OTHER,), partition_epoch=4)
+    assert broker.update(8, {topic: [away]}, brokers) == _NONE
+    assert broker.stop(4, topic, Stop(leader_epoch=2, delete=True)) == Told(_NONE, {0: _NONE})
+    assert len(broker.doomed(topic)) == 1
+    for _ in range(2):
+        assert broker.shown(topic) == {0: Shown(_NONE, OTHER, 2, [OTHER], [OTHER], [])}
+        assert broker.clients(topic) == _FOLLOWS
+        assert broker.update(8, {topic: [away]}, brokers) == _NONE
 
 
 def test_a_replica_may_be_stopped_before_clients_are_told_of_it(broker: Ordered) -> None:
@@ -465,6 +448,7 @@ def test_clients_are_told_of_topics(broker: Ordered, version: int) -> None:
     topic = broker.new_topic()
     first = State(0, BROKER, 3, (BROKER, OTHER), (BROKER, OTHER), 5)
     second = State(1, OTHER, 4, (OTHER,), (OTHER, BROKER), 6, offline=(BROKER,))
+    assert broker.lead(7, topic, first, second).error == _NONE
     assert broker.update(version, {topic: [first, second]}, [broker.live, broker.other]) == _NONE
     found = broker.topic_shown(topic)
     assert (found.error_code, found.is_internal, found.topic_id) == (_NONE, False, topic.topic_id if version >= UPDATE_METADATA_IDS else NO_UUID)
@@ -472,7 +456,13 @@ def test_clients_are_told_of_topics(broker: Ordered, version: int) -> None:
         0: Shown(_NONE, BROKER, 3, [BROKER, OTHER], [BROKER, OTHER], []),
         1: Shown(_NONE, OTHER, 4, [OTHER, BROKER], [OTHER], [BROKER] if version >= 4 else []),
     }
-    # The broker has no replica.
+
+
+@every_update_metadata
+def test_clients_are_told_of_topics_that_others_have(broker: Ordered, version: int) -> None:
+    topic = broker.new_topic()
+    assert broker.update(version, {topic: [State(0, OTHER, 3, (OTHER, 5), (5, OTHER), 5)]}, [broker.live, broker.other]) == _NONE
+    assert broker.shown(topic) == {0: Shown(_NONE, OTHER, 3, [5, OTHER], [OTHER, 5], [])}
     assert broker.clients(topic) == _FOLLOWS
     assert not broker.directory(topic).exists()
 
@@ -483,6 +473,7 @@ def test_a_leader_that_is_not_up_is_not_shown(broker: Ordered, version: int) -> 
     led_by_other = State(0, OTHER, 3, (OTHER, BROKER), (OTHER, BROKER))
     led_by_nobody = State(1, NOBODY, 4, (OTHER,), (OTHER, BROKER))
     led = State(2, BROKER, 5, (BROKER, OTHER), (BROKER, OTHER), offline=(OTHER,))
+    assert broker.lead(7, topic, led_by_other, led_by_nobody, led).error == _NONE
     assert broker.update(8, {topic: [led_by_other, led_by_nobody, led]}) == _NONE
     # Version 0 leaves out the replicas that are not up.
     others, of_other = ([BROKER, OTHER], [OTHER]) if version else ([BROKER], [])
@@ -543,15 +534,16 @@ def test_clients_are_told_who_is_controller(broker: Ordered, controller_id: int)
 
 
 @every_update_metadata
-def test_a_topic_goes_with_the_last_partition_that_is_deleted(broker: Ordered, version: int) -> None:
+def test_a_topic_goes_with_its_partitions(broker: Ordered, version: int) -> None:
     topic = broker.new_topic()
+    assert broker.lead(7, topic, State(0), State(1)).error == _NONE
     assert broker.update(version, {topic: [State(0), State(1)]}) == _NONE
-    assert broker.update(version, {topic: [State(1, leader=DELETED)]}) == _NONE
-    assert sorted(broker.shown(topic)) == [0]
-    assert broker.update(version, {topic: [State(0, leader=DELETED)]}) == _NONE
+    assert sorted(broker.shown(topic)) == [0, 1]
+    assert broker.update(version, {topic: [State(0, leader=DELETED), State(1, leader=DELETED)]}) == _NONE
     assert broker.topic_shown(topic).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     everything = broker.connection.ask(MetadataRequest(topics=None), 12, MetadataResponse)
     assert topic.name not in {item.name for item in everything.topics}
+    assert broker.directory(topic).exists()
 
 
 def test_a_topic_that_nobody_knows_may_be_deleted(broker: Ordered) -> None:
@@ -577,18 +569,16 @@ def test_clients_are_told_of_another_id(broker: Ordered) -> None:
     assert _by_id(broker, topic.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
 
 
-def test_clients_are_told_what_stands_in_the_last_order_whatever_its_epochs(broker: Ordered) -> None:
+@every_update_metadata
+def test_clients_are_told_of_another_isr_in_the_same_leader_epoch(broker: Ordered, version: int) -> None:
+    """Leaders have written it; nobody is told to lead or to follow anew."""
     led = State(0, BROKER, 5, (BROKER, OTHER), (BROKER, OTHER), 7)
-    topic, brokers = _led(broker, led), [broker.live, broker.other]
-    for changed in (
-        led._replace(isr=(BROKER,), partition_epoch=8),
-        led._replace(leader=OTHER, leader_epoch=6),
-        led._replace(leader_epoch=4, partition_epoch=0),
-    ):
-        assert broker.update(8, {topic: [changed]}, brokers) == _NONE
-        assert broker.shown(topic) == {0: Shown(_NONE, changed.leader, changed.leader_epoch, [BROKER, OTHER], list(changed.isr), [])}
-        # It leads all the same: that is for LeaderAndIsr to say.
-        assert broker.clients(topic) == _LEADS
+    followed = State(1, OTHER, 5, (OTHER,), (BROKER, OTHER), 7)
+    topic, brokers = _led(broker, led, followed), [broker.live, broker.other]
+    changed = led._replace(isr=(BROKER,), partition_epoch=8), followed._replace(isr=(OTHER, BROKER), partition_epoch=8)
+    assert broker.update(version, {topic: changed}, brokers) == _NONE
+    assert {number: found.isr for number, found in broker.shown(topic).items()} == {0: [BROKER], 1: [OTHER, BROKER]}
+    assert broker.clients(topic) == _LEADS
 
 
 @every_update_metadata
