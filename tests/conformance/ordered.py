@@ -158,7 +158,7 @@ class Ordered:
         #: Some broker that is up for all that this one knows, though nobody listens there.
         self.other = Live(OTHER, {("PLAINTEXT", "PLAINTEXT"): ("127.0.0.1", 1)})
         self.controller_epoch = 0
-        self._topics = 0
+        self._topics = self._epochs = 0
         found = tree.server.tree.tree.exists(paths.broker(BROKER))
         assert found is not None
         #: The number of the broker's registration.
@@ -180,6 +180,11 @@ class Ordered:
         """A name and an id that the broker has not heard of."""
         self._topics += 1
         return Topic(f"topic-{self._topics}", uuid.uuid4())
+
+    def newer_epoch(self) -> int:
+        """A leader epoch that is newer than those before, for a topic that several tests tell of."""
+        self._epochs += 1
+        return self._epochs
 
     def directory(self, topic: Topic, number: int = 0) -> Path:
         return self.data / f"{topic.name}-{number}"
@@ -245,11 +250,10 @@ class Ordered:
             request.topic_states = [LeaderAndIsrRequestTopicState(topic_name=topic.name, topic_id=topic.topic_id, partition_states=ordered)]
         answer = self.connection.ask(request, version, LeaderAndIsrResponse)
         if version < LEADER_AND_ISR_IDS:
-            told = [(item.topic_name, item.partition_index, item.error_code) for item in answer.partition_errors]
-        else:
-            told = [(found.topic_id, item.partition_index, item.error_code) for found in answer.topics for item in found.partition_errors]
-        assert {item[0] for item in told} <= {topic.topic_id if version >= LEADER_AND_ISR_IDS else topic.name}
-        return _told(answer.error_code, [item[1:] for item in told])
+            assert {item.topic_name for item in answer.partition_errors} <= {topic.name}
+            return _told(answer.error_code, [(item.partition_index, item.error_code) for item in answer.partition_errors])
+        assert [found.topic_id for found in answer.topics] in ([], [topic.topic_id])
+        return _told(answer.error_code, [(item.partition_index, item.error_code) for found in answer.topics for item in found.partition_errors])
 
     def stop(self, version: int, topic: Topic, *stops: Stop, controller_epoch: int | None = None, broker_epoch: int | None = None) -> Told:
         """StopReplica. Before version 3 all are deleted, or none."""

@@ -279,16 +279,12 @@ def test_a_replica_of_what_nobody_leads_that_is_up_is_made(broker: Ordered, vers
     assert broker.clients(topic) == _FOLLOWS
 
 
-def test_another_isr_in_the_same_leader_epoch_is_not_taken(broker: Ordered) -> None:
-    """What the other replica lacks is not committed before the leader is told, in a newer epoch, that it may be."""
+def test_what_another_replica_lacks_is_committed_once_that_is_not_in_sync(broker: Ordered) -> None:
     led = State(isr=(BROKER, OTHER), replicas=(BROKER, OTHER), partition_epoch=3)
     topic = _led(broker, led)
     assert produce(broker.connection, topic.name, 8, make_batch()).error_code == _NONE
     assert broker.fetch(topic) == (_NONE, 0, 0)
-    alone = led._replace(isr=(BROKER,), partition_epoch=4)
-    assert broker.lead(7, topic, alone, new=False) == Told(_NONE, {0: ErrorCode.STALE_CONTROLLER_EPOCH})
-    assert broker.fetch(topic) == (_NONE, 0, 0)
-    assert broker.lead(7, topic, alone._replace(leader_epoch=1), new=False) == Told(_NONE, {0: _NONE})
+    assert broker.lead(7, topic, led._replace(isr=(BROKER,), leader_epoch=1, partition_epoch=4), new=False) == Told(_NONE, {0: _NONE})
     assert broker.fetch(topic)[:2] == (_NONE, 1)
 
 
@@ -446,32 +442,45 @@ def test_update_metadata_of_a_newer_controller_ends_the_older_one(broker: Ordere
 @every_update_metadata
 def test_clients_are_told_of_topics(broker: Ordered, version: int) -> None:
     topic = broker.new_topic()
-    first = State(0, BROKER, 3, (BROKER, OTHER), (BROKER, OTHER), 5)
-    second = State(1, OTHER, 4, (OTHER,), (OTHER, BROKER), 6, offline=(BROKER,))
+    first, second = State(0, BROKER, 3, (BROKER, OTHER), (BROKER, OTHER), 5), State(1, OTHER, 4, (OTHER,), (OTHER, BROKER), 6)
     assert broker.lead(7, topic, first, second).error == _NONE
     assert broker.update(version, {topic: [first, second]}, [broker.live, broker.other]) == _NONE
     found = broker.topic_shown(topic)
-    assert (found.error_code, found.is_internal, found.topic_id) == (_NONE, False, topic.topic_id if version >= UPDATE_METADATA_IDS else NO_UUID)
+    assert (found.error_code, found.is_internal) == (_NONE, False)
+    if version >= UPDATE_METADATA_IDS:
+        assert found.topic_id == topic.topic_id
     assert broker.shown(topic) == {
         0: Shown(_NONE, BROKER, 3, [BROKER, OTHER], [BROKER, OTHER], []),
-        1: Shown(_NONE, OTHER, 4, [OTHER, BROKER], [OTHER], [BROKER] if version >= 4 else []),
+        1: Shown(_NONE, OTHER, 4, [OTHER, BROKER], [OTHER], []),
     }
 
 
 @every_update_metadata
 def test_clients_are_told_of_topics_that_others_have(broker: Ordered, version: int) -> None:
-    topic = broker.new_topic()
-    assert broker.update(version, {topic: [State(0, OTHER, 3, (OTHER, 5), (5, OTHER), 5)]}, [broker.live, broker.other]) == _NONE
+    topic, another = broker.new_topic(), broker.other._replace(broker_id=5)
+    state = State(0, OTHER, 3, (OTHER, 5), (5, OTHER), 5)
+    assert broker.update(version, {topic: [state]}, [broker.live, broker.other, another]) == _NONE
     assert broker.shown(topic) == {0: Shown(_NONE, OTHER, 3, [5, OTHER], [OTHER, 5], [])}
     assert broker.clients(topic) == _FOLLOWS
     assert not broker.directory(topic).exists()
 
 
+@pytest.mark.parametrize("version", [version for version in _UPDATE_METADATA if version >= 4])
+def test_clients_are_told_of_replicas_that_cannot_be_read_though_their_broker_is_up(broker: Ordered, version: int) -> None:
+    """A broker may have lost a directory."""
+    topic, another = broker.new_topic(), broker.other._replace(broker_id=5)
+    state = State(0, OTHER, 3, (OTHER,), (5, OTHER), 5, offline=(5,))
+    assert broker.update(version, {topic: [state]}, [broker.live, broker.other, another]) == _NONE
+    assert broker.shown(topic) == {0: Shown(_NONE, OTHER, 3, [5, OTHER], [OTHER], [5])}
+    assert broker.update(version, {topic: [state._replace(partition_epoch=6, offline=())]}, [broker.live, broker.other, another]) == _NONE
+    assert broker.shown(topic)[0].offline == []
+
+
 @pytest.mark.parametrize("version", range(13))
 def test_a_leader_that_is_not_up_is_not_shown(broker: Ordered, version: int) -> None:
     topic = broker.new_topic()
-    led_by_other = State(0, OTHER, 3, (OTHER, BROKER), (OTHER, BROKER))
-    led_by_nobody = State(1, NOBODY, 4, (OTHER,), (OTHER, BROKER))
+    led_by_other = State(0, OTHER, 3, (OTHER, BROKER), (OTHER, BROKER), offline=(OTHER,))
+    led_by_nobody = State(1, NOBODY, 4, (OTHER,), (OTHER, BROKER), offline=(OTHER,))
     led = State(2, BROKER, 5, (BROKER, OTHER), (BROKER, OTHER), offline=(OTHER,))
     assert broker.lead(7, topic, led_by_other, led_by_nobody, led).error == _NONE
     assert broker.update(8, {topic: [led_by_other, led_by_nobody, led]}) == _NONE
@@ -481,11 +490,11 @@ def test_a_leader_that_is_not_up_is_not_shown(broker: Ordered, version: int) -> 
     def epoch(number: int) -> int:
         return number if version >= _EPOCHS else -1
 
-    missing = ErrorCode.LEADER_NOT_AVAILABLE
+    missing, offline = ErrorCode.LEADER_NOT_AVAILABLE, [OTHER] if version >= _OFFLINE else []
     assert broker.shown(topic, version) == {
-        0: Shown(missing, NOBODY, epoch(3), others[::-1], others[::-1], []),
-        1: Shown(missing, NOBODY, epoch(4), others[::-1], of_other, []),
-        2: Shown(_NONE if version else ErrorCode.REPLICA_NOT_AVAILABLE, BROKER, epoch(5), others, others, [OTHER] if version >= _OFFLINE else []),
+        0: Shown(missing, NOBODY, epoch(3), others[::-1], others[::-1], offline),
+        1: Shown(missing, NOBODY, epoch(4), others[::-1], of_other, offline),
+        2: Shown(_NONE if version else ErrorCode.REPLICA_NOT_AVAILABLE, BROKER, epoch(5), others, others, offline),
     }
 
 
@@ -591,11 +600,9 @@ def test_a_coordinator_is_whoever_leads_the_partition_of_the_group(broker: Order
         found = answer if asked < 4 else answer.coordinators[0]
         return found.error_code, found.node_id, found.host, found.port
 
-    for state, brokers, wanted in (
-        (State(0, OTHER, 1, (OTHER,), (OTHER,)), [broker.live, broker.other], (_NONE, OTHER, "127.0.0.1", 1)),
-        (State(0, OTHER, 1, (OTHER,), (OTHER,)), [broker.live], (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)),
-        (State(0, NOBODY, 2, (OTHER,), (OTHER,)), [broker.live, broker.other], (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)),
-    ):
+    both, nobody = [broker.live, broker.other], (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+    for leader, brokers, wanted in ((OTHER, both, (_NONE, OTHER, "127.0.0.1", 1)), (OTHER, [broker.live], nobody), (NOBODY, both, nobody)):
+        state = State(0, leader, broker.newer_epoch(), (OTHER,), (OTHER,))
         assert broker.update(version, {offsets: [state]}, brokers) == _NONE
         for asked in range(5):
             assert coordinator(asked) == wanted
@@ -705,12 +712,12 @@ def test_an_isr_is_taken_as_the_leader_proposes_it(controller: Ordered, version:
     epoch = controller.register_other()
     topic = controller.write_topic((OTHER, BROKER))
     assert _leads(controller, topic) == (OTHER, 0, (OTHER, BROKER))
-    for partition_epoch, isr in ((0, (OTHER,)), (1, (OTHER, BROKER)), (2, (BROKER, OTHER))):
+    for partition_epoch, isr in ((0, (OTHER,)), (1, (OTHER, BROKER)), (2, (OTHER,))):
         answer = _alter(controller, version, topic, _proposed(0, partition_epoch), isr, epoch)
         assert answer == (_NONE, {0: (_NONE, OTHER, 0, list(isr), partition_epoch + 1)})
         assert (_leads(controller, topic), _state(controller, topic)[1]) == ((OTHER, 0, isr), partition_epoch + 1)
     # Metadata has it as soon as this broker is told.
-    until(lambda: controller.shown(topic)[0].isr == [BROKER, OTHER], "clients are not told of the ISR")
+    until(lambda: controller.shown(topic)[0].isr == [OTHER], "clients are not told of the ISR")
 
 
 @every_alter_partition

@@ -141,12 +141,6 @@ class Topics:
         stays: Sequence[TopicPartition] = await self._ask(lambda token: StopWanted(token, broker_id))
         return stays
 
-    async def propose_isr(self, leader: int, topic_partition: TopicPartition, leader_epoch: int, partition_epoch: int, isr: Sequence[int]) -> PartitionView:
-        """The state of a partition after its leader has asked for another ISR, on top of the state that it knows."""
-        proposed = tuple(isr)
-        view: PartitionView = await self._ask(lambda token: IsrProposed(token, leader, topic_partition, leader_epoch, partition_epoch, proposed))
-        return view
-
     async def alter(self, resource_type: int, name: str, change: SettingsChange, *, validate_only: bool) -> None:
         """Changes single settings (operations) or all of them (a mapping) of a topic or a broker."""
         if resource_type == TOPIC_RESOURCE:

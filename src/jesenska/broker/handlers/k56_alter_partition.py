@@ -19,6 +19,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
+from jesenska.controller.events import IsrProposed
 from jesenska.wire.messages.k56_alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,
@@ -73,7 +74,8 @@ async def _partition(broker: Services, leader: int, name: str | None, asked: Alt
     try:
         if asked.leader_recovery_state != _RECOVERED:
             raise InvalidRequestError(f"The leader of {name}-{number} has recovered.")
-        known = await broker.topics.propose_isr(leader, TopicPartition(name, number), asked.leader_epoch, asked.partition_epoch, isr)
+        at, epochs = TopicPartition(name, number), (asked.leader_epoch, asked.partition_epoch)
+        known = await broker.topics.propose_isr(lambda token: IsrProposed(token, leader, at, *epochs, isr))
     except IneligibleReplicaError:
         code = ErrorCode.INELIGIBLE_REPLICA if version >= _FIRST_WITH_IDS else ErrorCode.OPERATION_NOT_ATTEMPTED
         return AlterPartitionResponsePartition(partition_index=number, error_code=code)
