@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +66,11 @@ class Mixed:
             for number in _OURS:
                 settings = {"broker.id": str(number), "zookeeper.connect": self.tree.address, **_SETTINGS}
                 self.ours[number] = BrokerProcess(self._directory / str(number), settings=settings)
-            in_order = [*self.ours.values(), self.kafka]
+            in_order: list[AbstractContextManager[object]] = [*self.ours.values(), self.kafka]
             for broker in in_order if self._first == "jesenska" else in_order[::-1]:
                 stack.enter_context(broker)
             for number in _EVERYBODY:
-                self.until(lambda number=number: self._known_to(number) == _EVERYBODY, f"broker {number} does not know the others")
+                self.until(partial(self._knows_everybody, number), f"broker {number} does not know the others")
             self._stack = stack.pop_all()
         return self
 
@@ -112,24 +113,24 @@ class Mixed:
         """Returns when every broker that is up tells clients so."""
         self.until(lambda: self.state(topic).leader == leader, f"broker {leader} does not lead {topic}")
         for number in self._up():
-            self.until(lambda number=number: self._leader_told_by(number, topic) == leader, f"broker {number} does not tell that {leader} leads {topic}")
+            self.until(partial(self._tells_leader, number, topic, leader), f"broker {number} does not tell that {leader} leads {topic}")
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
     def _up(self) -> list[int]:
         return [int(name) for name in self.tree.server.tree.tree.children(paths.BROKER_IDS)[0]]
 
-    def _known_to(self, broker_id: int) -> set[int]:
-        async def work(cluster: Cluster) -> set[int]:
+    def _knows_everybody(self, broker_id: int) -> bool:
+        async def work(cluster: Cluster) -> bool:
             await cluster.refresh(())
-            return set(cluster.nodes)
+            return set(cluster.nodes) == _EVERYBODY
 
         return ask(_At(self.address(broker_id)), work)
 
-    def _leader_told_by(self, broker_id: int, topic: str) -> int:
-        async def work(cluster: Cluster) -> int:
+    def _tells_leader(self, broker_id: int, topic: str, leader: int) -> bool:
+        async def work(cluster: Cluster) -> bool:
             found = (await cluster.topics()).get(topic)
-            return -1 if found is None or not found.partitions else found.partitions[0].leader
+            return found is not None and [partition.leader for partition in found.partitions] == [leader]
 
         return ask(_At(self.address(broker_id)), work)
 
@@ -154,7 +155,7 @@ class Mixed:
 
         ask(_At(self.bootstrap), work)
 
-    def write(self, topic: str, count: int = 60, **settings: object) -> list[int]:
+    def write(self, topic: str, count: int = 60, settings: Mapping[str, object] | None = None) -> list[int]:
         """Records with acks=all through librdkafka, in several batches: their offsets."""
         offsets: list[int] = []
         failed: list[object] = []
@@ -165,7 +166,9 @@ class Mixed:
             else:
                 failed.append(error)
 
-        producer = _client.Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "batch.num.messages": 10, "linger.ms": 0, "log_level": 0, **settings})
+        producer = _client.Producer(
+            {"bootstrap.servers": self.bootstrap, "acks": "all", "batch.num.messages": 10, "linger.ms": 0, "log_level": 0, **(settings or {})}
+        )
         for number in range(count):
             producer.produce(topic, b"value %d " % number * (number % 20), b"key %d" % number, 0, on_delivery=told)
             producer.poll(0)
@@ -202,7 +205,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_everybody_follows_whoever_leads(cluster: Mixed, leader: int) -> None:
     topic = cluster.create(leader, *sorted(_EVERYBODY - {leader}))
     assert sorted(cluster.write(topic)) == list(range(60))
-    assert sorted(cluster.write(topic, **{"compression.type": "lz4", "enable.idempotence": True})) == list(range(60, 120))
+    assert sorted(cluster.write(topic, settings={"compression.type": "lz4", "enable.idempotence": True})) == list(range(60, 120))
     cluster.require_equal_logs(topic, 120)
     assert set(cluster.state(topic).isr) == _EVERYBODY
 
@@ -255,8 +258,12 @@ def test_settings_of_a_topic_take_effect_on_every_broker(cluster: Mixed) -> None
 
     ask(_At(cluster.bootstrap), lower)
     for topic in topics.values():
-        cluster.until(lambda topic=topic: _is_refused(cluster, topic), f"the setting of {topic} has no effect")
+        cluster.until(partial(_is_refused, cluster, topic), f"the setting of {topic} has no effect")
         assert cluster.write(topic, 10)
+
+
+def _is_gone(path: Path) -> bool:
+    return not path.exists()
 
 
 def _is_refused(cluster: Mixed, topic: str) -> bool:
@@ -278,7 +285,7 @@ def test_a_topic_goes_from_every_broker(cluster: Mixed) -> None:
 
     ask(_At(cluster.bootstrap), delete)
     for number in _EVERYBODY:
-        cluster.until(lambda number=number: not (cluster.data(number) / f"{topic}-0").exists(), f"broker {number} keeps {topic}")
+        cluster.until(partial(_is_gone, cluster.data(number) / f"{topic}-0"), f"broker {number} keeps {topic}")
     cluster.until(lambda: cluster.tree.server.tree.tree.exists(paths.topic(topic)) is None, f"{topic} stays in the tree")
 
 
