@@ -1,0 +1,87 @@
+"""AlterPartition (key 56), versions 0-3: the leader of a partition asks the controller for another ISR (KIP-497).
+
+    0      topics by name
+    1      whether the leader has recovered from an unclean election (KIP-704): every leader has, here
+    2      topics by id; INELIGIBLE_REPLICA in place of OPERATION_NOT_ATTEMPTED (KIP-841)
+    3      epochs of the members' registrations (KIP-903), which brokers in ZooKeeper mode leave out
+
+jesenska's brokers write ISRs to the tree themselves (`replication.isr_changes`); those of Apache Kafka 2.7 and later
+ask. NOT_CONTROLLER of any other broker, STALE_BROKER_EPOCH for another registration than the leader's newest. A
+proposal that stands already is answered as if it were new, since the answer to it may have been lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, IneligibleReplicaError, InvalidRequestError, KafkaError, NotControllerError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.broker.slices import Slices
+from jesenska.controller.events import IsrProposed
+from jesenska.wire.messages.k56_alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionRequestTopic,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartition,
+    AlterPartitionResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+_FIRST_WITH_IDS, _FIRST_WITH_EPOCHS = 2, 3
+_RECOVERED = 0
+
+
+@handles(AlterPartitionRequest, 0, 3)
+def handle(broker: Services, request: AlterPartitionRequest, context: Context) -> Outcome:
+    return _propose(broker, request, context.version)
+
+
+async def _propose(broker: Services, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+    response, between = AlterPartitionResponse(), Slices(broker.clock)
+    try:
+        if broker.topics.facts.broker_epochs.get(request.broker_id) != request.broker_epoch:
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        for topic in request.topics:
+            answer = AlterPartitionResponseTopic(topic_name=topic.topic_name, topic_id=topic.topic_id)
+            name = _name(broker, topic, version)
+            for partition in topic.partitions:
+                await between()
+                answer.partitions.append(await _partition(broker, request.broker_id, name, partition, version))
+            response.topics.append(answer)
+    except NotControllerError:
+        return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    return response
+
+
+def _name(broker: Services, topic: AlterPartitionRequestTopic, version: int) -> str | None:
+    """The name of the topic that is meant; None where there is none of that id."""
+    if version < _FIRST_WITH_IDS:
+        return topic.topic_name
+    found = broker.topics.facts.topic_by_id(topic.topic_id)
+    return None if found is None else found.name
+
+
+async def _partition(broker: Services, leader: int, name: str | None, asked: AlterPartitionRequestPartition, version: int) -> AlterPartitionResponsePartition:
+    number = asked.partition_index
+    if name is None:
+        return AlterPartitionResponsePartition(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+    isr = tuple(asked.new_isr if version < _FIRST_WITH_EPOCHS else (member.broker_id for member in asked.new_isr_with_epochs))
+    try:
+        if asked.leader_recovery_state != _RECOVERED:
+            raise InvalidRequestError(f"The leader of {name}-{number} has recovered.")
+        at, epochs = TopicPartition(name, number), (asked.leader_epoch, asked.partition_epoch)
+        known = await broker.topics.propose_isr(lambda token: IsrProposed(token, leader, at, *epochs, isr))
+    except IneligibleReplicaError:
+        code = ErrorCode.INELIGIBLE_REPLICA if version >= _FIRST_WITH_IDS else ErrorCode.OPERATION_NOT_ATTEMPTED
+        return AlterPartitionResponsePartition(partition_index=number, error_code=code)
+    except KafkaError as error:
+        return AlterPartitionResponsePartition(partition_index=number, error_code=error.code)
+    state = known.state
+    return AlterPartitionResponsePartition(
+        partition_index=number, leader_id=state.leader, leader_epoch=state.leader_epoch, isr=list(state.isr), partition_epoch=known.version
+    )

@@ -1,0 +1,323 @@
+"""A cluster of two brokers of jesenska and one of Apache Kafka 3.9.1, on our tree: each follows what the others lead,
+byte for byte, whoever is controller."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin, ConfigChange, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import ControllerNode, PartitionStateNode
+from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.testing import BrokerProcess
+from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tests.cli.groups import ask
+from tests.conformance.conftest import need, need_modules
+from tests.conformance.disk import batches, segments
+from tests.peers.apache_kafka import ApacheKafka
+from tests.raw_connection import RawConnection
+from tests.served_tree import ServedTree
+
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(180)]
+
+need_modules("confluent_kafka")
+_client: Any = importlib.import_module("confluent_kafka")
+
+_OURS, _KAFKA = (1, 2), 3
+_EVERYBODY = {*_OURS, _KAFKA}
+_PREFERRED, _TOPIC = 0, 2
+_SECONDS = 60.0
+#: Leaders stay where they are until somebody asks, and topics come from those who make them.
+_SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "auto.leader.rebalance.enable": "false",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+}
+
+
+class Mixed:
+    """The cluster. `first` is who starts first, and so is controller."""
+
+    def __init__(self, directory: Path, first: str) -> None:
+        self._first = first
+        self._directory = directory
+        self._stack = ExitStack()
+        self._names = 0
+        self.tree: ServedTree
+        self.kafka: ApacheKafka
+        self.ours: dict[int, BrokerProcess] = {}
+
+    def __enter__(self) -> Mixed:
+        with ExitStack() as stack:
+            self.tree = stack.enter_context(ServedTree(config=ServerConfig(tick_ms=1000)))
+            self.kafka = ApacheKafka("3.9.1", self._directory / "kafka", heap="384m", settings=_SETTINGS, zookeeper_connect=self.tree.address, first_id=_KAFKA)
+            for number in _OURS:
+                settings = {"broker.id": str(number), "zookeeper.connect": self.tree.address, **_SETTINGS}
+                self.ours[number] = BrokerProcess(self._directory / str(number), settings=settings)
+            in_order: list[AbstractContextManager[object]] = [*self.ours.values(), self.kafka]
+            for broker in in_order if self._first == "jesenska" else in_order[::-1]:
+                stack.enter_context(broker)
+            for number in _EVERYBODY:
+                self.until(partial(self._knows_everybody, number), f"broker {number} does not know the others")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.address(number) for number in (*_OURS, _KAFKA))
+
+    def address(self, broker_id: int) -> str:
+        return self.kafka.bootstrap if broker_id == _KAFKA else self.ours[broker_id].bootstrap
+
+    def data(self, broker_id: int) -> Path:
+        return self._directory / "kafka" / "data-0" if broker_id == _KAFKA else self.ours[broker_id].data
+
+    def until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        deadline = time.monotonic() + _SECONDS
+        while not is_so():
+            assert time.monotonic() < deadline, otherwise
+            time.sleep(0.02)
+
+    # --- the tree ----------------------------------------------------------------------------------------------------
+
+    @property
+    def controller(self) -> int:
+        tree = self.tree.server.tree.tree
+        if tree.exists(paths.CONTROLLER) is None:
+            return -1
+        return ControllerNode.decode(tree.get(paths.CONTROLLER)[0] or b"").broker_id
+
+    def state(self, topic: str) -> PartitionStateNode:
+        data, _ = self.tree.server.tree.tree.get(paths.partition_state(topic, 0))
+        return PartitionStateNode.decode(data or b"")
+
+    def until_in_sync(self, topic: str, brokers: Collection[int] = frozenset(_EVERYBODY)) -> None:
+        self.until(lambda: set(self.state(topic).isr) == set(brokers), f"the ISR of {topic} does not become {brokers}")
+
+    def until_led(self, topic: str, leader: int) -> None:
+        """Returns when every broker that is up tells clients so."""
+        self.until(lambda: self.state(topic).leader == leader, f"broker {leader} does not lead {topic}")
+        for number in self._up():
+            self.until(partial(self._tells_leader, number, topic, leader), f"broker {number} does not tell that {leader} leads {topic}")
+
+    # --- clients -----------------------------------------------------------------------------------------------------
+
+    def _up(self) -> list[int]:
+        return [int(name) for name in self.tree.server.tree.tree.children(paths.BROKER_IDS)[0]]
+
+    def _knows_everybody(self, broker_id: int) -> bool:
+        async def work(cluster: Cluster) -> bool:
+            await cluster.refresh(())
+            return set(cluster.nodes) == _EVERYBODY
+
+        return ask(_At(self.address(broker_id)), work)
+
+    def _tells_leader(self, broker_id: int, topic: str, leader: int) -> bool:
+        async def work(cluster: Cluster) -> bool:
+            found = (await cluster.topics()).get(topic)
+            return found is not None and [partition.leader for partition in found.partitions] == [leader]
+
+        return ask(_At(self.address(broker_id)), work)
+
+    def create(self, *replicas: int, **configs: str) -> str:
+        """A topic of one partition, led by the first of these brokers."""
+        self._names += 1
+        name = f"topic-{self._names}"
+
+        async def work(cluster: Cluster) -> None:
+            made = NewTopic(name, assignment=[replicas], configs={key.replace("_", "."): value for key, value in configs.items()})
+            assert await Admin(cluster).create_topics([made]) == {name: None}
+
+        ask(_At(self.bootstrap), work)
+        self.until_led(name, replicas[0])
+        self.until_in_sync(name, replicas)
+        return name
+
+    def prefer_first(self, topic: str) -> None:
+        async def work(cluster: Cluster) -> None:
+            errors = await Admin(cluster).elect_leaders(_PREFERRED, [TopicPartition(topic, 0)])
+            assert errors == {TopicPartition(topic, 0): None}
+
+        ask(_At(self.bootstrap), work)
+
+    def write(self, topic: str, count: int = 60, settings: Mapping[str, object] | None = None) -> list[int]:
+        """Records with acks=all through librdkafka, in several batches: their offsets."""
+        offsets: list[int] = []
+        failed: list[object] = []
+
+        def told(error: object, message: Any) -> None:
+            if error is None:
+                offsets.append(message.offset())
+            else:
+                failed.append(error)
+
+        producer = _client.Producer(
+            {"bootstrap.servers": self.bootstrap, "acks": "all", "batch.num.messages": 10, "linger.ms": 0, "log_level": 0, **(settings or {})}
+        )
+        for number in range(count):
+            producer.produce(topic, b"value %d " % number * (number % 20), b"key %d" % number, 0, on_delivery=told)
+            producer.poll(0)
+        assert producer.flush(_SECONDS) == 0
+        assert failed == []
+        return offsets
+
+    def log(self, broker_id: int, topic: str) -> bytes:
+        """The batches of a partition as they stand in a broker's files. A file that is being written may end in
+        zeros."""
+        size = sum(header.size_bytes for header in batches(self.data(broker_id), topic))
+        return b"".join(path.read_bytes() for path in segments(self.data(broker_id), topic))[:size]
+
+    def require_equal_logs(self, topic: str, count: int) -> None:
+        """Every broker has the same records, so many. All of them are in sync."""
+        self.until(lambda: len({self.log(number, topic) for number in _EVERYBODY}) == 1, f"the logs of {topic} are not equal")
+        assert list(batches(self.data(_KAFKA), topic))[-1].last_offset + 1 == count
+
+
+class _At:
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+
+@pytest.fixture(scope="module", params=["jesenska", "3.9.1"], ids=["led by jesenska", "led by Kafka"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+    need("java", "mvn")
+    with Mixed(tmp_path_factory.mktemp("mixed"), request.param) as made:
+        assert made.controller in (_OURS if request.param == "jesenska" else (_KAFKA,))
+        yield made
+
+
+@pytest.mark.parametrize("leader", [1, 2, _KAFKA])
+def test_everybody_follows_whoever_leads(cluster: Mixed, leader: int) -> None:
+    topic = cluster.create(leader, *sorted(_EVERYBODY - {leader}))
+    assert sorted(cluster.write(topic)) == list(range(60))
+    assert sorted(cluster.write(topic, settings={"compression.type": "lz4", "enable.idempotence": True})) == list(range(60, 120))
+    cluster.require_equal_logs(topic, 120)
+    assert set(cluster.state(topic).isr) == _EVERYBODY
+
+
+def test_kafka_leads_when_ours_stops_and_gives_back_what_it_led(cluster: Mixed) -> None:
+    # Not the broker that is controller.
+    mine = next(number for number in _OURS if number != cluster.controller)
+    other = next(number for number in _OURS if number != mine)
+    topic = cluster.create(mine, _KAFKA, other)
+    cluster.write(topic)
+    assert cluster.ours[mine].stop() == 0
+    try:
+        cluster.until_led(topic, _KAFKA)
+        cluster.until_in_sync(topic, (_KAFKA, other))
+        # Led by another before it was gone: one election, and no second one for its end.
+        assert cluster.state(topic).leader_epoch == 1
+        assert sorted(cluster.write(topic)) == list(range(60, 120))
+    finally:
+        cluster.ours[mine].start()
+    cluster.until_in_sync(topic)
+    cluster.require_equal_logs(topic, 120)
+    assert cluster.state(topic).leader == _KAFKA
+    cluster.prefer_first(topic)
+    cluster.until_led(topic, mine)
+    assert sorted(cluster.write(topic)) == list(range(120, 180))
+    cluster.require_equal_logs(topic, 180)
+
+
+def test_ours_that_was_killed_comes_back_and_follows_kafka(cluster: Mixed) -> None:
+    mine = next(number for number in _OURS if number != cluster.controller)
+    other = next(number for number in _OURS if number != mine)
+    topic = cluster.create(mine, _KAFKA, other)
+    cluster.write(topic)
+    cluster.ours[mine].kill()
+    try:
+        cluster.until_led(topic, _KAFKA)
+        assert sorted(cluster.write(topic)) == list(range(60, 120))
+    finally:
+        cluster.ours[mine].start()
+    cluster.until_in_sync(topic)
+    cluster.require_equal_logs(topic, 120)
+
+
+def test_settings_of_a_topic_take_effect_on_every_broker(cluster: Mixed) -> None:
+    topics = {leader: cluster.create(leader, *sorted(_EVERYBODY - {leader})) for leader in _EVERYBODY}
+
+    async def lower(asked: Cluster) -> None:
+        for topic in topics.values():
+            await Admin(asked).alter_configs(_TOPIC, topic, [ConfigChange("max.message.bytes", "1000")])
+
+    ask(_At(cluster.bootstrap), lower)
+    for topic in topics.values():
+        cluster.until(partial(_is_refused, cluster, topic), f"the setting of {topic} has no effect")
+        assert cluster.write(topic, 10)
+
+
+def _is_gone(path: Path) -> bool:
+    return not path.exists()
+
+
+def _is_refused(cluster: Mixed, topic: str) -> bool:
+    """Whether a large record is, for its size."""
+    outcomes: list[Any] = []
+    producer = _client.Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
+    producer.produce(topic, bytes(5000), partition=0, on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(_SECONDS) == 0
+    (error,) = outcomes
+    assert error is None or error.code() == _client.KafkaError.MSG_SIZE_TOO_LARGE
+    return error is not None
+
+
+def test_a_topic_goes_from_every_broker(cluster: Mixed) -> None:
+    topic = cluster.create(1, 2, _KAFKA)
+
+    async def delete(asked: Cluster) -> None:
+        assert await Admin(asked).delete_topics([topic]) == {topic: None}
+
+    ask(_At(cluster.bootstrap), delete)
+    for number in _EVERYBODY:
+        cluster.until(partial(_is_gone, cluster.data(number) / f"{topic}-0"), f"broker {number} keeps {topic}")
+    cluster.until(lambda: cluster.tree.server.tree.tree.exists(paths.topic(topic)) is None, f"{topic} stays in the tree")
+
+
+@pytest.mark.parametrize("number", [1, 2, _KAFKA])
+def test_every_broker_gives_producer_ids(cluster: Mixed, number: int) -> None:
+    """Apache Kafka's asks the controller for them (AllocateProducerIds)."""
+    given: list[InitProducerIdResponse] = []
+
+    def is_given() -> bool:
+        with RawConnection(cluster.address(number)) as connection:
+            given.append(connection.ask(InitProducerIdRequest(transaction_timeout_ms=1000), 4, InitProducerIdResponse))
+        return given[-1].error_code == ErrorCode.NONE
+
+    cluster.until(is_given, f"broker {number} gives no producer id")
+    assert given[-1].producer_id >= 0
+
+
+def test_ours_lead_and_control_when_kafka_stops(tmp_path: Path) -> None:
+    """The controller stops, and leads something: both go to ours, and it follows when it is back."""
+    need("java", "mvn")
+    with Mixed(tmp_path, "3.9.1") as cluster:
+        assert cluster.controller == _KAFKA
+        topic = cluster.create(_KAFKA, *_OURS)
+        cluster.write(topic)
+        cluster.kafka.stop()
+        cluster.until_led(topic, 1)
+        cluster.until(lambda: cluster.controller in _OURS, "nobody is controller")
+        assert sorted(cluster.write(topic)) == list(range(60, 120))
+        cluster.kafka.start()
+        cluster.until_in_sync(topic)
+        cluster.require_equal_logs(topic, 120)
+        cluster.prefer_first(topic)
+        cluster.until_led(topic, _KAFKA)
+        assert sorted(cluster.write(topic)) == list(range(120, 180))
+        cluster.require_equal_logs(topic, 180)
