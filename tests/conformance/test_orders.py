@@ -25,6 +25,7 @@ from jesenska.wire.messages.k56_alter_partition import (
     AlterPartitionResponse,
 )
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from jesenska.wire.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tests.conformance.ordered import (
     BROKER,
     CONTROLLER,
@@ -796,3 +797,34 @@ def test_a_leader_that_had_recovered_does_not_recover_again(controller: Ordered,
     for isr in ((OTHER,), (OTHER, BROKER), (BROKER, OTHER)):
         answer = _alter(controller, version, topic, _proposed(recovery=_RECOVERING), isr, epoch)
         assert answer == _refused(ErrorCode.INVALID_REQUEST)
+
+
+# --- AllocateProducerIds ---------------------------------------------------------------------------------------------
+
+
+def _allocated(broker: Ordered, broker_id: int, broker_epoch: int) -> tuple[ErrorCode, int, int]:
+    """The error, the first of a block of producer ids, and how many they are."""
+    request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch)
+    answer = broker.connection.ask(request, 0, AllocateProducerIdsResponse)
+    return ErrorCode(answer.error_code), answer.producer_id_start, answer.producer_id_len
+
+
+def test_a_broker_gets_producer_ids_in_blocks(controller: Ordered) -> None:
+    epoch = controller.register_other()
+    controller.write_topic((OTHER,))  # it is known from then on
+    blocks = [_allocated(controller, OTHER, epoch) for _ in range(3)]
+    assert [(error, size) for error, _, size in blocks] == [(_NONE, 1000)] * 3
+    firsts = [first for _, first, _ in blocks]
+    assert firsts == [firsts[0], firsts[0] + 1000, firsts[0] + 2000]
+
+
+def test_a_broker_that_nobody_knows_gets_no_producer_ids(controller: Ordered) -> None:
+    epoch = controller.register_other()
+    controller.write_topic((OTHER,))
+    for told in (epoch - 1, epoch + 1, -1):
+        assert _allocated(controller, OTHER, told) == (ErrorCode.STALE_BROKER_EPOCH, 0, 0)
+    assert _allocated(controller, 1234, epoch) == (ErrorCode.BROKER_ID_NOT_REGISTERED, 0, 0)
+
+
+def test_a_broker_that_is_not_controller_gives_no_producer_ids(broker: Ordered) -> None:
+    assert _allocated(broker, BROKER, broker.broker_epoch) == (ErrorCode.NOT_CONTROLLER, 0, 0)

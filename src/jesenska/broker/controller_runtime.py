@@ -137,7 +137,8 @@ class ControllerRuntime(MachineRuntime):
         try:
             if isinstance(order, LeaderAndIsr):
                 errors = await self._desk.lead_and_follow(orderer, order.topics)
-                self.submit(LeaderAndIsrDone(order.number, order.broker_id, frozenset(errors)))
+                without_log = frozenset(at for at, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR)
+                self.submit(LeaderAndIsrDone(order.number, order.broker_id, without_log))
             elif isinstance(order, StopReplica):
                 epoch = DELETED_EPOCH if order.delete else NO_EPOCH
                 stops = [Stop(TopicPartition(order.topic, number), epoch, order.delete) for number in order.numbers]

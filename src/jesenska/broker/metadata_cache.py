@@ -6,7 +6,9 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from jesenska.base.identifiers import TopicPartition
 from jesenska.config.layers import TopicConfig
+from jesenska.controller.orders import Metadata
 from jesenska.log.log_config import LogConfig
 from jesenska.records.check import MovingRules
 from jesenska.replication.partition import Partition
@@ -49,11 +51,26 @@ class MetadataCache:
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
     #: Partitions of all topics.
     partition_count: int = 0
+    _offline: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
 
     def offline_replicas(self, partition: Partition, broker_id: int) -> list[int]:
         """The replicas of a partition that cannot be read, as far as that broker knows, whose view this is: their
         brokers are gone, or it has no log of its own replica."""
-        return [number for number in partition.replicas if number not in self.brokers or (number == broker_id and not partition.has_log)]
+        told = self._offline.get(partition.topic_partition, ())
+        return [number for number in partition.replicas if number not in self.brokers or number in told or (number == broker_id and not partition.has_log)]
+
+    def tell_offline(self, metadata: Metadata) -> None:
+        """Which replicas cannot be read, as the controller tells."""
+        for part in metadata.topics:
+            for number in part.numbers:
+                self._offline.pop(TopicPartition(part.topic.name, number), None)
+        self._offline.update(metadata.offline)
+
+    def identify(self, topic: Topic, topic_id: uuid.UUID) -> None:
+        """A topic has got an id that it did not have."""
+        self.by_id.pop(topic.topic_id, None)
+        topic.topic_id = topic_id
+        self.by_id[topic_id] = topic
 
     def add(self, topic: Topic) -> None:
         before = self.topics.get(topic.name)

@@ -136,11 +136,13 @@ class OrderSender:
 
     async def _lead_and_follow(self, channel: Channel, request: LeadAndFollow) -> None:
         version = channel.version_for(LeaderAndIsrRequest)
-        without_log: dict[TopicPartition, int] = {}
+        without_log: set[TopicPartition] = set()
         for topics in in_pieces(request.topics):
             message = leader_and_isr(version, self._orderer, topics, self._leaders())
             answer = await self._ask(channel, message, LeaderAndIsrResponse, version)
-            without_log |= leader_and_isr_errors(answer, version, topics)
+            errors = leader_and_isr_errors(answer, version, topics)
+            # The others do not say that there is no log: an order that was not answered is refused the second time.
+            without_log |= {at for at, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
         for number in request.numbers:
             self._answered(LeaderAndIsrDone(number, self.broker_id, frozenset(without_log)))
 

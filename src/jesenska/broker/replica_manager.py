@@ -101,12 +101,19 @@ class ReplicaManager:
         partition = self._known(topic_partition)
         if partition is None:
             partition = self._new.setdefault(topic.name, {})[number] = self._partition(topic, number, config)
-        elif topic.topic_id is not None and partition.topic_id != topic.topic_id:
+        elif topic.topic_id is not None and partition.topic_id not in (NO_UUID, topic.topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
         elif topic.partitions[number].state.leader_epoch < partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         error = ErrorCode.NONE
-        if not partition.has_log:
+        if partition.has_log:
+            if topic.topic_id is not None and partition.topic_id == NO_UUID:
+                partition.topic_id = topic.topic_id
+                self._core.directories.assign_topic_id(topic_partition, topic.topic_id)
+            elif topic.partitions[number].state.leader_epoch == partition.leader_epoch:
+                # A newer ISR is taken all the same.
+                error = ErrorCode.STALE_CONTROLLER_EPOCH
+        else:
             log = self._log(topic_partition, topic.topic_id, config)
             if log is None:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -174,7 +181,7 @@ class ReplicaManager:
             if not made:
                 del self._new[topic_partition.topic]
         if partition is not None:
-            partition.vanish()
+            partition.give_up()
         try:
             self._core.directories.delete(topic_partition, self._core.clock.now_ms())
         except KafkaStorageError as error:
@@ -193,13 +200,17 @@ class ReplicaManager:
         }
         for name in metadata.gone:
             self._hide(name)
+        view.tell_offline(metadata)
         for topic, numbers in metadata.topics:
             if not numbers:
                 continue
             shown = view.topics.get(topic.name)
             if shown is not None and topic.topic_id is not None and shown.topic_id != topic.topic_id:
-                self._hide(topic.name)  # that it was deleted has not been heard
-                shown = None
+                if shown.topic_id == NO_UUID:
+                    view.identify(shown, topic.topic_id)
+                else:
+                    self._hide(topic.name)  # that it was deleted has not been heard
+                    shown = None
             count = max(numbers) + 1
             if shown is None or len(shown.partitions) < count:
                 self._show(topic, count)

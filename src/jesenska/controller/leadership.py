@@ -219,14 +219,14 @@ class Leadership:
         if topic is None or topic.deleting or known is None:
             raise UnknownTopicOrPartitionError(f"There is no partition {event.topic_partition}.")
         state = known.state
+        if event.leader_epoch > state.leader_epoch or event.partition_epoch > known.version:
+            raise NotControllerError(f"Another controller has written a later state of {event.topic_partition}.")
         if event.leader_epoch < state.leader_epoch:
             raise FencedLeaderEpochError(f"The leader epoch of {event.topic_partition} is {state.leader_epoch}, not {event.leader_epoch}.")
         if (event.leader_epoch, event.broker_id, set(event.isr)) == (state.leader_epoch, state.leader, set(state.isr)):
             # Also what was proposed before and not answered.
             self._desk.answer(event.token, known)
             return
-        if event.leader_epoch > state.leader_epoch or event.partition_epoch > known.version:
-            raise NotControllerError(f"Another controller has written a later state of {event.topic_partition}.")
         if event.partition_epoch < known.version:
             raise InvalidUpdateVersionError(f"The partition epoch of {event.topic_partition} is {known.version}, not {event.partition_epoch}.")
         if state.leader != event.broker_id or event.broker_id not in event.isr or not set(event.isr) <= set(topic.node.replicas[number]):

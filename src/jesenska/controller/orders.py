@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from jesenska.base.errors import InvalidRequestError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
@@ -73,6 +73,8 @@ class Metadata(NamedTuple):
     topics: tuple[TopicPartitions, ...]
     gone: tuple[str, ...]
     brokers: Mapping[int, BrokerRegistration]
+    #: Replicas that cannot be read though their brokers are up, or as far as the controller knows.
+    offline: Mapping[TopicPartition, tuple[int, ...]] = {}
 
 
 # --- LeaderAndIsr ----------------------------------------------------------------------------------------------------
@@ -287,13 +289,15 @@ def read_update_metadata(request: k06.UpdateMetadataRequest, version: int) -> Me
     """InvalidRequestError, InvalidTopicException for what no partition and no broker can be."""
     topics: list[TopicPartitions] = []
     gone: list[str] = []
+    named: list[tuple[str, uuid.UUID, Sequence[Any]]] = [(topic.topic_name, topic.topic_id, topic.partition_states) for topic in request.topic_states]
     if version < _UPDATE_METADATA_BY_TOPIC:
-        for name, ungrouped in _by_topic(request.ungrouped_partition_states).items():
-            _take(name, NO_UUID, ungrouped, topics, gone)
-    else:
-        for topic in request.topic_states:
-            _take(topic.topic_name, topic.topic_id, topic.partition_states, topics, gone)
-    return Metadata(tuple(topics), tuple(gone), {live.id: _registration(version, live) for live in request.live_brokers})
+        named = [(name, NO_UUID, states) for name, states in _by_topic(request.ungrouped_partition_states).items()]
+    for name, topic_id, states in named:
+        _take(name, topic_id, states, topics, gone)
+    offline = {
+        TopicPartition(name, state.partition_index): tuple(state.offline_replicas) for name, _, states in named for state in states if state.offline_replicas
+    }
+    return Metadata(tuple(topics), tuple(gone), {live.id: _registration(version, live) for live in request.live_brokers}, offline)
 
 
 def _take(name: str, topic_id: uuid.UUID, states: Sequence[_State], topics: list[TopicPartitions], gone: list[str]) -> None:

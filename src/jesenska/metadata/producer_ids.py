@@ -49,9 +49,16 @@ class ProducerIds:
     async def claim(self) -> None:
         """Claims the next block, where `take` has none left; TreeError where the store cannot."""
         while self._next > self._last:
-            block = await self._claim_once()
+            block = await self._claim_once(self._broker_id)
             if block is not None and self._next > self._last:
                 self._next, self._last = block.first, block.last
+
+    async def claim_for(self, broker_id: int) -> ProducerIdBlock:
+        """The next block, for another broker; TreeError where the store cannot."""
+        while True:
+            block = await self._claim_once(broker_id)
+            if block is not None:
+                return block
 
     async def new(self) -> int:
         """An id that was never handed out before."""
@@ -61,8 +68,8 @@ class ProducerIds:
                 return producer_id
             await self.claim()
 
-    async def _claim_once(self) -> ProducerIdBlock | None:
-        """A block of our own, or None where another broker was faster."""
+    async def _claim_once(self, broker_id: int) -> ProducerIdBlock | None:
+        """A block for that broker, or None where another broker was faster."""
         try:
             data, stat = await self._store.get(paths.PRODUCER_ID_BLOCK)
         except NoNodeError:
@@ -74,7 +81,7 @@ class ProducerIds:
         latest = ProducerIdBlock.decode(data) if data else None
         if latest is not None and not 0 <= latest.first <= latest.last:
             raise NodeFormatError(f"the block of producer ids from {latest.first} to {latest.last} is none")
-        block = next_block(self._broker_id, latest)
+        block = next_block(broker_id, latest)
         try:
             await self._store.set(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)
         except BadVersionError:

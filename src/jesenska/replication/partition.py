@@ -171,6 +171,14 @@ class Partition:
             self._log.config = log_config
         self._look_again()
 
+    def give_up(self) -> None:
+        """This broker has no replica any more. Who leads is known still, if it is another."""
+        self._log = None
+        if self._replicas.leads:
+            self._replicas.forget_leader()
+        self._fail_uncommitted()
+        self.changed()
+
     def vanish(self) -> None:
         """The topic is being deleted: requests that wait for it are told to look for its leader elsewhere, and find
         that there is none."""

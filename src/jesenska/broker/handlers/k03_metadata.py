@@ -1,6 +1,6 @@
 """Metadata (key 3), versions 0-13.
 
-    0      an empty list asks for all topics
+    0      an empty list asks for all topics; replicas that are not up are left out, and REPLICA_NOT_AVAILABLE says so
     1      null asks for all, an empty list for none; controller, racks, internal topics
     2      cluster id
     4      the client may forbid automatic creation
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 _FIRST_WITH_NULL = 1
+_FIRST_WITH_REPLICAS_THAT_ARE_DOWN = 1
 _FIRST_WITH_CREATION_FLAG = 4
 _FIRST_WITH_LISTENER_NOT_FOUND = 6
 #: These carry topic ids in requests, but a look-up by id came later.
@@ -137,13 +138,19 @@ def _partition(broker: Services, partition: Partition, context: Context) -> Meta
         leader, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
     elif context.connection.listener_name not in node.endpoints:
         leader, code = -1, ErrorCode.LISTENER_NOT_FOUND if context.version >= _FIRST_WITH_LISTENER_NOT_FOUND else ErrorCode.LEADER_NOT_AVAILABLE
+    replicas, isr = list(partition.replicas), list(partition.isr)
+    if context.version < _FIRST_WITH_REPLICAS_THAT_ARE_DOWN:
+        here = {node.broker_id for node, _, _ in broker.endpoints_for(context.connection.listener_name)}
+        replicas, isr, all_replicas, whole_isr = [one for one in replicas if one in here], [one for one in isr if one in here], replicas, isr
+        if code == ErrorCode.NONE and (replicas, isr) != (all_replicas, whole_isr):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
     return MetadataResponsePartition(
         error_code=code,
         partition_index=partition.topic_partition.partition,
         leader_id=leader,
         leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
+        replica_nodes=replicas,
+        isr_nodes=isr,
         offline_replicas=view.offline_replicas(partition, broker.broker_id),
     )
 

@@ -4,8 +4,8 @@
     5      topic ids
     7      an answer by topic id
 
-Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: STALE_CONTROLLER_EPOCH for an older
-leader epoch, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION where this broker is none of the replicas,
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: STALE_CONTROLLER_EPOCH for a leader epoch
+that is not newer, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION where this broker is none of the replicas,
 KAFKA_STORAGE_ERROR where the log cannot be made."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.controller.effects import TopicPartitions
@@ -35,5 +36,6 @@ async def _obey(broker: Services, request: LeaderAndIsrRequest, context: Context
         topics = read_leader_and_isr(request, context.version)
         errors = await broker.orders.lead_and_follow(orderer, topics)
     except KafkaError as error:
-        return leader_and_isr_response(context.version, error.code, (), {})
+        refused = {TopicPartition(part.topic.name, number): error.code for part in topics for number in part.numbers}
+        return leader_and_isr_response(context.version, error.code, topics, refused)
     return leader_and_isr_response(context.version, ErrorCode.NONE, topics, errors)

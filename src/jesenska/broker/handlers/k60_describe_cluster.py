@@ -33,7 +33,7 @@ def handle(broker: Services, request: DescribeClusterRequest, context: Context) 
         )
     response = DescribeClusterResponse(
         cluster_id=broker.view.cluster_id,
-        controller_id=broker.view.controller_id,
+        controller_id=broker.view.controller_id if broker.view.controller_id in broker.view.brokers else -1,
         brokers=[
             DescribeClusterResponseBroker(broker_id=node.broker_id, host=host, port=port, rack=node.rack)
             for node, host, port in broker.endpoints_for(context.connection.listener_name)

@@ -1,0 +1,45 @@
+"""AllocateProducerIds (key 67), version 0: a broker asks the controller for a block of producer ids (KIP-730).
+
+jesenska's brokers claim blocks in the tree themselves (`metadata.producer_ids`); those of Apache Kafka 3.0 and later
+ask. NOT_CONTROLLER of any other broker, BROKER_ID_NOT_REGISTERED for a broker that is not up, STALE_BROKER_EPOCH for
+another registration than its newest.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, NotControllerError
+from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.metadata.producer_ids import BLOCK_SIZE, ProducerIdsExhausted
+from jesenska.metadata.tree_operations import TreeError
+from jesenska.wire.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+logger = logging.getLogger(__name__)
+
+
+@handles(AllocateProducerIdsRequest, 0, 0)
+def handle(broker: Services, request: AllocateProducerIdsRequest, context: Context) -> Outcome:
+    try:
+        known = broker.topics.facts.broker_epochs.get(request.broker_id)
+    except NotControllerError:
+        return AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    if known is None:
+        return AllocateProducerIdsResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
+    if known != request.broker_epoch:
+        return AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    return _allocate(broker, request.broker_id)
+
+
+async def _allocate(broker: Services, broker_id: int) -> AllocateProducerIdsResponse:
+    try:
+        block = await broker.producer_ids.claim_for(broker_id)
+    except (TreeError, ProducerIdsExhausted) as error:
+        logger.warning("broker %d gets no producer ids: %s", broker_id, error)
+        return AllocateProducerIdsResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=BLOCK_SIZE)
