@@ -286,16 +286,18 @@ class ReplicaManager:
                 partition.found_log(log)
                 self._follow(partition)
 
-    def propose_without_lagging(self, propose: Callable[[Partition], None]) -> None:
-        """Has ISRs proposed without followers that lag behind; called now and then, and looks twice within
-        replica.lag.time.max.ms."""
-        now_ms = self._elapsed_ms()
-        if now_ms < self._looks_for_lag_at_ms:
-            return
-        self._looks_for_lag_at_ms = now_ms + self._core.config.integer("replica.lag.time.max.ms") // 2
+    def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
+        """Has ISRs proposed with followers that have caught up, and without those that lag behind; called now and
+        then. For the latter it looks twice within replica.lag.time.max.ms."""
+        now_ms, up = self._elapsed_ms(), self._core.view.brokers.keys()
+        looks_for_lag = now_ms >= self._looks_for_lag_at_ms
+        if looks_for_lag:
+            self._looks_for_lag_at_ms = now_ms + self._core.config.integer("replica.lag.time.max.ms") // 2
         for topic in self._core.view.topics.values():
             for partition in topic.partitions:
-                if partition.drop_lagging():
+                if not partition.is_served or len(partition.replicas) <= 1:
+                    continue
+                if (looks_for_lag and partition.drop_lagging()) or partition.propose_caught_up(up):
                     propose(partition)
 
     def _show(self, topic: TopicView, count: int) -> None:

@@ -293,7 +293,7 @@ class Broker(Services):
                 for _ in self.directories.tick_in_steps(self.clock.now_ms()):
                     await asyncio.sleep(0)
                 self.replicas.make_missing_logs()
-                self.replicas.propose_without_lagging(self.propose_isr)
+                self.replicas.propose_isrs(self.propose_isr)
                 self._links.look()
                 self.dispatcher.close_idle()
             except Exception:

@@ -54,6 +54,8 @@ class FollowerSession:
         #: What the leader was told, and has not been told to forget.
         self._told: dict[TopicPartition, Wanted] = {}
         self._changed: dict[TopicPartition, None] = {}
+        #: What was not wanted for a while since the last request: it is said again, though it may be the same.
+        self._dropped: set[TopicPartition] = set()
 
     @property
     def is_empty(self) -> bool:
@@ -73,18 +75,20 @@ class FollowerSession:
         """Nothing is wanted of it any more."""
         if self._wanted.pop(topic_partition, None) is not None:
             self._changed[topic_partition] = None
+            self._dropped.add(topic_partition)
 
     def request(self) -> SessionRequest:
         """What the next request says. The leader counts as told: if the request is not answered, `lost` must be
         called."""
         changed, self._changed = self._changed, {}
+        dropped, self._dropped = self._dropped, set()
         if self._id == NO_SESSION:
             self._told = dict(self._wanted)
             return SessionRequest(NO_SESSION, FIRST_EPOCH, tuple(self._wanted.values()), ())
         asked, forgotten = [], []
         for topic_partition in changed:
             wanted, told = self._wanted.get(topic_partition), self._told.get(topic_partition)
-            if wanted == told:
+            if wanted == told and (wanted is None or topic_partition not in dropped):
                 continue
             if told is not None and (wanted is None or wanted.topic_id != told.topic_id):
                 forgotten.append((topic_partition, told.topic_id))

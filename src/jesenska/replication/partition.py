@@ -12,7 +12,7 @@ A mover: it holds the log. How long a write with acks=all may take is for whoeve
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple, Protocol
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, UnknownLeaderEpochError
@@ -306,6 +306,12 @@ class Partition:
         proposes = self._replicas.follower_fetched(broker_id, offset, leader_end_offset, log.high_watermark, self._elapsed_ms())
         self._look_again()
         return proposes
+
+    def propose_caught_up(self, up: Container[int]) -> bool:
+        """True if the controller is to be asked for an ISR with followers on brokers that are `up` and have caught
+        up."""
+        log = self._log
+        return log is not None and self._replicas.propose_caught_up(up, log.log_end_offset, log.high_watermark, self._elapsed_ms())
 
     def drop_lagging(self) -> bool:
         """True if the controller is to be asked for an ISR without those that lag behind."""

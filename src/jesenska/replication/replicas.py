@@ -24,7 +24,7 @@ the chapter "Replication" of the documents, KIP-16, KIP-320, KIP-497, KIP-966.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from jesenska.base.errors import FencedLeaderEpochError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
 from jesenska.base.identifiers import TopicPartition
@@ -253,6 +253,29 @@ class Replicas:
         if offset < high_watermark or offset < start:
             return False
         self.proposed_isr = (*self.isr, broker_id)
+        self._count()
+        return True
+
+    def propose_caught_up(self, up: Container[int], log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
+        """Followers on brokers that are `up` which have everything that the ISR has are to join it. True if that is
+        now proposed. They need not have fetched since another ISR stands: who has the whole log names the partition
+        no more."""
+        start = self._epoch_start_offset
+        if not self.leads or self.proposed_isr is not None or start is None or len(self.isr) >= len(self.assigned):
+            return False
+        least = max(start, high_watermark)
+        joins = tuple(
+            number
+            for number, follower in self._followers.items()
+            if number not in self.isr
+            and number in self.assigned
+            and number in up
+            and follower.log_end_offset >= least
+            and not self._lags(follower, log_end_offset, now_ms)
+        )
+        if not joins:
+            return False
+        self.proposed_isr = (*self.isr, *joins)
         self._count()
         return True
 
