@@ -157,6 +157,26 @@ def test_one_proposal_at_a_time_and_a_refused_one_can_be_made_again() -> None:
     assert replicas.follower_fetched(3, 100, 100, 40, 3)
 
 
+def test_who_caught_up_while_another_was_proposed_joins_without_a_further_fetch() -> None:
+    replicas = leading((1,), end=100)
+    assert replicas.follower_fetched(2, 100, 100, 100, 1)
+    assert not replicas.follower_fetched(3, 100, 100, 100, 2)
+    assert replicas.isr_written((1, 2), 5, 1)
+    assert replicas.propose_caught_up({1, 2, 3}, 100, 100, 3)
+    assert replicas.proposed_isr == (1, 2, 3)
+    assert not replicas.propose_caught_up({1, 2, 3}, 100, 100, 4), "one proposal at a time"
+
+
+def test_who_is_not_up_is_behind_or_has_not_been_heard_of_does_not_join() -> None:
+    replicas = leading((1,), end=100)
+    assert replicas.follower_fetched(2, 100, 100, 100, 1)
+    assert replicas.proposal_refused(5, 0)
+    replicas.follower_fetched(3, 99, 100, 100, 2)
+    assert not replicas.propose_caught_up({1, 3}, 100, 100, 3)
+    assert replicas.propose_caught_up({1, 2, 3}, 100, 100, 3)
+    assert replicas.proposed_isr == (1, 2)
+
+
 def test_a_broker_without_a_replica_is_refused() -> None:
     with pytest.raises(NotLeaderOrFollowerError):
         leading().follower_fetched(4, 100, 100, 40, 1)
