@@ -28,6 +28,10 @@ _BUGS = {
     "any_generation_may_commit": 16,
     "written_out_of_order": 1,
 }
+#: The same of three brokers.
+_CLUSTER_BUGS = {
+    "committed_is_what_the_leader_has": 3,
+}
 
 
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -60,6 +64,20 @@ def test_a_tree_apart_comes_and_goes_and_what_is_promised_holds() -> None:
     assert first.stdout == second.stdout
     many = _run("jesenska.testing.simulation", "--tree-apart", "--seed", str(_FIRST), "--schedules", "20")
     assert many.returncode == 0, many.stdout + many.stderr
+
+
+def test_three_brokers_do_the_same_each_time() -> None:
+    first, second = (_run("jesenska.testing.simulation", "--brokers", "3", "--trace", str(_FIRST), JESENSKA_PURE=pure) for pure in ("", "1"))
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "broker-2" in first.stdout
+    assert first.stdout == second.stdout
+
+
+@pytest.mark.parametrize("bug", _CLUSTER_BUGS)
+def test_a_cluster_with_a_mistake_is_found_out(bug: str) -> None:
+    done = _run("tests.testing.planted_cluster_bugs", bug, str(_CLUSTER_BUGS[bug]), "5", JESENSKA_PURE="1", PYTHONHASHSEED="0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("seed ")
 
 
 @pytest.mark.parametrize("bug", _BUGS)
