@@ -1,13 +1,13 @@
 """Three brokers, replication factor 3, beside Apache Kafka 4.3.1 with as many (KRaft, each broker a controller, too):
 records a second, CPU of all brokers, time until they are ready, memory.
 
-python -m bench.cluster_bench                    three rounds, the sides one after the other, another one first each time
+python -m bench.cluster_bench                    three rounds, one side after the other, another one first each time
 python -m bench.cluster_bench --rounds 1 --scale 0.1 --rows "64 KB;ready"
 python -m bench.cluster_bench --sides jesenska
 
 jesenska's brokers share a tree that is a process of its own; its CPU and memory count as the brokers' do. All run on
-this one machine, and so does the load: what a figure says is what the same machine gives with either. A row's figure is
-the median of the rounds, its ratio the median of the rounds' ratios."""
+this one machine, and so does the load: what a figure says is what the same machine gives with either. A row's figure
+is the median of the rounds, its ratio the median of the rounds' ratios."""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ class Brokers:
             context.stopping.discard(event.broker_id)
             context.brokers[event.broker_id], context.broker_epochs[event.broker_id] = event.node, event.epoch
         if gone or came:
-            self._desk.tell_of_brokers(but=comers)
+            # Before anything else: a broker follows nobody whom it does not know to be up.
+            self._desk.tell_of_brokers()
         for broker_id in comers:
             yield from self._deletions.broker_came(broker_id)
         yield from self.elect([event.broker_id for event in came if event.crashed], but=comers)

@@ -118,7 +118,12 @@ class Deletions:
             return
         if states.in_state(name, ReplicaState.DELETION_REFUSED):
             self._refuse(name, deletion)
-        elif not states.in_state(name, ReplicaState.OFFLINE):
+        elif states.in_state(name, ReplicaState.OFFLINE):
+            # Nobody sees the topic any more; what brokers have that are gone goes when they are back.
+            waiting, deletion.waiting = deletion.waiting, []
+            for token, told in waiting:
+                self._desk.answer(token, error=told)
+        else:
             try:
                 yield from self._end(name, deletion)
             except (MultiError, TreeError) as error:

@@ -88,11 +88,10 @@ class ControllerDesk(Desk):
                 if broker_id not in but:
                     self.put(UpdateMetadata(broker_id, told, tuple(gone)))
 
-    def tell_of_brokers(self, but: Collection[int]) -> None:
-        """Every broker that is up is told which brokers are, though not the brokers `but`."""
+    def tell_of_brokers(self) -> None:
+        """Every broker that is up is told which brokers are."""
         for broker_id in self.context.brokers:
-            if broker_id not in but:
-                self.put(UpdateMetadata(broker_id))
+            self.put(UpdateMetadata(broker_id))
 
 
 def first_of(numbers: Sequence[int]) -> str:

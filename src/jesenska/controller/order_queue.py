@@ -5,9 +5,10 @@ and not every state on the way there. A decider: it sends nothing.
     take     the next request; one is under way at a time, and is taken again until it is done
     done     the broker has answered it
 
-Of a partition the newest state counts. LeaderAndIsr goes first and UpdateMetadata after it, so that a broker leads
-what clients are sent to it for; StopReplica comes last. A topic that comes again after it was gone or deleted waits in
-a batch behind that."""
+Of a partition the newest state counts. LeaderAndIsr goes before the UpdateMetadata that tells clients of it, so that a
+broker leads what they are sent to it for; StopReplica comes last. First of all goes an UpdateMetadata that is about
+brokers alone: Apache Kafka's brokers do not follow one whom they do not know to be up. A topic that comes again after
+it was gone or deleted waits in a batch behind that."""
 
 from __future__ import annotations
 
@@ -47,6 +48,7 @@ Request = LeadAndFollow | Tell | GiveUp
 class _Batch:
     """Orders that can be put together: no replica in it is given up and made anew."""
 
+    tells_of_brokers: bool = False
     replicas: dict[str, TopicPartitions] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
     tells: bool = False
@@ -59,6 +61,9 @@ class _Batch:
         return topic in self.gone or any(order.topic == topic for order in self.given_up)
 
     def take(self) -> Request | None:
+        if self.tells_of_brokers:
+            self.tells_of_brokers = False
+            return Tell((), ())
         if self.numbers:
             leads = LeadAndFollow(tuple(self.replicas.values()), tuple(self.numbers))
             self.replicas, self.numbers = {}, []
@@ -98,6 +103,9 @@ class OrderQueue:
             batch.numbers.append(order.number)
             for part in order.topics:
                 batch.replicas[part.topic.name] = _newest(batch.replicas.get(part.topic.name), part)
+            return
+        if not order.topics and not order.gone:
+            batch.tells_of_brokers = True
             return
         batch.tells = True
         for part in order.gone:

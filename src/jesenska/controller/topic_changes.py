@@ -50,7 +50,8 @@ class TopicChanges:
         self._context = desk.context
         self._leadership = leadership
         self._deletions = deletions
-        self._beginnings: dict[int, tuple[int, _Beginning]] = {}
+        #: By the number of the order: the broker, and whether its answer is waited for.
+        self._beginnings: dict[int, tuple[int, _Beginning, bool]] = {}
 
     def create(self, event: CreateTopic) -> Steps:
         desk, brokers = self._desk, max(1, len(self._context.brokers))
@@ -112,13 +113,14 @@ class TopicChanges:
     # --- what brokers are told, and say ------------------------------------------------------------------------------
 
     def begin(self, topics: list[TopicPartitions], token: int | None = None, value: Any = None, *, is_creation: bool = False) -> Steps:
-        """Tells the brokers that hold replicas; when they all have them, every broker shows the topics, and the token
-        is answered."""
+        """Tells the brokers that hold replicas; when those have them that lead, every broker shows the topics, and the
+        token is answered."""
         beginning = _Beginning(topics, token, value, is_creation)
         for broker_id in self._context.brokers:
             held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
             if held:
-                self._tell(broker_id, held, beginning)
+                leads = any(part.topic.partitions[number].state.leader == broker_id for part in held for number in part.numbers)
+                self._tell(broker_id, held, beginning, is_awaited=leads)
         if not beginning.awaited:
             yield from self._end(beginning)
 
@@ -126,12 +128,12 @@ class TopicChanges:
         """The same for a broker that has come, which alone is told: the others know of these topics."""
         beginning = _Beginning(topics, token, None, is_creation=False, comer=broker_id)
         held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
-        self._tell(broker_id, held, beginning)
+        self._tell(broker_id, held, beginning, is_awaited=True)
 
-    def _tell(self, broker_id: int, held: tuple[TopicPartitions, ...], beginning: _Beginning) -> None:
+    def _tell(self, broker_id: int, held: tuple[TopicPartitions, ...], beginning: _Beginning, *, is_awaited: bool) -> None:
         number = self._desk.number()
-        self._beginnings[number] = broker_id, beginning
-        beginning.awaited += 1
+        self._beginnings[number] = broker_id, beginning, is_awaited
+        beginning.awaited += is_awaited
         for part in held:
             self._desk.replicas.move(part.topic.name, broker_id, ReplicaState.NEW)
         self._desk.put(LeaderAndIsr(number, broker_id, held))
@@ -143,11 +145,11 @@ class TopicChanges:
 
     def broker_gone(self, broker_id: int) -> Steps:
         """What it was told is not answered any more."""
-        for number in [number for number, (told, _) in self._beginnings.items() if told == broker_id]:
+        for number in [number for number, (told, _, _) in self._beginnings.items() if told == broker_id]:
             yield from self._answered(number, frozenset())
 
     def _answered(self, number: int, without_log: frozenset[TopicPartition]) -> Steps:
-        broker_id, beginning = self._beginnings.pop(number)
+        broker_id, beginning, is_awaited = self._beginnings.pop(number)
         states = self._desk.replicas
         state = ReplicaState.ONLINE if broker_id in self._context.brokers else ReplicaState.OFFLINE
         for part in beginning.topics:
@@ -155,8 +157,8 @@ class TopicChanges:
                 states.move(part.topic.name, broker_id, state)
         for topic_partition in without_log:
             beginning.without_log.setdefault(topic_partition, set()).add(broker_id)
-        beginning.awaited -= 1
-        if not beginning.awaited:
+        beginning.awaited -= is_awaited
+        if is_awaited and not beginning.awaited:
             yield from self._end(beginning)
 
     def _end(self, beginning: _Beginning) -> Steps:
