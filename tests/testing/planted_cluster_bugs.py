@@ -1,7 +1,7 @@
 """Mistakes that are made on purpose in brokers of a cluster, for a simulation of three to find.
 
-`JESENSKA_PURE=1 python -m tests.testing.planted_cluster_bugs NAME [FIRST [SEEDS]]` prints the first seed that fails, and
-why. Exit code 1 if none of so many does."""
+`JESENSKA_PURE=1 python -m tests.testing.planted_cluster_bugs NAME [FIRST [SEEDS]]` prints the first seed that fails,
+and why. Exit code 1 if none of so many does."""
 
 from __future__ import annotations
 
