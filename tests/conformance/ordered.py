@@ -48,6 +48,7 @@ from jesenska.wire.messages.k06_update_metadata import (
     UpdateMetadataResponse,
 )
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
@@ -373,7 +374,7 @@ class Ordered:
         return self.in_tree(work)
 
     def write_topic(self, *replicas: tuple[int, ...]) -> Topic:
-        """A topic with these replicas, by partition; returns when each has a leader."""
+        """A topic with these replicas, by partition; returns when each has a leader, and the controller knows."""
         topic = self.new_topic()
 
         async def work(store: Store) -> None:
@@ -381,7 +382,14 @@ class Ordered:
 
         self.in_tree(work)
         until(lambda: all(self.written(topic, number) is not None for number in range(len(replicas))), "nobody leads the topic")
+        until(lambda: self._is_taken(topic), "the controller does not know the topic")
         return topic
+
+    def _is_taken(self, topic: Topic) -> bool:
+        """Whether the controller refuses another topic of that name."""
+        wanted = CreateTopicsRequestTopic(name=topic.name, num_partitions=1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=20_000, validate_only=True)
+        return self.connection.ask(request, 4, CreateTopicsResponse).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
     def written(self, topic: Topic, number: int = 0) -> tuple[PartitionStateNode, int] | None:
         """A partition's state in the tree, and its version."""
