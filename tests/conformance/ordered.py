@@ -4,12 +4,15 @@ broker's own, and tell it of topics that nobody else knows."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from jesenska.base.errors import ErrorCode
 from jesenska.config.listeners import SECURITY_PROTOCOLS, Endpoint
@@ -20,6 +23,9 @@ from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
 from jesenska.metadata.zookeeper.client import connect
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.testing import BrokerProcess
+from jesenska.wire.codec import decode, encode
+from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
+from jesenska.wire.language import Message
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 from jesenska.wire.messages.k04_leader_and_isr import (
@@ -48,12 +54,15 @@ from jesenska.wire.messages.k06_update_metadata import (
     UpdateMetadataResponse,
 )
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiKey
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
     OffsetForLeaderEpochRequestTopic,
     OffsetForLeaderEpochResponse,
 )
+from jesenska.wire.registry import APIS
 from tests.conformance.conftest import need
 from tests.log.log_harness import make_batch
 from tests.old_requests import list_offsets, produce
@@ -69,6 +78,7 @@ LEADER_AND_ISR_IDS, LEADER_AND_ISR_BROKER_EPOCHS = 5, 2
 STOP_REPLICA_STATES, STOP_REPLICA_BROKER_EPOCHS = 3, 1
 UPDATE_METADATA_IDS, UPDATE_METADATA_BROKER_EPOCHS = 7, 5
 _WITHIN_SECONDS: Final = 60.0
+_OBEYED: Final = (4, 5, 6, 18)
 _UNGROUPED_LEADER_AND_ISR_UNTIL, _UNGROUPED_STOP_REPLICA_UNTIL, _UNGROUPED_UPDATE_METADATA_UNTIL = 1, 0, 4
 #: Of Metadata. Before it whoever asks cannot say that no topic is to be created.
 _CREATION_FLAG: Final = 4
@@ -81,6 +91,7 @@ _SETTINGS: Final = {
 }
 
 Value = TypeVar("Value")
+Order = TypeVar("Order", LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest)
 
 
 class Topic(NamedTuple):
@@ -154,7 +165,8 @@ class Ordered:
         #: Opened anew for each test: a broker may close it.
         self.connection: RawConnection
         host, _, port = bootstrap.rpartition(":")
-        self.live = Live(BROKER, {("PLAINTEXT", "PLAINTEXT"): (host, int(port))})
+        self.port = int(port)
+        self.live = Live(BROKER, {("PLAINTEXT", "PLAINTEXT"): (host, self.port)})
         #: Some broker that is up for all that this one knows, though nobody listens there.
         self.other = Live(OTHER, {("PLAINTEXT", "PLAINTEXT"): ("127.0.0.1", 1)})
         self.controller_epoch = 0
@@ -359,9 +371,9 @@ class Ordered:
 
     # --- a broker as controller --------------------------------------------------------------------------------------
 
-    def register_other(self) -> int:
-        """Another broker registers (anew, if it has before): its epoch."""
-        node = BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 1),), 1).encode()
+    def register_other(self, port: int = 1) -> int:
+        """Another broker registers (anew, if it has before): its epoch. Nobody listens at port 1."""
+        node = BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", port),), 1).encode()
 
         async def work(store: Store) -> int:
             path = paths.broker(OTHER)
@@ -373,7 +385,7 @@ class Ordered:
         return self.in_tree(work)
 
     def write_topic(self, *replicas: tuple[int, ...]) -> Topic:
-        """A topic with these replicas, by partition; returns when each has a leader."""
+        """A topic with these replicas, by partition; returns when each has a leader, and the controller knows."""
         topic = self.new_topic()
 
         async def work(store: Store) -> None:
@@ -381,7 +393,22 @@ class Ordered:
 
         self.in_tree(work)
         until(lambda: all(self.written(topic, number) is not None for number in range(len(replicas))), "nobody leads the topic")
+        until(lambda: self._is_taken(topic), "the controller does not know the topic")
         return topic
+
+    def _is_taken(self, topic: Topic) -> bool:
+        """Whether the controller refuses another topic of that name."""
+        wanted = CreateTopicsRequestTopic(name=topic.name, num_partitions=1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=20_000, validate_only=True)
+        return self.connection.ask(request, 4, CreateTopicsResponse).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Asks the controller for that, through the tree."""
+
+        async def work(store: Store) -> None:
+            await store.create(paths.delete_topic(topic.name))
+
+        self.in_tree(work)
 
     def written(self, topic: Topic, number: int = 0) -> tuple[PartitionStateNode, int] | None:
         """A partition's state in the tree, and its version."""
@@ -390,6 +417,78 @@ class Ordered:
             return None
         data, stat = tree.get(path)
         return PartitionStateNode.decode(data or b""), stat.version
+
+
+class Obedient:
+    """A broker that does nothing: it takes the orders of a controller, keeps them, and answers that they are carried
+    out. `orders` are the requests, in their order, with their versions. Whoever asks for something else finds the
+    connection closed."""
+
+    def __init__(self) -> None:
+        self.orders: list[tuple[int, Message]] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._taken: list[socket.socket] = []
+
+    def __enter__(self) -> Obedient:
+        self._accepting.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._accepting.join(_WITHIN_SECONDS)
+        for taken in self._taken:
+            with contextlib.suppress(OSError):
+                taken.shutdown(socket.SHUT_RDWR)
+            taken.close()
+
+    def first(self, kind: type[Order], is_so: Callable[[Order], bool] = lambda _: True) -> tuple[int, Order]:
+        """The place and the content of the first such order; waits for it."""
+
+        def found() -> list[tuple[int, Order]]:
+            return [(place, order) for place, (_, order) in enumerate(list(self.orders)) if isinstance(order, kind) and is_so(order)]
+
+        until(lambda: bool(found()), f"no such {kind.__name__} comes")
+        return found()[0]
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                taken, _ = self._listening.accept()
+            except OSError:
+                return
+            self._taken.append(taken)
+            threading.Thread(target=self._serve, args=(taken,), daemon=True).start()
+
+    def _serve(self, taken: socket.socket) -> None:
+        with contextlib.suppress(OSError), taken.makefile("rb") as stream:
+            while len(head := stream.read(4)) == 4:
+                answer = self._answer(memoryview(stream.read(int.from_bytes(head, "big"))))
+                if answer is None:
+                    taken.shutdown(socket.SHUT_RDWR)
+                    return
+                taken.sendall(answer)
+
+    def _answer(self, frame: memoryview) -> bytes | None:
+        key, version, correlation_id = FIXED.unpack_from(frame, 0)
+        if key not in _OBEYED:
+            return None
+        api = APIS[key]
+        _, position = read_client_id(frame, FIXED.size, len(frame))
+        if api.request_header_version(version) == 2:
+            position = skip_header_tags(frame, position, len(frame))
+        asked: Any = decode(api.request, version, frame[position:])
+        answer: Message
+        if isinstance(asked, ApiVersionsRequest):
+            ranges = [ApiVersionsResponseApiKey(api_key=number, min_version=0, max_version=APIS[number].max_version) for number in _OBEYED]
+            answer = ApiVersionsResponse(api_keys=ranges)
+        else:
+            self.orders.append((version, asked))
+            answer = api.response()
+        body: bytes = correlation_id.to_bytes(4, "big") + b"\0" * api.response_header_version(version) + encode(answer, version)
+        return len(body).to_bytes(4, "big") + body
 
 
 def _told(error: int, partitions: Sequence[tuple[int, int]]) -> Told:

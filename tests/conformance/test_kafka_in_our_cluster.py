@@ -75,6 +75,8 @@ class Mixed:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # While there is a controller that it can ask.
+        self.kafka.stop()
         self._stack.close()
 
     @property
@@ -296,7 +298,7 @@ def test_every_broker_gives_producer_ids(cluster: Mixed, number: int) -> None:
 
     def is_given() -> bool:
         with RawConnection(cluster.address(number)) as connection:
-            given.append(connection.ask(InitProducerIdRequest(transaction_timeout_ms=1000), 4, InitProducerIdResponse))
+            given.append(connection.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4, InitProducerIdResponse))
         return given[-1].error_code == ErrorCode.NONE
 
     cluster.until(is_given, f"broker {number} gives no producer id")

@@ -5,7 +5,7 @@ have to do the same."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,6 +15,9 @@ from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from jesenska.wire.messages.k04_leader_and_isr import LeaderAndIsrRequest
+from jesenska.wire.messages.k05_stop_replica import StopReplicaRequest
+from jesenska.wire.messages.k06_update_metadata import UpdateMetadataRequest
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from jesenska.wire.messages.k56_alter_partition import (
@@ -40,6 +43,7 @@ from tests.conformance.ordered import (
     UPDATE_METADATA_IDS,
     Clients,
     Live,
+    Obedient,
     Ordered,
     Shown,
     State,
@@ -669,6 +673,84 @@ def _leads(broker: Ordered, topic: Topic, number: int = 0) -> tuple[int, int, tu
     """Leader, its epoch and ISR in the tree."""
     state, _ = _state(broker, topic, number)
     return state.leader, state.leader_epoch, state.isr
+
+
+# --- what a controller orders ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(controller: Ordered) -> Iterator[Obedient]:
+    """A broker that obeys the controller."""
+    with Obedient() as made:
+        yield made
+
+
+def _names(topic: Topic) -> Callable[[LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest], bool]:
+    return lambda order: topic.name in {state.topic_name for state in order.topic_states}
+
+
+def test_a_broker_that_comes_is_told_of_the_brokers_before_it_is_to_follow_them(controller: Ordered, other: Obedient) -> None:
+    """It follows nobody whom it does not know to be up."""
+    controller.register_other()
+    topic = controller.write_topic((OTHER, BROKER), (BROKER, OTHER))
+    epoch = controller.register_other(other.port)
+    led, order = other.first(LeaderAndIsrRequest, _names(topic))
+    told, update = other.first(UpdateMetadataRequest)
+    assert told < led
+    assert {live.id: [(item.listener, item.host) for item in live.endpoints] for live in update.live_brokers} == {
+        number: [("PLAINTEXT", "127.0.0.1")] for number in (BROKER, OTHER)
+    }
+    assert (order.broker_epoch, update.broker_epoch) == (epoch, epoch)
+    assert order.controller_id == update.controller_id == BROKER
+    assert order.controller_epoch == update.controller_epoch
+    assert {live.broker_id: live.port for live in order.live_leaders} == {BROKER: controller.port} | (
+        {OTHER: other.port} if OTHER in {state.leader for of_topic in order.topic_states for state in of_topic.partition_states} else {}
+    )
+
+
+def test_a_new_topic_is_led_before_clients_are_told_of_it(controller: Ordered, other: Obedient) -> None:
+    controller.register_other(other.port)
+    topic = controller.write_topic((OTHER, BROKER), (BROKER, OTHER))
+    led, order = other.first(LeaderAndIsrRequest, _names(topic))
+    told, update = other.first(UpdateMetadataRequest, _names(topic))
+    assert led < told
+    assert [other.orders[place][0] for place in (led, told)] == [7, 8]
+    (of_topic,), (shown,) = order.topic_states, update.topic_states
+    assert (of_topic.topic_id, shown.topic_id) == (topic.topic_id, topic.topic_id)
+    states = {
+        state.partition_index: (state.leader, state.leader_epoch, state.isr, state.replicas, state.partition_epoch, state.is_new)
+        for state in of_topic.partition_states
+    }
+    assert states == {0: (OTHER, 0, [OTHER, BROKER], [OTHER, BROKER], 0, True), 1: (BROKER, 0, [BROKER, OTHER], [BROKER, OTHER], 0, True)}
+    assert {state.partition_index: (state.leader, state.leader_epoch, state.isr, state.replicas, state.zk_version) for state in shown.partition_states} == {
+        number: state[:-1] for number, state in states.items()
+    }
+    assert {live.broker_id: live.port for live in order.live_leaders} == {BROKER: controller.port, OTHER: other.port}
+
+
+def test_a_broker_that_shuts_down_is_told_who_leads_and_what_to_stop(controller: Ordered, other: Obedient) -> None:
+    epoch = controller.register_other(other.port)
+    topic = controller.write_topic((OTHER, BROKER), (BROKER, OTHER))
+    assert _shut_down(controller, 3, epoch, topic) == (_NONE, [])
+    _, order = other.first(LeaderAndIsrRequest, lambda order: _names(topic)(order) and order.topic_states[0].partition_states[0].leader_epoch > 0)
+    moved = {state.partition_index: (state.leader, state.leader_epoch, state.isr) for state in order.topic_states[0].partition_states}
+    assert moved[0] == (BROKER, 1, [BROKER])
+    _, stop = other.first(StopReplicaRequest, _names(topic))
+    assert 1 in {state.partition_index for of_topic in stop.topic_states for state in of_topic.partition_states}
+    assert not any(state.delete_partition for of_topic in stop.topic_states for state in of_topic.partition_states)
+
+
+def test_a_topic_goes_from_clients_before_its_replicas_are_deleted(controller: Ordered, other: Obedient) -> None:
+    controller.register_other(other.port)
+    topic = controller.write_topic((OTHER, BROKER), (BROKER, OTHER))
+    other.first(UpdateMetadataRequest, _names(topic))
+    controller.delete_topic(topic)
+    told, update = other.first(UpdateMetadataRequest, lambda order: _names(topic)(order) and order.topic_states[0].partition_states[0].leader == DELETED)
+    deleted, stop = other.first(StopReplicaRequest, lambda order: _names(topic)(order) and order.topic_states[0].partition_states[0].delete_partition)
+    assert told < deleted
+    assert {state.partition_index: state.leader for state in update.topic_states[0].partition_states} == {0: DELETED, 1: DELETED}
+    states = {state.partition_index: (state.leader_epoch, state.delete_partition) for state in stop.topic_states[0].partition_states}
+    assert states == {0: (-2, True), 1: (-2, True)}
 
 
 # --- AlterPartition --------------------------------------------------------------------------------------------------
