@@ -9,8 +9,8 @@ from pathlib import Path
 from jesenska.testing.process import ServerProcess
 from tests.peers.apache_kafka import free_port, java_command
 
-#: What its own clock waits for before it deletes old segments for the first time.
-_MORE = {"log.initial.task.delay.ms": "100"}
+#: It looks for old segments soon after its start, and fits into a small heap.
+_MORE = {"log.initial.task.delay.ms": "100", "log.cleaner.dedupe.buffer.size": "8000000"}
 
 
 class KafkaProcess(ServerProcess):
