@@ -29,9 +29,9 @@ def lagging(_lagging: BrokerCluster) -> BrokerCluster:
 
 
 def _followers(cluster: BrokerCluster, topic: str) -> tuple[int, list[int]]:
-    """The leader, and the others."""
-    leader = cluster.view().of(topic).leader
-    return leader, [broker_id for broker_id in cluster.brokers if broker_id != leader]
+    """The leader, and the others; the first of them is not the controller, without which no ISR changes."""
+    leader, controller = cluster.view().of(topic).leader, cluster.controller()
+    return leader, sorted((broker_id for broker_id in cluster.brokers if broker_id != leader), key=lambda broker_id: broker_id == controller)
 
 
 def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(lagging: BrokerCluster) -> None:
@@ -55,12 +55,14 @@ def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(lagging: Bro
 def test_an_idle_partitions_follower_stays_in_sync(lagging: BrokerCluster) -> None:
     """A follower that has everything is in sync, however long nothing was written: another topic's follower leaves
     meanwhile."""
-    idle, busy = lagging.create("idle", placed=[[1, 2]]), lagging.create("busy", placed=[[1, 3]])
+    controller = lagging.controller()
+    paused, other = (broker_id for broker_id in lagging.brokers if broker_id != controller)
+    idle, busy = lagging.create("idle", placed=[[controller, other]]), lagging.create("busy", placed=[[controller, paused]])
     lagging.write(idle, [b"value"])
-    lagging.brokers[3].pause()
-    assert produce(lagging.brokers[1].address, busy, timeout_ms=60_000)[0] == ErrorCode.NONE
-    lagging.until(lambda view: view.of(busy).isr == (1,))
-    assert lagging.view().of(idle).isr == (1, 2)
+    lagging.brokers[paused].pause()
+    assert produce(lagging.brokers[controller].address, busy, timeout_ms=60_000)[0] == ErrorCode.NONE
+    lagging.until(lambda view: view.of(busy).isr == (controller,))
+    assert lagging.view().of(idle).isr == tuple(sorted((controller, other)))
     assert lagging.state(idle).leader_epoch == lagging.view().of(idle).leader_epoch
 
 
