@@ -195,16 +195,29 @@ class BrokerCluster:
 
     def until_whole(self, seconds: float = SECONDS) -> None:
         """All brokers run, know each other and the same controller, and all replicas of everything are in sync."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                lacking = self._lacking({broker_id: self.view(broker_id) for broker_id in self.brokers})
+            except (OSError, ClosedByBrokerError) as error:
+                lacking = [f"not every broker answers: {error!r}"]
+            if not lacking:
+                return
+            if time.monotonic() > deadline:
+                raise self._failure(f"after {seconds:g} s the cluster is not whole: {'; '.join(lacking[:20])}")
+            time.sleep(_LOOK_SECONDS)
+
+    def _lacking(self, views: Mapping[int, View]) -> list[str]:
+        """What the views lack of a whole cluster."""
         addresses = {broker.broker_id: broker.advertised for broker in self.brokers.values()}
-
-        def is_whole(view: View) -> bool:
-            partitions = [partition for topic in view.topics.values() for partition in topic]
-            return view.brokers == addresses and view.controller in addresses and all(partition.is_whole for partition in partitions)
-
-        def are_whole(views: dict[int, View]) -> bool:
-            return all(map(is_whole, views.values())) and len({view.controller for view in views.values()}) == 1
-
-        self.until_all(are_whole, list(self.brokers), seconds)
+        lacking = [f"broker {broker_id} knows the brokers {sorted(view.brokers)}" for broker_id, view in views.items() if view.brokers != addresses]
+        controllers = {broker_id: view.controller for broker_id, view in views.items()}
+        if len(set(controllers.values())) > 1 or not set(controllers.values()) <= set(addresses):
+            lacking.append(f"controllers by broker are {controllers}")
+        for broker_id, view in views.items():
+            for topic, partitions in view.topics.items():
+                lacking += [f"broker {broker_id} tells of {topic}-{number} {each}" for number, each in enumerate(partitions) if not each.is_whole]
+        return lacking
 
     def controller(self) -> int:
         """The broker that all call the controller."""

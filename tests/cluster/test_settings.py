@@ -68,7 +68,7 @@ def test_a_topics_setting_changed_at_any_broker_takes_effect_on_every_leader(clu
         assert alter(address, TOPIC, topic, {"max.message.bytes": "1000"}) == ErrorCode.NONE
         _until_takes(cluster, topic, ErrorCode.MESSAGE_TOO_LARGE)
         for broker in cluster.brokers.values():
-            assert described(broker.address, TOPIC, topic, "max.message.bytes") == (ErrorCode.NONE, "1000", _OF_TOPIC)
+            _until_described(broker, TOPIC, topic, "max.message.bytes", ("1000", _OF_TOPIC))
         assert alter(address, TOPIC, topic, {"max.message.bytes": None}) == ErrorCode.NONE
         _until_takes(cluster, topic, ErrorCode.NONE)
 
