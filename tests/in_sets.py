@@ -57,6 +57,7 @@ PATHS: Mapping[str, Sequence[str]] = {
     "demo": ["tests/pipeline/test_demo_recovery.py"],
     "packaging": ["tests/packaging"],
     "crash": ["tests/crash"],
+    "cluster": ["tests/cluster", "tests/crash/test_cluster_faults.py"],
     "simulator": ["tests/testing"],
     "hostile": ["tests/fuzz", "tests/docs"],
     "source": ["tests/test_compiled_modules.py"],

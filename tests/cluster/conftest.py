@@ -1,0 +1,37 @@
+"""Clusters that tests share. One is for tests that leave it whole; in the other brokers die, and each test begins with
+it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.cluster import BrokerCluster
+
+
+@pytest.fixture(scope="package")
+def _steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    with BrokerCluster(tmp_path_factory.mktemp("steady"), session_ms=60_000) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(_steady: BrokerCluster) -> BrokerCluster:
+    """Three brokers that keep their places in the tree however slow the machine is: whoever goes, goes in order."""
+    _steady.heal()
+    return _steady
+
+
+@pytest.fixture(scope="package")
+def _frail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    with BrokerCluster(tmp_path_factory.mktemp("frail"), session_ms=1500) as running:
+        yield running
+
+
+@pytest.fixture
+def frail(_frail: BrokerCluster) -> BrokerCluster:
+    """Three brokers that lose their places soon after they have died. On a slow machine they may lose them without
+    having died: tests wait for what comes of that in the end."""
+    _frail.heal()
+    return _frail

@@ -1,0 +1,139 @@
+"""Who is in sync: followers that stand still leave the ISR and come back, nothing is committed without the ISR, and
+min.insync.replicas holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from jesenska.base.errors import ErrorCode
+from tests.cluster.cluster import BrokerCluster, until
+from tests.cluster.one_request import fetch, list_offset, produce
+
+
+@pytest.fixture(scope="module")
+def _lagging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    settings = {"replica.lag.time.max.ms": "1500", "replica.fetch.wait.max.ms": "300"}
+    with BrokerCluster(tmp_path_factory.mktemp("lagging"), session_ms=60_000, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def lagging(_lagging: BrokerCluster) -> BrokerCluster:
+    """Brokers that soon call others out of sync, but for dead only when they have gone in order: so a broker that is
+    paused is missed by its leaders alone."""
+    _lagging.heal()
+    return _lagging
+
+
+def _followers(cluster: BrokerCluster, topic: str) -> tuple[int, list[int]]:
+    """The leader, and the others; the first of them is not the controller, without which no ISR changes."""
+    leader, controller = cluster.view().of(topic).leader, cluster.controller()
+    return leader, sorted((broker_id for broker_id in cluster.brokers if broker_id != leader), key=lambda broker_id: broker_id == controller)
+
+
+def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(lagging: BrokerCluster) -> None:
+    topic = lagging.create("still")
+    lagging.write(topic, [b"before"] * 100)
+    leader, (follower, other) = _followers(lagging, topic)
+    lagging.brokers[follower].pause()
+    # In sync for all that anybody knows: it is waited for, until it is not in sync any more.
+    assert produce(lagging.brokers[leader].address, topic, b"meanwhile", timeout_ms=60_000) == (ErrorCode.NONE, 100)
+    assert set(lagging.state(topic).isr) == {leader, other}
+    lagging.until(lambda view: view.of(topic).isr == tuple(sorted((leader, other))))
+    lagging.write(topic, [b"after"] * 100)
+    lagging.brokers[follower].resume()
+    lagging.until(lambda view: view.of(topic).is_whole)
+    assert lagging.view().of(topic).leader == leader
+    lagging.until_logs_equal(topic)
+    assert lagging.values(topic) == [b"before"] * 100 + [b"meanwhile"] + [b"after"] * 100
+    until(lambda: lagging.high_watermark(follower, topic) == 201, "the follower's high watermark does not come to the end")
+
+
+def test_an_idle_partitions_follower_stays_in_sync(lagging: BrokerCluster) -> None:
+    """A follower that has everything is in sync, however long nothing was written: another topic's follower leaves
+    meanwhile."""
+    controller = lagging.controller()
+    paused, other = (broker_id for broker_id in lagging.brokers if broker_id != controller)
+    idle, busy = lagging.create("idle", placed=[[controller, other]]), lagging.create("busy", placed=[[controller, paused]])
+    lagging.write(idle, [b"value"])
+    lagging.brokers[paused].pause()
+    assert produce(lagging.brokers[controller].address, busy, timeout_ms=60_000)[0] == ErrorCode.NONE
+    lagging.until(lambda view: view.of(busy).isr == (controller,))
+    assert lagging.view().of(idle).isr == tuple(sorted((controller, other)))
+    assert lagging.state(idle).leader_epoch == lagging.view().of(idle).leader_epoch
+
+
+def test_consumers_see_nothing_that_a_replica_in_sync_has_not_got(lagging: BrokerCluster) -> None:
+    topic = lagging.create("committed")
+    lagging.write(topic, [b"old"])
+    leader, (follower, _) = _followers(lagging, topic)
+    address = lagging.brokers[leader].address
+    lagging.brokers[follower].pause()
+    assert produce(address, topic, b"new", acks=1) == (ErrorCode.NONE, 1)
+
+    def is_seen() -> bool:
+        _, high_watermark, values = fetch(address, topic)
+        _, end = list_offset(address, topic)
+        seen = high_watermark == 2 or values == [b"old", b"new"] or end == 2
+        # Looked at afterwards: who has left the ISR by then may have left it before.
+        assert not seen or follower not in lagging.state(topic).isr
+        return seen
+
+    until(is_seen, "the record is never committed")
+    assert fetch(address, topic) == (ErrorCode.NONE, 2, [b"old", b"new"])
+    assert list_offset(address, topic) == (ErrorCode.NONE, 2)
+
+
+def test_a_write_that_waits_for_replicas_is_told_when_its_time_is_up(lagging: BrokerCluster) -> None:
+    topic = lagging.create("timed")
+    leader, (follower, _) = _followers(lagging, topic)
+    address = lagging.brokers[leader].address
+    lagging.brokers[follower].pause()
+    code, _ = produce(address, topic, b"value", timeout_ms=1)
+    assert code == ErrorCode.REQUEST_TIMED_OUT
+    # It stands in the log all the same.
+    until(lambda: fetch(address, topic)[2] == [b"value"], "the record is never committed")
+
+
+def test_min_insync_replicas_holds_with_two_of_three_stopped(lagging: BrokerCluster) -> None:
+    topic = lagging.create("strict", configs={"min.insync.replicas": "2"})
+    lagging.write(topic, [b"first"])
+    leader, others = _followers(lagging, topic)
+    address = lagging.brokers[leader].address
+    lagging.brokers[others[0]].stop()
+    lagging.until(lambda view: len(view.of(topic).isr) == 2)
+    assert produce(address, topic, b"second") == (ErrorCode.NONE, 1)
+    lagging.brokers[others[1]].stop()
+    lagging.until(lambda view: view.of(topic).isr == (leader,))
+    assert produce(address, topic, b"refused")[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert list_offset(address, topic) == (ErrorCode.NONE, 2)
+    assert produce(address, topic, b"third", acks=1) == (ErrorCode.NONE, 2)
+    lagging.brokers[others[1]].start()
+    lagging.until(lambda view: len(view.of(topic).isr) == 2)
+    assert produce(address, topic, b"fourth") == (ErrorCode.NONE, 3)
+    lagging.brokers[others[0]].start()
+    lagging.until_whole()
+    lagging.until_logs_equal(topic)
+    assert lagging.values(topic) == [b"first", b"second", b"third", b"fourth"]
+
+
+def test_a_follower_that_stands_still_again_and_again_loses_nothing(lagging: BrokerCluster) -> None:
+    topic = lagging.create("again", 2)
+    _, (follower, _) = _followers(lagging, topic)
+    values: list[bytes] = []
+    with ThreadPoolExecutor(1) as thread:
+        for turn in range(3):
+            lagging.brokers[follower].pause()
+            wanted = [b"%d-%d" % (turn, number) for number in range(300)]
+            written = thread.submit(lagging.write, topic, wanted, batch_size=500)
+            if turn % 2:
+                lagging.until(lambda view: follower not in view.of(topic).isr)
+            lagging.brokers[follower].resume()
+            assert written.result() == list(range(len(values), len(values) + len(wanted)))
+            values += wanted
+    lagging.until(lambda view: view.of(topic).is_whole)
+    lagging.until_logs_equal(topic)
+    assert lagging.values(topic) == values

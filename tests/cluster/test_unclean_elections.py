@@ -1,0 +1,66 @@
+"""A partition whose only replica in sync is down: nobody leads it, unless somebody has allowed another to."""
+
+from __future__ import annotations
+
+import pytest
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import TOPIC, UNCLEAN, Admin, ConfigChange
+from jesenska.client.cluster import Cluster
+from tests.cluster.cluster import BrokerCluster
+from tests.cluster.one_request import ask_for_topic, produce
+from tests.cluster.witness import Witness
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+_UNCLEAN = "unclean.leader.election.enable"
+#: Never: as is the default. Always: by the topic's setting. Later: by a setting that comes when nobody leads. Asked:
+#: by a request.
+_TOPICS = ("never", "always", "later", "asked")
+
+
+def test_another_leads_only_where_that_is_allowed(frail: BrokerCluster) -> None:
+    last, behind = 1, 2
+    for topic in _TOPICS:
+        frail.create(topic, placed=[[last, behind]], configs={_UNCLEAN: "true"} if topic == "always" else {})
+        frail.write(topic, [b"both"] * 10)
+    # What it leads alone says when the controller has dealt with its coming.
+    frail.create("canary", placed=[[behind]])
+    with Witness(frail):
+        frail.brokers[behind].kill()
+        frail.until(lambda view: all(view.of(topic).isr == (last,) for topic in _TOPICS))
+        for topic in _TOPICS:
+            frail.write(topic, [b"one"] * 10)
+        frail.brokers[last].kill()
+        frail.until(lambda view: all(view.of(topic).leader == -1 for topic in _TOPICS))
+        frail.brokers[behind].start()
+        frail.until(lambda view: view.of("canary").leader == behind and view.of("always").leader == behind)
+
+        address = frail.brokers[behind].address
+        for topic in ("never", "later", "asked"):
+            assert frail.view(behind).of(topic).leader == -1
+            assert set(frail.state(topic).isr) == {last}
+            assert produce(address, topic, acks=1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert ask_for_topic(address, topic) in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+
+        async def allow(client: Cluster) -> None:
+            await Admin(client).alter_configs(TOPIC, "later", [ConfigChange(_UNCLEAN, "true")])
+            assert await Admin(client).elect_leaders(UNCLEAN, [TopicPartition("asked", 0)]) == {TopicPartition("asked", 0): None}
+
+        frail.ask(allow)
+        frail.until(lambda view: view.of("later").leader == behind and view.of("asked").leader == behind)
+        assert frail.view(behind).of("never").leader == -1
+        for topic in ("always", "later", "asked"):
+            assert frail.values(topic) == [b"both"] * 10
+            frail.write(topic, [b"new"] * 5)
+
+        frail.brokers[last].start()
+        frail.until_whole()
+    assert frail.view().of("never").leader == last
+    assert frail.values("never") == [b"both"] * 10 + [b"one"] * 10
+    frail.until_logs_equal("never")
+    for topic in ("always", "later", "asked"):
+        assert frail.view().of(topic).leader == behind
+        assert frail.values(topic) == [b"both"] * 10 + [b"new"] * 5
+        frail.until_logs_equal(topic)
