@@ -1,31 +1,29 @@
-"""`jesenska up`: a broker without a configuration file.
+"""`jesenska up`: brokers without a configuration file. One is this process (`up_alone`); several are processes of their
+own, with their tree in another one (`up_several`).
 
 What is set where beats what is set elsewhere in this order: the command's own flags (--host, --port, --data,
---zookeeper-port), --override, the environment (KAFKA_...), then the defaults below. A default gives way to an older
-name of the same thing: to `port` and `host.name` where it says `listeners`, to `log.dir` where it says `log.dirs`, to
-`node.id` where it says `broker.id`."""
+--zookeeper-port), --override, the environment (KAFKA_...), then `broker_defaults`. This module reads what a command's
+line says, and nothing of a broker: who only looks after brokers stays small."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 from jesenska.base.errors import JesenskaError
-from jesenska.broker.server import Broker
-from jesenska.cli.broker_process import run_broker
-from jesenska.cli.configuration import broker_config
-from jesenska.cli.log_lines import add_logging, configure_logging
-from jesenska.config.layers import BrokerConfig
-from jesenska.net.listener import PortTakenError
+from jesenska.cli.log_lines import add_logging
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_DATA = "127.0.0.1", 9092, "data"
 _PORT_MAX = 65535
+_BROKERS_MAX = 32
+#: More copies than that, and more of them in sync, are not asked for, however many brokers there are: Kafka's defaults.
+_COPIES, _COPIES_IN_SYNC = 3, 2
 
 
 def add_up(up: argparse.ArgumentParser) -> None:
+    up.add_argument("-n", "--brokers", type=_brokers, default=1, metavar="N", help="How many brokers, each a process of its own (default: 1).")
     up.add_argument("--host", help="Address to listen on and to tell clients (default: 127.0.0.1, this machine only).")
-    up.add_argument("--port", type=_port, help="Port to listen on (default: 9092).")
+    up.add_argument("--port", type=_port, help="Port to listen on (default: 9092); several brokers take the ones after it, too.")
     up.add_argument("--any-port", action="store_true", help="Take any free port if that one is taken.")
     up.add_argument("--data", metavar="DIR", help="Directory for the data (default: ./data).")
     up.add_argument("--zookeeper-port", type=_port, metavar="PORT", help="Serve the broker's tree to ZooKeeper's clients on that port (0: any), same address.")
@@ -40,70 +38,69 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _brokers(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= _BROKERS_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of brokers: write one from 1 to {_BROKERS_MAX}")
+    return int(text)
+
+
 def up(options: argparse.Namespace) -> int:
-    """Runs the broker until a signal stops it."""
+    """Runs the brokers until a signal stops them."""
     if options.file is not None:
         raise JesenskaError(f"up takes no file: kafka-server-start {options.file} starts a broker with a configuration file.")
-    if options.zookeeper_port and options.zookeeper_port == (DEFAULT_PORT if options.port is None else options.port):
+    first = port_of(options)
+    last = first + options.brokers - 1
+    if first and last > _PORT_MAX:
+        raise JesenskaError(f"{options.brokers} brokers from port {first} on would need port {last}, and there is none above {_PORT_MAX}: give a smaller --port.")
+    if first and options.zookeeper_port and first <= options.zookeeper_port <= last:
         raise JesenskaError(f"The broker and its tree cannot both have port {options.zookeeper_port}: give another --port or --zookeeper-port.")
-    configure_logging(options)
-    config = config_of(options)
-    try:
-        return _run(config)
-    except PortTakenError as error:
-        if f":{error.port}" not in (config.string("listeners") or f":{error.port}"):
-            # That of another listener: its sentence stands.
-            raise
-        if not options.any_port:
-            raise JesenskaError(
-                f"Port {error.port} is taken by another process, perhaps another broker: stop that one, choose one with --port, or add --any-port."
-            ) from error
-        print(f"Port {error.port} is taken; using another one.", file=sys.stderr)
-        options.port = 0
-        return _run(config_of(options))
+    if options.brokers == 1:
+        from jesenska.cli.up_alone import run_alone
+
+        return run_alone(options)
+    from jesenska.cli.up_several import run_several
+
+    return run_several(options)
 
 
-def config_of(options: argparse.Namespace) -> BrokerConfig:
-    """The settings that the command's line and the environment ask for."""
-    host, port = options.host or DEFAULT_HOST, DEFAULT_PORT if options.port is None else options.port
-    everywhere = host in ("0.0.0.0", "::")  # noqa: S104
-    bound = "" if everywhere else f"[{host}]" if ":" in host else host
-    listeners, directory = f"PLAINTEXT://{bound}:{port}", str(Path(options.data or DEFAULT_DATA))
-    flags = {}
-    if options.host is not None or options.port is not None:
-        flags["listeners"] = listeners
-    if options.data is not None:
-        flags["log.dirs"] = directory
-    if options.zookeeper_port is not None:
-        flags["jesenska.zookeeper.listener"] = f"{bound}:{options.zookeeper_port}"
+def port_of(options: argparse.Namespace) -> int:
+    """The port of the first broker; 0: any free one."""
+    return DEFAULT_PORT if options.port is None else int(options.port)
+
+
+def listening_host(options: argparse.Namespace) -> str:
+    """Where to listen; empty for every address of this machine."""
+    host = str(options.host or DEFAULT_HOST)
+    return "" if host in ("0.0.0.0", "::") else host  # noqa: S104
+
+
+def broker_defaults(brokers: int) -> dict[str, str]:
+    """What is other than Kafka's defaults for each of so many brokers, where nothing is said of it."""
+    copies = str(min(_COPIES, brokers))
     defaults = {
-        "listeners": listeners,
-        "log.dirs": directory,
-        "broker.id": "1",
         "group.initial.rebalance.delay.ms": "0",
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": str(min(_COPIES_IN_SYNC, brokers)),
     }
-    return broker_config(defaults=defaults, overrides=options.override, flags=flags)
+    return defaults if brokers == 1 else {**defaults, "default.replication.factor": copies}
 
 
-def _run(config: BrokerConfig) -> int:
-    return run_broker(config, lambda broker: _announce(broker, config), lambda text: print(text, file=sys.stderr, flush=True))
+def address_of(host: str, port: int) -> str:
+    """host:port for clients; an address of IPv6 stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _announce(broker: Broker, config: BrokerConfig) -> None:
-    host, port = broker.endpoint_for(broker.first_listener_name)
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    data = config.string("log.dirs") or config.string("log.dir")
-    tree = broker.tree_served_at
-    more = f"\n  zookeeper-shell {f'[{tree[0]}]' if ':' in tree[0] else tree[0] or host}:{tree[1]} ls /brokers/topics" if tree is not None else ""
-    print(
-        f"jesenska is up at {address} (data in {data}; Ctrl-C stops it)\n"
+def announcement(addresses: Sequence[str], data: str, tree: str | None) -> str:
+    """What is said when clients can connect, with commands to begin with. `tree`: where ZooKeeper's clients are
+    served."""
+    bootstrap = ",".join(addresses)
+    which, them = (f"{len(addresses)} brokers, ", "them") if len(addresses) > 1 else ("", "it")
+    return (
+        f"jesenska is up at {bootstrap} ({which}data in {data}; Ctrl-C stops {them})\n"
         f"\n"
-        f"  kafka-topics --bootstrap-server {address} --create --topic test --partitions 3\n"
-        f"  kafka-console-producer --bootstrap-server {address} --topic test\n"
-        f"  kafka-console-consumer --bootstrap-server {address} --topic test --from-beginning"
-        f"{more}",
-        flush=True,
+        f"  kafka-topics --bootstrap-server {bootstrap} --create --topic test --partitions 3\n"
+        f"  kafka-console-producer --bootstrap-server {bootstrap} --topic test\n"
+        f"  kafka-console-consumer --bootstrap-server {bootstrap} --topic test --from-beginning\n"
+        + (f"  zookeeper-shell {tree} ls /brokers/topics\n" if tree is not None else "")
     )
