@@ -1,5 +1,5 @@
-"""`jesenska up -n N` as a process, for tests: started until all its brokers are ready, stopped or killed, started again
-on the same data.
+"""`jesenska up -n N` as a process, for tests: started until all its brokers are ready, stopped or killed, started
+again on the same data.
 
 with SeveralBrokers(tmp_path / "data", 3) as brokers:
     ... brokers.bootstrap ...

@@ -335,8 +335,7 @@ async def test_as_json_every_line_is_an_object_that_names_its_process(tmp_path: 
         await out.until("plain")
         await err.until("exit code 3")
     assert [json.loads(line) for line in out.text.splitlines()] == [
-        {"process": 'broker "1"', **rest}
-        for rest in ({"level": "INFO"}, {"message": "{}"}, {"message": '{"not": "one'}, {"message": "plain\u00e9"})
+        {"process": 'broker "1"', **rest} for rest in ({"level": "INFO"}, {"message": "{}"}, {"message": '{"not": "one'}, {"message": "plain\u00e9"})
     ]
     (sentence,) = map(json.loads, err.text.splitlines())
     assert (sentence["process"], sentence["level"]) == ("supervisor", "WARNING")
@@ -348,7 +347,7 @@ async def test_a_child_that_speaks_is_heard_and_what_it_has_failed_by_is_told(tm
     async with cluster(tmp_path) as running:
         heard: list[dict[str, Any]] = []
         ends: list[str] = []
-        script = "print('{\"ready\": 1}\\nno JSON\\n[1]\\n{\"failed\": \"No luck.\"}', flush=True); import sys; sys.exit(1)"
+        script = 'print(\'{"ready": 1}\\nno JSON\\n[1]\\n{"failed": "No luck."}\', flush=True); import sys; sys.exit(1)'
         child = Child("a", [sys.executable, "-c", script], "/a", restarts=False, on_word=heard.append, on_end=ends.append)
         running.supervisor.add(child)
         await running.err.until(r"^a has failed \(No luck\); it is not started again\.$")

@@ -45,8 +45,8 @@ class KeptTree:
     """One tree; `start`, then `stop`. What it logs is passed on."""
 
     def __init__(self, directory: Path, passed_on: PassedOn, on_ready: Callable[[], None], listens_at: tuple[str, int]) -> None:
-        """`on_ready` is called each time that its process has started, before any order is given to that. `listens_at`:
-        the host ("": every address) and the port (0: any); JesenskaError where it cannot."""
+        """`on_ready` is called each time that its process has started, before any order is given to that.
+        `listens_at`: the host ("": every address) and the port (0: any); JesenskaError where it cannot."""
         self._directory = directory
         self._passed_on = passed_on
         self._on_ready = on_ready

@@ -56,10 +56,14 @@ class LogFile:
 
     def write(self, text: str) -> None:
         self._handler.reopenIfNeeded()
-        self._handler.stream.write(text)
+        if self._handler.stream is not None:
+            self._handler.stream.write(text)
 
     def flush(self) -> None:
         self._handler.flush()
+
+    def close(self) -> None:
+        self._handler.close()
 
 
 class _Json(logging.Formatter):

@@ -18,7 +18,7 @@ from jesenska.base.errors import JesenskaError
 from jesenska.cli.stopping import lock_holder
 from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 
-#: What a broker that was started once has in its directory: `metadata.journal.METADATA_FILE`, of one that keeps its tree
+#: What a broker that was started once has in its directory: `metadata.journal.METADATA_FILE`, where it keeps its tree
 #: itself, and `log.meta_properties.FILE_NAME`. Those modules would bring SQLite and the log along.
 _MARKS = ("jesenska-metadata.db", "meta.properties")
 _BROKER = re.compile(r"broker-([1-9][0-9]{0,3})")

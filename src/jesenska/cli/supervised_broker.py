@@ -1,14 +1,14 @@
-"""A broker as a process of its own, for a supervisor (`up_several`): what it says of itself goes to stdout, a JSON object
-a line, and what it logs to stderr.
+"""A broker as a process of its own, for a supervisor (`up_several`): what it says of itself goes to stdout, a JSON
+object a line, and what it logs to stderr.
 
-    python -m jesenska.cli.supervised_broker [--default NAME=VALUE]... [--override NAME=VALUE]... [--flag NAME=VALUE]...
+    python -m jesenska.cli.supervised_broker --flag NAME=VALUE... [--default NAME=VALUE...] [--override NAME=VALUE...]
 
     {"ready": true, "host": "127.0.0.1", "port": 9093}    clients can connect, at that address
     {"progress": "recovering: ..."}                       why it takes long
     {"failed": "..."}                                     it ends for this reason, with exit code 1
 
 Settings are believed as those of `jesenska up`: flags before overrides, these before the environment, that before
-defaults. It warns of none: who starts it has. It stops in order by SIGTERM and at its parent's end (`ending`)."""
+defaults. Who starts it has warned of them. It stops in order by SIGTERM and at its parent's end (`ending`)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         configure_logging(options)
         config = broker_config(defaults=_settings(options.default), overrides=options.override, flags=_settings(options.flag), warns=False)
-        return run_broker(config, _ready, lambda text: _say(progress=text))
+        # What all of them would say of this installation, one says.
+        is_first = config.integer("broker.id") == 1
+        return run_broker(config, _ready, lambda text: _say(progress=text), warns=is_first)
     except JesenskaError as error:
         told = str(error)
     except OSError as error:

@@ -1,12 +1,12 @@
-"""The tree as a small process of its own, for a supervisor (`supervisor`): served to ZooKeeper's clients, ordered about
-over its stdin.
+"""The tree as a small process of its own, for a supervisor (`supervisor`): served to ZooKeeper's clients, ordered
+about over its stdin.
 
     python -m jesenska.cli.supervised_tree DIRECTORY [DESCRIPTOR]
 
 DIRECTORY has the tree, and is made where it is not there. DESCRIPTOR is a socket that listens, inherited from the
 supervisor: that keeps it, too, so the port stays the same when this process is started again, and clients that come
-meanwhile wait. Without it the system chooses a port of the loopback. `tree_orders` says what comes in on stdin and goes out on stdout,
-the first of which is that clients can connect; what is logged goes to stderr.
+meanwhile wait. Without it the system chooses a port of the loopback. `tree_orders` says what comes in on stdin and
+goes out on stdout, the first of which is that clients can connect; what is logged goes to stderr.
 
 SIGTERM stops it in order; sessions live on. The end of its stdin is the end of its supervisor, however that ended: the
 processes that it guards are ended first, as they need the tree to stop in order, and then it stops. A tree that

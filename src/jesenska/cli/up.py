@@ -1,5 +1,5 @@
-"""`jesenska up`: brokers without a configuration file. One is this process (`up_alone`); several are processes of their
-own, with their tree in another one (`up_several`).
+"""`jesenska up`: brokers without a configuration file. One is this process (`up_alone`); several are processes of
+their own, with their tree in another one (`up_several`).
 
 What is set where beats what is set elsewhere in this order: the command's own flags (--host, --port, --data,
 --zookeeper-port), --override, the environment (KAFKA_...), then `broker_defaults`. This module reads what a command's
@@ -16,7 +16,8 @@ from jesenska.cli.log_lines import add_logging
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_DATA = "127.0.0.1", 9092, "data"
 _PORT_MAX = 65535
 _BROKERS_MAX = 32
-#: More copies than that, and more of them in sync, are not asked for, however many brokers there are: Kafka's defaults.
+#: More copies than that, and more of them in sync, are not asked for, however many brokers there are: Kafka's
+#: defaults of the topics that it makes for itself.
 _COPIES, _COPIES_IN_SYNC = 3, 2
 
 
@@ -51,7 +52,7 @@ def up(options: argparse.Namespace) -> int:
     first = port_of(options)
     last = first + options.brokers - 1
     if first and last > _PORT_MAX:
-        raise JesenskaError(f"{options.brokers} brokers from port {first} on would need port {last}, and there is none above {_PORT_MAX}: give a smaller --port.")
+        raise JesenskaError(f"{options.brokers} brokers from port {first} on would need port {last}, and {_PORT_MAX} is the last one: give a smaller --port.")
     if first and options.zookeeper_port and first <= options.zookeeper_port <= last:
         raise JesenskaError(f"The broker and its tree cannot both have port {options.zookeeper_port}: give another --port or --zookeeper-port.")
     if options.brokers == 1:

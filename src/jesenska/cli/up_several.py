@@ -137,7 +137,8 @@ def ports_for(options: argparse.Namespace, kept: ExitStack) -> list[int]:
 async def _run(options: argparse.Namespace, data: Path) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    passed_on = PassedOn(err=LogFile(options.log_file) if options.log_file is not None else None, as_json=options.log_format == "json")
+    file = LogFile(options.log_file) if options.log_file is not None else None
+    passed_on = PassedOn(err=file, as_json=options.log_format == "json")
     listens_at = (TREE_HOST, 0) if options.zookeeper_port is None else (listening_host(options), options.zookeeper_port)
     supervisor = Supervisor(tree_directory(data), passed_on=passed_on, grace_seconds=_GRACE_SECONDS, listens_at=listens_at)
 
@@ -148,8 +149,8 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
         passed_on.say(f"Stopping {options.brokers} brokers and their tree; a second Ctrl-C ends them at once.")
         stopping.set()
 
-    for number in heeded_signals():
-        loop.add_signal_handler(number, interrupted if number == signal.SIGINT else stopping.set)
+    for signal_number in heeded_signals():
+        loop.add_signal_handler(signal_number, interrupted if signal_number == signal.SIGINT else stopping.set)
     parents_end(loop, stopping)
     with ExitStack() as kept:
         try:
@@ -166,6 +167,8 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
             await stopping.wait()
         finally:
             await supervisor.stop()
+            if file is not None:
+                file.close()
     stopped_in_order()
     return 0
 
@@ -188,9 +191,7 @@ class _Brokers:
 
     def add(self, number: int, command: Sequence[str]) -> None:
         """Starts one; the supervisor looks after it."""
-        self._supervisor.add(
-            Child(_name(number), command, f"/brokers/ids/{number}", on_word=partial(self._said, number), on_end=partial(self._ended, number))
-        )
+        self._supervisor.add(Child(_name(number), command, f"/brokers/ids/{number}", on_word=partial(self._said, number), on_end=partial(self._ended, number)))
 
     async def ready_or(self, stopping: asyncio.Event) -> list[tuple[str, int]]:
         """Where they are found, in order, when clients can connect to all of them; none where they are to stop before
