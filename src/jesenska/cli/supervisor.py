@@ -17,9 +17,9 @@ knows of its death at once, and has the tree end its session then (`session_ends
                               that do not look at it (`guarded`), then itself
 
 Children have an empty stdin, a session of their own (no Ctrl-C from the terminal), PARENT_DESCRIPTOR in their
-environment, and what they print is passed on with their names in front; a child with `on_word` says what it has to say
-on stdout, a JSON object a line. What a child has started itself is its own affair. One loop does all that; nothing here
-waits for a terminal (`passed_on`)."""
+environment, and what they print is passed on with their names in front; a child with `on_word` says on stdout what it
+has to say, a JSON object a line. What a child has started itself is its own affair. One loop does all that; nothing
+here waits for a terminal (`passed_on`)."""
 
 from __future__ import annotations
 
