@@ -9,6 +9,7 @@ with SeveralBrokers(tmp_path / "data", 3) as brokers:
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -50,6 +51,11 @@ class SeveralBrokers(ServerProcess):
         """Its exit code, when it has ended by itself."""
         assert self._process is not None
         return self._process.wait(seconds)
+
+    def orphan(self) -> None:
+        """Has it find that its parent has ended."""
+        os.close(self._lifeline)
+        self._lifeline = os.open(os.devnull, os.O_RDONLY)
 
     def processes(self) -> dict[str, int]:
         """The ids of the processes beside its own: "tree", "broker 1" and so on."""

@@ -26,7 +26,7 @@ from jesenska.cli.kept_ports import KeptPort
 from jesenska.cli.log_lines import LogFile
 from jesenska.cli.several_directories import broker_directory, brokers_with_data, refuse_directory_of_one, refuse_directory_of_several, tree_directory
 from jesenska.cli.stopping import lock_holder
-from jesenska.cli.up import add_up, announcement, broker_defaults
+from jesenska.cli.up import add_up, announcement, broker_defaults, refuse_ports
 from jesenska.cli.up_several import command_of, flags_of, left_out, ports_for
 from jesenska.client.cluster import Cluster
 from jesenska.config.layers import BrokerConfig
@@ -81,11 +81,11 @@ def test_there_are_as_many_copies_as_brokers_and_three_at_most(brokers: int, cop
 
 
 def test_an_override_beats_what_several_brokers_have_by_default() -> None:
-    options = options_of("-n", "3", "--override", "default.replication.factor=2", "--override", "num.partitions=7")
-    for number in (1, 2, 3):
+    options = options_of("-n", "2", "--override", "default.replication.factor=1", "--override", "num.partitions=7")
+    for number in (1, 2):
         config = settings_by_command(options, number, 9092)
-        assert (config.integer("default.replication.factor"), config.integer("num.partitions")) == (2, 7)
-        assert config.integer("offsets.topic.replication.factor") == 3
+        assert (config.integer("default.replication.factor"), config.integer("num.partitions")) == (1, 7)
+        assert config.integer("offsets.topic.replication.factor") == 2
 
 
 def test_the_announcement_has_all_brokers_in_every_command() -> None:
@@ -138,6 +138,11 @@ def test_what_cannot_be_is_told_in_one_sentence_and_nothing_is_made(
     assert says in result.err
     assert len(result.err.splitlines()) == 1
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("words", [["--port", "0", "--zookeeper-port", "2"], ["--port", "5000", "--zookeeper-port", "0"], ["--zookeeper-port", "9095"]])
+def test_ports_that_all_can_have_are_not_refused(words: list[str]) -> None:
+    refuse_ports(options_of("-n", "3", *words))
 
 
 def test_the_environment_cannot_say_for_all_what_each_has_of_its_own(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,6 +381,12 @@ def test_nobody_is_left_when_up_is_killed(tmp_path: Path) -> None:
         brokers.start()
         with ended_with(brokers):
             assert brokers.stop() == 0
+
+
+def test_nobody_is_left_when_the_parent_of_up_has_ended(tmp_path: Path) -> None:
+    with SeveralBrokers(tmp_path / "data", 2) as brokers, ended_with(brokers):
+        brokers.orphan()
+        assert brokers.wait(SECONDS) == 0
 
 
 def test_a_second_interrupt_ends_them_at_once(tmp_path: Path) -> None:

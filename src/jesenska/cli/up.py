@@ -49,12 +49,7 @@ def up(options: argparse.Namespace) -> int:
     """Runs the brokers until a signal stops them."""
     if options.file is not None:
         raise JesenskaError(f"up takes no file: kafka-server-start {options.file} starts a broker with a configuration file.")
-    first = port_of(options)
-    last = first + options.brokers - 1
-    if first and last > _PORT_MAX:
-        raise JesenskaError(f"{options.brokers} brokers from port {first} on would need port {last}, and {_PORT_MAX} is the last one: give a smaller --port.")
-    if first and options.zookeeper_port and first <= options.zookeeper_port <= last:
-        raise JesenskaError(f"The broker and its tree cannot both have port {options.zookeeper_port}: give another --port or --zookeeper-port.")
+    refuse_ports(options)
     if options.brokers == 1:
         from jesenska.cli.up_alone import run_alone
 
@@ -62,6 +57,18 @@ def up(options: argparse.Namespace) -> int:
     from jesenska.cli.up_several import run_several
 
     return run_several(options)
+
+
+def refuse_ports(options: argparse.Namespace) -> None:
+    """JesenskaError with one sentence where not all can have the ports that are asked for."""
+    first = port_of(options)
+    last = first + options.brokers - 1
+    if first == 0:
+        return
+    if last > _PORT_MAX:
+        raise JesenskaError(f"{options.brokers} brokers from port {first} on would need port {last}, and {_PORT_MAX} is the last one: give a smaller --port.")
+    if first <= (options.zookeeper_port or 0) <= last:
+        raise JesenskaError(f"The broker and its tree cannot both have port {options.zookeeper_port}: give another --port or --zookeeper-port.")
 
 
 def port_of(options: argparse.Namespace) -> int:
