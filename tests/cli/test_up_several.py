@@ -26,7 +26,7 @@ from jesenska.cli.kept_ports import KeptPort
 from jesenska.cli.log_lines import LogFile
 from jesenska.cli.several_directories import broker_directory, brokers_with_data, refuse_directory_of_one, refuse_directory_of_several, tree_directory
 from jesenska.cli.stopping import lock_holder
-from jesenska.cli.up import add_up, announcement, broker_defaults, refuse_ports
+from jesenska.cli.up_options import add_up, announcement, broker_defaults, refuse_ports
 from jesenska.cli.up_several import command_of, flags_of, left_out, ports_for
 from jesenska.client.cluster import Cluster
 from jesenska.config.layers import BrokerConfig

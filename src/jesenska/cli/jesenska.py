@@ -39,7 +39,8 @@ def _parser(wanted: str | None = None) -> Parser:
 
 
 def _up(commands: _Commands) -> None:
-    from jesenska.cli.up import add_up, up
+    from jesenska.cli.up import up
+    from jesenska.cli.up_options import add_up
 
     command = _command(commands, "up", "Start a broker, or several; no configuration file needed.", up)
     add_up(command)

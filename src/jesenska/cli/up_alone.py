@@ -15,7 +15,7 @@ from jesenska.cli.broker_process import run_broker
 from jesenska.cli.configuration import broker_config
 from jesenska.cli.log_lines import configure_logging
 from jesenska.cli.several_directories import refuse_directory_of_several
-from jesenska.cli.up import DEFAULT_DATA, address_of, announcement, broker_defaults, listening_host, port_of
+from jesenska.cli.up_options import DEFAULT_DATA, address_of, announcement, broker_defaults, listening_host, port_of
 from jesenska.config.layers import BrokerConfig
 from jesenska.net.listener import PortTakenError
 

@@ -6,8 +6,8 @@
     stop     a signal, or the end of this process's parent: the brokers one after the other, then the tree
     signals  a second Ctrl-C ends everything at once; SIGUSR1 has every broker write its figures
 
-Each broker is `supervised_broker`, with settings as `jesenska up` gives them to one (`up`), and what tells it from the
-others: broker.id from 1 on, its port, its directory. Neither these nor where the tree is can be said by settings."""
+Each broker is `supervised_broker`, with settings as `jesenska up` gives them to one (`up_options`), and what tells it from
+the others: broker.id from 1 on, its port, its directory. Neither these nor where the tree is can be said by settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from jesenska.cli.several_directories import broker_directory, brokers_with_data
 from jesenska.cli.stop_signals import heeded_signals
 from jesenska.cli.supervisor import Child, Supervisor
 from jesenska.cli.tree_orders import TREE_HOST
-from jesenska.cli.up import DEFAULT_DATA, address_of, announcement, broker_defaults, listening_host, port_of
+from jesenska.cli.up_options import DEFAULT_DATA, address_of, announcement, broker_defaults, listening_host, port_of
 from jesenska.config.sources import gather
 from jesenska.net.listener import PortTakenError
 
