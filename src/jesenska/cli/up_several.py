@@ -6,8 +6,9 @@
     stop     a signal, or the end of this process's parent: the brokers one after the other, then the tree
     signals  a second Ctrl-C ends everything at once; SIGUSR1 has every broker write its figures
 
-Each broker is `supervised_broker`, with settings as `jesenska up` gives them to one (`up_options`), and what tells it from
-the others: broker.id from 1 on, its port, its directory. Neither these nor where the tree is can be said by settings."""
+Each broker is `supervised_broker`, with settings as `jesenska up` gives them to one (`up_options`), and what tells it
+from the others: broker.id from 1 on, its port, its directory. Neither these nor where the tree is can be said by
+settings."""
 
 from __future__ import annotations
 
