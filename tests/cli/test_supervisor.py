@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import re
 import resource
-import select
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
+from jesenska.cli.child_process import ChildProcess
 from jesenska.cli.passed_on import PassedOn
 from jesenska.cli.supervisor import Child, Supervisor
 from jesenska.log.directory_lock import DirectoryLock
@@ -33,6 +34,7 @@ from jesenska.metadata.zookeeper.client import connect
 from tests.on_a_loop import on_a_loop
 from tests.session_holder import ENVIRONMENT, SESSION_TIMEOUT_MS, holder_command
 from tests.supervised import SupervisorProcess
+from tests.watched_processes import watched
 
 #: For each thing that is waited for: much, on a busy machine, and still less than a session's timeout.
 _SECONDS = 50.0
@@ -325,6 +327,55 @@ async def test_what_children_print_has_their_names_in_front(tmp_path: Path) -> N
 
 
 @on_a_loop
+async def test_as_json_every_line_is_an_object_that_names_its_process(tmp_path: Path) -> None:
+    out, err = Heard(), Heard()
+    async with Supervisor(tmp_path, passed_on=PassedOn(out, err, as_json=True)) as supervisor:
+        script = 'import sys; print("{\\"level\\":\\"INFO\\"}\\n{}\\n{\\"not\\": \\"one\\nplain\\u00e9"); sys.exit(3)'
+        supervisor.add(Child('broker "1"', [sys.executable, "-c", script], "/a", restarts=False, environment={"PYTHONUTF8": "1"}))
+        await out.until("plain")
+        await err.until("exit code 3")
+    assert [json.loads(line) for line in out.text.splitlines()] == [
+        {"process": 'broker "1"', **rest} for rest in ({"level": "INFO"}, {"message": "{}"}, {"message": '{"not": "one'}, {"message": "plain\u00e9"})
+    ]
+    (sentence,) = map(json.loads, err.text.splitlines())
+    assert (sentence["process"], sentence["level"]) == ("supervisor", "WARNING")
+    assert sentence["message"] == 'broker "1" ended with exit code 3; it is not started again.'
+
+
+@on_a_loop
+async def test_a_child_that_speaks_is_heard_and_what_it_has_failed_by_is_told(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        heard: list[dict[str, Any]] = []
+        ends: list[str] = []
+        script = 'print(\'{"ready": 1}\\nno JSON\\n[1]\\n{"failed": "No luck."}\', flush=True); import sys; sys.exit(1)'
+        child = Child("a", [sys.executable, "-c", script], "/a", restarts=False, on_word=heard.append, on_end=ends.append)
+        running.supervisor.add(child)
+        await running.err.until(r"^a has failed \(No luck\); it is not started again\.$")
+        assert heard == [{"ready": 1}, {"failed": "No luck."}]
+        assert ends == ["has failed (No luck)"]
+        assert not running.out.text
+
+
+@on_a_loop
+async def test_who_is_told_of_an_end_may_begin_the_stop_and_nothing_starts_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as running:
+        ends: list[str] = []
+        has_ended = asyncio.Event()
+
+        def ended(how: str) -> None:
+            ends.append(how)
+            running.supervisor.begin_stop()
+            has_ended.set()
+
+        running.supervisor.add(Child("a", [sys.executable, "-c", "import sys; sys.exit(3)"], "/a", on_end=ended))
+        async with asyncio.timeout(_SECONDS):
+            await has_ended.wait()
+        await running.supervisor.stop()
+    assert ends == ["ended with exit code 3"]
+    assert not running.err.text
+
+
+@on_a_loop
 async def test_a_terminal_that_is_held_holds_nobody_up(tmp_path: Path) -> None:
     released = threading.Event()
 
@@ -371,6 +422,63 @@ async def test_a_stop_leaves_no_process_and_no_session_of_a_child(tmp_path: Path
         await tree.close()
 
 
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The stops of processes as they begin and end: which, and the process."""
+    seen: list[tuple[str, int]] = []
+    stop = ChildProcess.stop
+
+    async def watched_stop(process: ChildProcess, grace_seconds: float) -> bool:
+        seen.append(("begins", process.pid))
+        try:
+            return await stop(process, grace_seconds)
+        finally:
+            seen.append(("ends", process.pid))
+
+    monkeypatch.setattr(ChildProcess, "stop", watched_stop)
+    return seen
+
+
+@on_a_loop
+async def test_children_stop_one_after_the_other_and_the_tree_last(tmp_path: Path, stops: list[tuple[str, int]]) -> None:
+    async with cluster(tmp_path) as running:
+        for name in "abc":
+            running.add(name)
+        for name in "abc":
+            await running.node(name)
+        processes = [*map(running.supervisor.process_of, "cba"), running.supervisor.tree_process]
+    assert stops == [(what, process) for process in processes for what in ("begins", "ends")]
+
+
+@on_a_loop
+async def test_a_child_that_takes_long_to_stop_does_not_hold_up_the_others_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, int]]
+) -> None:
+    monkeypatch.setattr("jesenska.cli.supervisor._STOPS_ALONE_SECONDS", 0.1)
+    async with cluster(tmp_path, grace_seconds=3.0) as running:
+        running.add("a")
+        running.add("deaf", deaf=True)
+        for name in ("a", "deaf"):
+            await running.node(name)
+        orderly, deaf = map(running.supervisor.process_of, ("a", "deaf"))
+    assert stops[:2] == [("begins", deaf), ("begins", orderly)]
+    assert {*stops[2:4]} == {("ends", deaf), ("ends", orderly)}
+
+
+@on_a_loop
+async def test_a_kill_ends_all_processes(tmp_path: Path) -> None:
+    before = children()
+    async with cluster(tmp_path) as running:
+        running.add("a")
+        running.add("deaf", deaf=True)
+        for name in ("a", "deaf"):
+            await running.node(name)
+        running.supervisor.kill()
+        await running.supervisor.stop()
+        assert children() <= before
+    assert "starts again" not in running.err.text
+
+
 @on_a_loop
 async def test_a_stop_does_not_wait_for_a_tree_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jesenska.cli.supervisor._LAST_ORDER_SECONDS", 0.5)
@@ -410,22 +518,6 @@ async def test_a_child_that_can_never_be_started_is_refused(tmp_path: Path) -> N
                 running.supervisor.add(child)
     with pytest.raises(ValueError, match="does not run"):
         running.add("c")
-
-
-@contextlib.contextmanager
-def watched(*processes: int) -> Iterator[Callable[[], bool]]:
-    """What waits until these have ended and says whether they have; those that have not are ended with the block.
-    Their parent is not asked: who reaps orphans is the system's affair."""
-    with contextlib.ExitStack() as stack:
-        descriptors = [os.pidfd_open(process) for process in processes]
-        for descriptor in descriptors:
-            stack.callback(os.close, descriptor)
-        try:
-            yield lambda: all(select.select([descriptor], [], [], _SECONDS)[0] for descriptor in descriptors)
-        finally:
-            for descriptor in descriptors:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
 
 def test_everybody_ends_when_the_supervisor_is_killed(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli import jesenska
-from jesenska.cli.up import add_up, config_of
+from jesenska.cli.up_alone import config_of
+from jesenska.cli.up_options import add_up
 from jesenska.config.layers import BrokerConfig
 from jesenska.testing import BrokerProcess
 from tests.cli.conftest import Tool

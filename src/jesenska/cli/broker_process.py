@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 _YOUNG_OBJECTS = 10_000
 
 
-def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None = None) -> int:
-    """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. JesenskaError if it cannot
-    start."""
-    if not (codec.COMPILED and request_path_is_compiled()):
+def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None = None, *, warns: bool = True) -> int:
+    """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. With `warns` off nothing
+    is said of what is missing in this installation. JesenskaError if it cannot start."""
+    if warns and not (codec.COMPILED and request_path_is_compiled()):
         missing = "request path" if codec.COMPILED else "record codec"
         logger.warning("The compiled %s is not there, so this broker is slower than it could be: install a C compiler, then install jesenska again.", missing)
     memory = Memory()

@@ -25,12 +25,12 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from jesenska.cli import up
+from jesenska.cli import up_alone
 from jesenska.cli.ending import PARENT_DESCRIPTOR
 from jesenska.cli.jesenska import main as jesenska
 
 #: What a broker needs is read here, before any fork.
-READ_BEFORE = up
+READ_BEFORE = up_alone
 _REQUEST_MAX_BYTES = 1024 * 1024
 
 

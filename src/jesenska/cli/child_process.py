@@ -8,14 +8,16 @@ thread waits. Nobody else may wait for these processes."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 #: Bytes of what it has printed that are read ahead, for each stream.
 _READ_AHEAD_BYTES = 64 * 1024
@@ -68,6 +70,20 @@ class ChildProcess:
         """Writes to its stdin; of what cannot be written nobody is told, as it ends then."""
         if self._orders is not None and not self._orders.is_closing():
             self._orders.write(line)
+
+    async def words(self) -> AsyncIterator[dict[str, Any]]:
+        """What it writes to stdout, of a program that writes a JSON object a line, until that ends. Other lines are
+        left out."""
+        while True:
+            try:
+                line = await self.out.readline()
+                if not line:
+                    return
+                said = json.loads(line)
+            except ValueError:
+                continue  # too long, or no JSON: not said by our program
+            if isinstance(said, dict):
+                yield said
 
     def send(self, number: signal.Signals) -> None:
         """Sends it a signal, if it has not ended."""

@@ -1,10 +1,11 @@
-"""jesenska: `up` starts a broker without a configuration file, `init` lays out a directory as Kafka's releases do;
+"""jesenska: `up` starts brokers without a configuration file, `init` lays out a directory as Kafka's releases do;
 every other tool has Kafka's own name.
 
 jesenska up                           127.0.0.1:9092, data in ./data
 jesenska up --any-port                any free port if 9092 is taken
 jesenska up --host 0.0.0.0            for other machines, too
 jesenska up --zookeeper-port 2181     with its tree for ZooKeeper's clients, too
+jesenska up -n 3                      three brokers, at 9092 to 9094, and their tree: a cluster on this machine
 jesenska status                       whether it is ready, and what it holds; the exit code for health checks
 jesenska settings retention           what settings do
 jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
@@ -38,9 +39,10 @@ def _parser(wanted: str | None = None) -> Parser:
 
 
 def _up(commands: _Commands) -> None:
-    from jesenska.cli.up import add_up, up
+    from jesenska.cli.up import up
+    from jesenska.cli.up_options import add_up
 
-    command = _command(commands, "up", "Start a broker; no configuration file needed.", up)
+    command = _command(commands, "up", "Start a broker, or several; no configuration file needed.", up)
     add_up(command)
 
 

@@ -8,8 +8,8 @@ answer when the process dies are given to the next one: each may be carried out 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,13 +20,12 @@ from jesenska.base.errors import JesenskaError
 from jesenska.cli.child_process import ChildProcess, how_it_ended
 from jesenska.cli.passed_on import PassedOn
 from jesenska.cli.restarts import Restarts
-from jesenska.cli.supervised_tree import HOST
-from jesenska.cli.tree_orders import line_of
+from jesenska.cli.tree_orders import TREE_HOST, line_of
 from jesenska.net.listener import listening_socket
 
 NAME = "tree"
-#: How long to wait for the last answers of a process that has ended.
-_LAST_ANSWERS_SECONDS = 1.0
+#: How long to wait for the last words of a process that has ended.
+LAST_WORDS_SECONDS = 1.0
 
 
 class TreeStoppedError(Exception):
@@ -45,12 +44,14 @@ class _Asked:
 class KeptTree:
     """One tree; `start`, then `stop`. What it logs is passed on."""
 
-    def __init__(self, directory: Path, passed_on: PassedOn, on_ready: Callable[[], None]) -> None:
-        """`on_ready` is called each time that its process has started, before any order is given to that."""
+    def __init__(self, directory: Path, passed_on: PassedOn, on_ready: Callable[[], None], listens_at: tuple[str, int]) -> None:
+        """`on_ready` is called each time that its process has started, before any order is given to that.
+        `listens_at`: the host ("": every address) and the port (0: any); JesenskaError where it cannot."""
         self._directory = directory
         self._passed_on = passed_on
         self._on_ready = on_ready
-        self._listening = listening_socket(HOST, 0)
+        self._listening = listening_socket(*listens_at)
+        self._host = listens_at[0] or TREE_HOST
         #: Where clients connect, the same for as long as this object lives.
         self.port: int = self._listening.getsockname()[1]
         self._process: ChildProcess | None = None
@@ -65,8 +66,8 @@ class KeptTree:
 
     @property
     def address(self) -> str:
-        """host:port for clients."""
-        return f"{HOST}:{self.port}"
+        """host:port for clients on this machine."""
+        return f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
 
     @property
     def pid(self) -> int | None:
@@ -104,6 +105,12 @@ class KeptTree:
         if self._process is not None and self._ready.is_set():
             self._number += 1
             self._process.order(line_of(number=self._number, order="guard", process=process, grace_seconds=grace_seconds))
+
+    def kill(self) -> None:
+        """Ends its process at once; it is not started again."""
+        self._stopping.set()
+        if self._process is not None:
+            self._process.send(signal.SIGKILL)
 
     async def stop(self, grace_seconds: float) -> None:
         """Stops it in order, with SIGKILL if that takes longer. Orders are given up."""
@@ -149,22 +156,13 @@ class KeptTree:
             self._passed_on.say(f"The tree's process has not stopped within {self._grace_seconds:g} s and was ended by SIGKILL.")
         self._process = None
         self._ready.clear()
-        await asyncio.wait({hearing}, timeout=_LAST_ANSWERS_SECONDS)
+        await asyncio.wait({hearing}, timeout=LAST_WORDS_SECONDS)
         hearing.cancel()
         return how_it_ended(process.ended.result())
 
     async def _hear(self, process: ChildProcess) -> None:
         """Takes what it says, until it says no more."""
-        while True:
-            try:
-                line = await process.out.readline()
-                if not line:
-                    return
-                said = json.loads(line)
-            except ValueError:
-                continue  # too long, or no JSON: not said by our program
-            if not isinstance(said, dict):
-                continue
+        async for said in process.words():
             if "ready" in said:
                 self._was_ready = True
                 self._ready.set()

@@ -48,6 +48,24 @@ def configure_logging(options: argparse.Namespace) -> None:
     logging.basicConfig(level=getattr(logging, options.log_level.upper()), handlers=[handler])
 
 
+class LogFile:
+    """A stream into the file of `--log-file`, for what others log: opened anew when somebody has renamed it."""
+
+    def __init__(self, path: str) -> None:
+        self._handler = logging.handlers.WatchedFileHandler(path, encoding="utf-8", errors="backslashreplace")
+
+    def write(self, text: str) -> None:
+        self._handler.reopenIfNeeded()
+        if self._handler.stream is not None:
+            self._handler.stream.write(text)
+
+    def flush(self) -> None:
+        self._handler.flush()
+
+    def close(self) -> None:
+        self._handler.close()
+
+
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

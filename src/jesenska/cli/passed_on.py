@@ -1,6 +1,9 @@
 """What several processes print, passed on line by line with their names in front, and sentences between.
 
-    broker 1: [2026-11-22 07:28:45,123] WARNING the connection ...
+    text    broker 1: [2026-11-22 07:28:45,123] WARNING the connection ...
+    json    {"process":"broker 1","time":"2026-11-22T07:28:45.123Z","level":"WARNING", ...}
+
+As JSON, a line that is no object becomes the message of one.
 
 A thread writes: a terminal that is held (Ctrl-S), or a reader that does not read, must not hold up the loop. Who
 prints meanwhile waits when its pipe is full, as it would without us; sentences beyond a limit are dropped."""
@@ -8,10 +11,12 @@ prints meanwhile waits when its pipe is full, as it would without us; sentences 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Protocol
 
 #: Bytes of a line before it is passed on in pieces, and of what is read at once.
@@ -33,21 +38,31 @@ class Stream(Protocol):
 class PassedOn:
     """Lines on their way to two streams, this process's own unless others are given."""
 
-    def __init__(self, out: Stream | None = None, err: Stream | None = None) -> None:
+    def __init__(self, out: Stream | None = None, err: Stream | None = None, *, as_json: bool = False) -> None:
         self.out: Stream = sys.stdout if out is None else out
         self.err: Stream = sys.stderr if err is None else err
+        self._as_json = as_json
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-passed-on")
         self._following: set[asyncio.Task[None]] = set()
         self._sentences = 0
         self._is_closed = False
 
     def say(self, sentence: str) -> None:
-        """Writes a sentence of our own on stderr, soon."""
+        """Writes a sentence of our own to the stream of errors, soon."""
+        if self._as_json:
+            at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            sentence = json.dumps({"process": "supervisor", "time": at, "level": "WARNING", "message": sentence}, ensure_ascii=False)
+        self._write_soon(self.err, f"{sentence}\n")
+
+    def announce(self, text: str) -> None:
+        """Writes this to the stream of output as it stands, soon."""
+        self._write_soon(self.out, text)
+
+    def _write_soon(self, stream: Stream, text: str) -> None:
         if self._is_closed or self._sentences >= _SENTENCES_MAX:
             return
-        loop = asyncio.get_running_loop()
         self._sentences += 1
-        loop.run_in_executor(self._writer, _write, self.err, f"{sentence}\n").add_done_callback(self._said)
+        asyncio.get_running_loop().run_in_executor(self._writer, _write, stream, text).add_done_callback(self._said)
 
     def _said(self, _: asyncio.Future[None]) -> None:
         self._sentences -= 1
@@ -77,9 +92,13 @@ class PassedOn:
                 *begin, kept = _pieces(kept)
                 lines += begin
             if lines:
-                await loop.run_in_executor(self._writer, _write, stream, _named(lines, name))
+                await loop.run_in_executor(self._writer, _write, stream, self._named(lines, name))
         if kept:
-            await loop.run_in_executor(self._writer, _write, stream, _named([kept], name))
+            await loop.run_in_executor(self._writer, _write, stream, self._named([kept], name))
+
+    def _named(self, lines: list[bytes], name: str) -> str:
+        form = _json_line if self._as_json else _text_line
+        return "".join(form(name, line.decode(errors="replace")) for line in lines)
 
     async def close(self) -> None:
         """Waits for what was said to be written, but not for long. Nothing more is passed on."""
@@ -101,8 +120,15 @@ def _pieces(line: bytes) -> list[bytes]:
     return [line[begin : begin + _LINE_BYTES] for begin in range(0, max(len(line), 1), _LINE_BYTES)]
 
 
-def _named(lines: list[bytes], name: str) -> str:
-    return "".join(f"{name}: {line.decode(errors='replace')}\n" for line in lines)
+def _text_line(name: str, line: str) -> str:
+    return f"{name}: {line}\n"
+
+
+def _json_line(name: str, line: str) -> str:
+    process = json.dumps(name, ensure_ascii=False)
+    if line.startswith('{"') and line.endswith("}"):
+        return f'{{"process":{process},{line[1:]}\n'
+    return f'{{"process":{process},"message":{json.dumps(line, ensure_ascii=False)}}}\n'
 
 
 def _write(stream: Stream, text: str) -> None:

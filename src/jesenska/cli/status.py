@@ -2,15 +2,18 @@
 
     exit 0    it answers and every partition has a leader          1    it does not answer, or a partition has none
 
-With --data it also says which process holds that directory, and how much memory it takes."""
+With --data it also says which process holds that directory, and how much memory it takes; of several brokers
+(`jesenska up -n N`) the process that looks after them, and the memory of all."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
+from jesenska.cli.several_directories import broker_directory, brokers_with_data, tree_directory
 from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import FAILED, print_json, seconds
 from jesenska.client.cluster import Cluster
@@ -54,7 +57,7 @@ async def _status(options: argparse.Namespace) -> int:
     if options.data is not None:
         holder = lock_holder(Path(options.data))
         told["process"] = holder
-        told["memory_mb"] = None if holder is None else _resident_mb(holder)
+        told["memory_mb"] = None if holder is None else _resident_mb([holder, *_holders_below(Path(options.data))])
     if options.output == "json":
         print_json(told)
     else:
@@ -64,11 +67,19 @@ async def _status(options: argparse.Namespace) -> int:
     return 0 if leaderless == 0 else FAILED
 
 
-def _resident_mb(process: int) -> float | None:
-    """Memory of a process; None where the system does not tell."""
-    try:
-        text = Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in text.splitlines() if line.startswith("VmRSS:")]
-    return round(int(found[0]) / 1024, 1) if found else None
+def _holders_below(data: Path) -> list[int]:
+    """The processes of several brokers and of their tree; none where one broker keeps its data there."""
+    directories = [tree_directory(data), *(broker_directory(data, number) for number in brokers_with_data(data))]
+    return [holder for directory in directories if (holder := lock_holder(directory)) is not None]
+
+
+def _resident_mb(processes: Sequence[int]) -> float | None:
+    """Memory of these processes; None where the system does not tell."""
+    found: list[int] = []
+    for process in processes:
+        try:
+            text = Path(f"/proc/{process}/status").read_text()
+        except OSError:
+            continue
+        found += [int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:")]
+    return round(sum(found) / 1024, 1) if found else None

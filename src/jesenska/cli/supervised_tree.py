@@ -1,12 +1,12 @@
-"""The tree as a small process of its own, for a supervisor (`supervisor`): served to ZooKeeper's clients on the
-loopback, ordered about over its stdin.
+"""The tree as a small process of its own, for a supervisor (`supervisor`): served to ZooKeeper's clients, ordered
+about over its stdin.
 
     python -m jesenska.cli.supervised_tree DIRECTORY [DESCRIPTOR]
 
 DIRECTORY has the tree, and is made where it is not there. DESCRIPTOR is a socket that listens, inherited from the
 supervisor: that keeps it, too, so the port stays the same when this process is started again, and clients that come
-meanwhile wait. Without it the system chooses a port. `tree_orders` says what comes in on stdin and goes out on stdout,
-the first of which is that clients can connect; what is logged goes to stderr.
+meanwhile wait. Without it the system chooses a port of the loopback. `tree_orders` says what comes in on stdin and
+goes out on stdout, the first of which is that clients can connect; what is logged goes to stderr.
 
 SIGTERM stops it in order; sessions live on. The end of its stdin is the end of its supervisor, however that ended: the
 processes that it guards are ended first, as they need the tree to stop in order, and then it stops. A tree that
@@ -31,14 +31,15 @@ from jesenska.cli.ending import stopped_in_order
 from jesenska.cli.guarded import Guarded, NotGuardedError
 from jesenska.cli.session_ends import SessionEnds
 from jesenska.cli.stop_signals import heeded_signals
-from jesenska.cli.tree_orders import EndHolder, EndSession, OrderError, OrderLines, line_of, parse_order
+from jesenska.cli.tree_orders import TREE_HOST, EndHolder, EndSession, OrderError, OrderLines, line_of, parse_order
 from jesenska.cli.tree_serving import served_tree
 from jesenska.metadata.tree_operations import BadArgumentsError, Transaction
 from jesenska.metadata.zookeeper.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
-HOST = "127.0.0.1"
+#: All that is on one machine may come from one address: it has no limit of connections.
+_CONFIG = ServerConfig(max_client_connections=0)
 _STDIN, _STDOUT = 0, 1
 _READ_BYTES = 64 * 1024
 
@@ -62,10 +63,15 @@ async def _serve(directory: Path, descriptor: str | None) -> None:
     for number in heeded_signals():
         loop.add_signal_handler(number, stopping.set)
 
-    def listen() -> socket.socket:
-        return listening_socket(HOST, 0) if descriptor is None else _inherited(descriptor)
+    host = TREE_HOST
 
-    async with served_tree(directory, listen, ServerConfig(), named=f"The tree's directory {directory}") as server:
+    def listen() -> socket.socket:
+        nonlocal host
+        listening = listening_socket(TREE_HOST, 0) if descriptor is None else _inherited(descriptor)
+        host = listening.getsockname()[0]
+        return listening
+
+    async with served_tree(directory, listen, _CONFIG, named=f"The tree's directory {directory}") as server:
 
         def look_at_failure() -> None:
             if server.tree.failure is not None:
@@ -74,7 +80,7 @@ async def _serve(directory: Path, descriptor: str | None) -> None:
         server.tree.on_commit(_nothing, look_at_failure)
         supervisor = _Supervisor(server, stopping)
         supervisor.listen()
-        _say(ready=True, host=HOST, port=server.port, process=os.getpid())
+        _say(ready=True, host=host, port=server.port, process=os.getpid())
         await stopping.wait()
         failure = server.tree.failure
         await supervisor.close()

@@ -6,7 +6,7 @@ cluster.
        130   stopped by Ctrl-C
 
 `--debug` shows the stack behind a sentence. Kafka's own spellings of flags are kept; where two releases differ both
-are understood.
+are understood. The client's modules are read by the first tool that connects: who starts servers stays small.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jesenska import __version__
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.tree import brokers_in
-from jesenska.client.cluster import Cluster
 from jesenska.config.client_settings import ADMIN_SETTINGS
 from jesenska.config.properties import PropertiesError, parse_properties
 from jesenska.config.table import Table
+
+if TYPE_CHECKING:
+    from jesenska.client.cluster import Cluster
 
 FAILED, INTERRUPTED = 1, 130
 #: Seconds of silence after which a tool says what it is waiting for, and between two such lines.
@@ -140,11 +141,7 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
         if debug:
             raise
         _drop_output()
-        if error.errno == errno.ENOSPC:
-            told = f"The disk is full{f' ({error.filename})' if error.filename else ''}: make room on it, then try again."
-        else:
-            told = f"{error.filename or 'A system call'}: {error.strerror or error}."
-        print(f"{parser.prog}: {told}", file=sys.stderr)
+        print(f"{parser.prog}: {sentence_of_system(error)}", file=sys.stderr)
         return FAILED
 
 
@@ -165,6 +162,13 @@ def _open_what_is_closed() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def sentence_of_system(error: OSError) -> str:
+    """What the system has refused, as one sentence."""
+    if error.errno == errno.ENOSPC:
+        return f"The disk is full{f' ({error.filename})' if error.filename else ''}: make room on it, then try again."
+    return f"{error.filename or 'A system call'}: {error.strerror or error}."
 
 
 def run_async(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], Awaitable[int | None]]) -> int:
@@ -239,6 +243,9 @@ def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mappin
 async def cluster_of(options: argparse.Namespace, settings: dict[str, str] | None = None, table: Table = ADMIN_SETTINGS) -> AsyncIterator[Cluster]:
     """The cluster that the flags name, else `bootstrap.servers` of the settings; closed at the end. The table is that
     of the settings."""
+    from jesenska.cli.tree import brokers_in
+    from jesenska.client.cluster import Cluster
+
     settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
     bootstrap, zookeeper = options.bootstrap_server, getattr(options, "zookeeper", None)
     if bootstrap and zookeeper:

@@ -26,6 +26,8 @@ from jesenska.base.limits import TREE_ORDER_MAX_BYTES
 from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
 
+#: Where the tree's process listens unless it is told otherwise.
+TREE_HOST = "127.0.0.1"
 _NUMBER_MAX = 2**63 - 1
 _PROCESS_MAX = 2**31 - 1
 _GRACE_SECONDS_MAX = 3600.0
