@@ -93,13 +93,15 @@ def test_members_go_on_with_another_coordinator(frail: BrokerCluster) -> None:
             thread.start()
         try:
             for turn, group in enumerate(groups):
+                before = dict(ledger.commits)
                 write(b"%d before" % turn)
-                ledger.wait_for_commits(groups, 1)
+                ledger.wait_for_commits(groups, 1, since=before)
                 gone = frail.coordinator(group)
                 frail.brokers[gone].kill()
                 until(lambda group=group, gone=gone: frail.coordinator(group) != gone, f"broker {gone} is named still")  # type: ignore[misc]
+                before = dict(ledger.commits)
                 write(b"%d after" % turn)
-                ledger.wait_for_commits(groups, 1)
+                ledger.wait_for_commits(groups, 1, since=before)
                 frail.brokers[gone].start()
                 frail.until_whole()
             ledger.wait_for_ends(groups, {TopicPartition(topic, number): 120 for number in range(3)})

@@ -70,10 +70,11 @@ class GroupLedger:
             self.failures.append(what)
             self._changed.notify_all()
 
-    def wait_for_commits(self, groups: list[str], more: int, seconds: float = 90) -> None:
-        """Returns when each of the groups has so many more commits acknowledged."""
+    def wait_for_commits(self, groups: list[str], more: int, seconds: float = 90, since: Mapping[str, int] | None = None) -> None:
+        """Returns when each of the groups has so many more commits acknowledged than it has now, or had in `since`."""
         with self._changed:
-            until = {group: self.commits[group] + more for group in groups}
+            before = self.commits if since is None else since
+            until = {group: before.get(group, 0) + more for group in groups}
             resumed = self._changed.wait_for(lambda: bool(self.failures) or all(self.commits[group] >= count for group, count in until.items()), seconds)
             assert self.failures == []
             assert resumed, f"groups stand still: {dict(self.commits)}, wanted {until}"
