@@ -80,6 +80,7 @@ class BrokerCluster:
 
     def __init__(self, directory: Path, *, brokers: int = 3, session_ms: int = 1500, settings: Mapping[str, str] | None = None, proxied: bool = False) -> None:
         """`session_ms`: for so long the tree keeps the place of a broker that does not answer."""
+        directory.mkdir(exist_ok=True)
         self._directory = directory
         self._count = brokers
         self._settings = {**_SETTINGS, "zookeeper.session.timeout.ms": str(session_ms), **(settings or {})}
