@@ -45,6 +45,7 @@ from tests.cluster.kafka_process import KafkaProcess
 from tests.cluster.members import Broker, OurProcess, Tree
 from tests.cluster.one_request import coordinator
 from tests.cluster.view import View, view_of
+from tests.peers.apache_kafka import free_port
 from tests.raw_connection import ClosedByBrokerError
 from tests.tree_process import TreeProcess
 
@@ -123,6 +124,10 @@ class BrokerCluster:
             settings |= {"advertised.listeners": f"PLAINTEXT://{proxy.address}", "zookeeper.connect": tree_proxy.address}
         data = self._directory / f"broker-{broker_id}"
         process = KafkaProcess(RELEASE, data, settings) if RELEASE else OurProcess(data, settings=settings, warm=True)
+        if proxy is not None:
+            # It is up once a controller has told it of its partitions, which comes through the proxy.
+            process.port = process.port or free_port()
+            proxy.target = process.address
         return Broker(broker_id, process, proxy, tree_proxy)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

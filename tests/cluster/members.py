@@ -49,11 +49,6 @@ class Broker(ServerFaults):
         """Whether it can be expected to."""
         return self.is_running and not self.is_paused
 
-    def start(self) -> None:
-        super().start()
-        if self.proxy is not None:
-            self.proxy.target = self.process.address
-
     def stop(self) -> None:
         """In order; AssertionError where its exit code is another than that of an orderly stop."""
         if self._is_running:
