@@ -140,10 +140,10 @@ class Mixed:
 
         return ask(_At(self.address(broker_id)), work)
 
-    def create(self, *replicas: int, **configs: str) -> str:
+    def create(self, *replicas: int, name: str = "", **configs: str) -> str:
         """A topic of one partition, led by the first of these brokers."""
         self._names += 1
-        name = f"topic-{self._names}"
+        name = name or f"topic-{self._names}"
 
         async def work(cluster: Cluster) -> None:
             made = NewTopic(name, assignment=[replicas], configs={key.replace("_", "."): value for key, value in configs.items()})
@@ -238,6 +238,40 @@ def test_kafka_leads_when_ours_stops_and_gives_back_what_it_led(cluster: Mixed) 
     cluster.until_led(topic, mine)
     assert sorted(cluster.write(topic)) == list(range(120, 180))
     cluster.require_equal_logs(topic, 180)
+
+
+def _committed(cluster: Mixed, broker_id: int, topic: str, commit: int | None = None) -> int:
+    """The offset that a group has committed, as a broker finds the coordinator; after `commit`, if that is given."""
+    at, wanted = _client.TopicPartition, {"bootstrap.servers": cluster.address(broker_id), "group.id": "group", "log_level": 0}
+    consumer = _client.Consumer(wanted)
+    try:
+        if commit is not None:
+            consumer.commit(offsets=[at(topic, 0, commit)], asynchronous=False)
+        (found,) = consumer.committed([at(topic, 0)], _SECONDS)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
+def test_groups_go_with_the_leader_of_their_partition(cluster: Mixed) -> None:
+    """Each reads from its log what the other has written as coordinator."""
+    mine = next(number for number in _OURS if number != cluster.controller)
+    other = next(number for number in _OURS if number != mine)
+    topic = cluster.create(mine)
+    cluster.create(mine, _KAFKA, other, name="__consumer_offsets", cleanup_policy="compact")
+    assert _committed(cluster, mine, topic, 7) == 7
+    assert _committed(cluster, _KAFKA, topic) == 7
+    assert cluster.ours[mine].stop() == 0
+    try:
+        cluster.until_led("__consumer_offsets", _KAFKA)
+        assert _committed(cluster, other, topic) == 7
+        assert _committed(cluster, _KAFKA, topic, 11) == 11
+    finally:
+        cluster.ours[mine].start()
+    cluster.until_in_sync("__consumer_offsets")
+    cluster.prefer_first("__consumer_offsets")
+    cluster.until_led("__consumer_offsets", mine)
+    assert _committed(cluster, _KAFKA, topic) == 11
 
 
 def test_ours_that_was_killed_comes_back_and_follows_kafka(cluster: Mixed) -> None:
