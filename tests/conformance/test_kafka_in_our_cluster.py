@@ -3,11 +3,12 @@ byte for byte, whoever is controller."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,9 +22,17 @@ from jesenska.client.admin import Admin, ConfigChange, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import ControllerNode, PartitionStateNode
+from jesenska.metadata.store import Store
+from jesenska.metadata.zookeeper.client import connect
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from jesenska.wire.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+    AlterPartitionReassignmentsResponse,
+)
 from tests.cli.groups import ask
 from tests.conformance.conftest import need, need_modules
 from tests.conformance.disk import batches, segments
@@ -108,6 +117,18 @@ class Mixed:
             return -1
         return ControllerNode.decode(tree.get(paths.CONTROLLER)[0] or b"").broker_id
 
+    def elect_controller(self) -> None:
+        """Elections until one of those is controller who are to be."""
+        wanted = _OURS if self._first == "jesenska" else (_KAFKA,)
+
+        async def work(cluster: Store) -> None:
+            await cluster.delete(paths.CONTROLLER)
+
+        self.until(lambda: self.controller >= 0, "nobody is controller")
+        while self.controller not in wanted:
+            asyncio.run(_in_tree(self.tree.address, work))
+            self.until(lambda: self.controller >= 0, "nobody is controller")
+
     def state(self, topic: str) -> PartitionStateNode:
         data, _ = self.tree.server.tree.tree.get(paths.partition_state(topic, 0))
         return PartitionStateNode.decode(data or b"")
@@ -154,6 +175,17 @@ class Mixed:
         self.until_in_sync(name, replicas)
         return name
 
+    def move(self, topic: str, *replicas: int) -> None:
+        """These brokers are to have the topic."""
+
+        async def work(cluster: Cluster) -> None:
+            moved = AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=list(replicas))
+            request = AlterPartitionReassignmentsRequest(topics=[AlterPartitionReassignmentsRequestTopic(name=topic, partitions=[moved])])
+            answer = await cluster.ask_controller(request, AlterPartitionReassignmentsResponse)
+            assert (answer.error_code, [item.error_code for found in answer.responses for item in found.partitions]) in [(0, []), (0, [0])]
+
+        ask(_At(self.bootstrap), work)
+
     def prefer_first(self, topic: str) -> None:
         async def work(cluster: Cluster) -> None:
             errors = await Admin(cluster).elect_leaders(_PREFERRED, [TopicPartition(topic, 0)])
@@ -194,17 +226,34 @@ class Mixed:
         assert list(batches(self.data(_KAFKA), topic))[-1].last_offset + 1 == count
 
 
+async def _in_tree(address: str, work: Callable[[Store], Awaitable[None]]) -> None:
+    store = await connect(address)
+    try:
+        await work(store)
+    finally:
+        await store.close()
+
+
 class _At:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
 
 
+led_by_kafka = pytest.mark.parametrize("mixed", ["3.9.1"], indirect=True, ids=["led by Kafka"])
+
+
 @pytest.fixture(scope="module", params=["jesenska", "3.9.1"], ids=["led by jesenska", "led by Kafka"])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
     need("java", "mvn")
     with Mixed(tmp_path_factory.mktemp("mixed"), request.param) as made:
-        assert made.controller in (_OURS if request.param == "jesenska" else (_KAFKA,))
-        yield made  # a test in which the controller stops leaves another one
+        yield made
+
+
+@pytest.fixture
+def cluster(mixed: Mixed) -> Mixed:
+    """A broker of ours is controller, or Apache Kafka's is."""
+    mixed.elect_controller()
+    return mixed
 
 
 @pytest.mark.parametrize("leader", [1, 2, _KAFKA])
@@ -308,6 +357,19 @@ def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(cluster: Mixed, lea
     cluster.require_equal_logs(topic, 180, (leader, follower))
 
 
+@led_by_kafka
+def test_replicas_move_to_ours_and_away_from_them(cluster: Mixed) -> None:
+    """Ours cannot move replicas themselves yet, and do what another controller orders."""
+    topic = cluster.create(1)
+    cluster.write(topic)
+    for replicas, gone in (((2, _KAFKA), 1), ((1, _KAFKA), 2), ((_KAFKA,), 1)):
+        cluster.move(topic, *replicas)
+        cluster.until_in_sync(topic, replicas)
+        cluster.until_led(topic, cluster.state(topic).leader)
+        cluster.require_equal_logs(topic, 60, replicas)
+        cluster.until(partial(_is_gone, cluster.data(gone) / f"{topic}-0"), f"broker {gone} keeps {topic}")
+
+
 def test_settings_of_a_topic_take_effect_on_every_broker(cluster: Mixed) -> None:
     topics = {leader: cluster.create(leader, *sorted(_EVERYBODY - {leader})) for leader in _EVERYBODY}
 
@@ -362,7 +424,7 @@ def test_every_broker_gives_producer_ids(cluster: Mixed, number: int) -> None:
     assert given[-1].producer_id >= 0
 
 
-@pytest.mark.parametrize("cluster", ["3.9.1"], indirect=True, ids=["led by Kafka"])
+@led_by_kafka
 def test_ours_lead_and_control_when_kafka_stops(cluster: Mixed) -> None:
     """The controller stops, and leads something: both go to ours, and it follows when it is back."""
     topic = cluster.create(_KAFKA, *_OURS)
