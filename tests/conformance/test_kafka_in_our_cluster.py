@@ -3,9 +3,12 @@ byte for byte, whoever is controller."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import os
+import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,9 +22,17 @@ from jesenska.client.admin import Admin, ConfigChange, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import ControllerNode, PartitionStateNode
+from jesenska.metadata.store import Store
+from jesenska.metadata.zookeeper.client import connect
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from jesenska.wire.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+    AlterPartitionReassignmentsResponse,
+)
 from tests.cli.groups import ask
 from tests.conformance.conftest import need, need_modules
 from tests.conformance.disk import batches, segments
@@ -44,6 +55,8 @@ _SETTINGS = {
     "auto.leader.rebalance.enable": "false",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    # A follower that hangs leaves the ISR soon.
+    "replica.lag.time.max.ms": "2000",
 }
 
 
@@ -104,6 +117,18 @@ class Mixed:
             return -1
         return ControllerNode.decode(tree.get(paths.CONTROLLER)[0] or b"").broker_id
 
+    def elect_controller(self) -> None:
+        """Elections until one of those is controller who are to be."""
+        wanted = _OURS if self._first == "jesenska" else (_KAFKA,)
+
+        async def work(cluster: Store) -> None:
+            await cluster.delete(paths.CONTROLLER)
+
+        self.until(lambda: self.controller >= 0, "nobody is controller")
+        while self.controller not in wanted:
+            asyncio.run(_in_tree(self.tree.address, work))
+            self.until(lambda: self.controller >= 0, "nobody is controller")
+
     def state(self, topic: str) -> PartitionStateNode:
         data, _ = self.tree.server.tree.tree.get(paths.partition_state(topic, 0))
         return PartitionStateNode.decode(data or b"")
@@ -136,10 +161,10 @@ class Mixed:
 
         return ask(_At(self.address(broker_id)), work)
 
-    def create(self, *replicas: int, **configs: str) -> str:
+    def create(self, *replicas: int, name: str = "", **configs: str) -> str:
         """A topic of one partition, led by the first of these brokers."""
         self._names += 1
-        name = f"topic-{self._names}"
+        name = name or f"topic-{self._names}"
 
         async def work(cluster: Cluster) -> None:
             made = NewTopic(name, assignment=[replicas], configs={key.replace("_", "."): value for key, value in configs.items()})
@@ -149,6 +174,17 @@ class Mixed:
         self.until_led(name, replicas[0])
         self.until_in_sync(name, replicas)
         return name
+
+    def move(self, topic: str, *replicas: int) -> None:
+        """These brokers are to have the topic."""
+
+        async def work(cluster: Cluster) -> None:
+            moved = AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=list(replicas))
+            request = AlterPartitionReassignmentsRequest(topics=[AlterPartitionReassignmentsRequestTopic(name=topic, partitions=[moved])])
+            answer = await cluster.ask_controller(request, AlterPartitionReassignmentsResponse)
+            assert (answer.error_code, [item.error_code for found in answer.responses for item in found.partitions]) in [(0, []), (0, [0])]
+
+        ask(_At(self.bootstrap), work)
 
     def prefer_first(self, topic: str) -> None:
         async def work(cluster: Cluster) -> None:
@@ -184,10 +220,18 @@ class Mixed:
         size = sum(header.size_bytes for header in batches(self.data(broker_id), topic))
         return b"".join(path.read_bytes() for path in segments(self.data(broker_id), topic))[:size]
 
-    def require_equal_logs(self, topic: str, count: int) -> None:
-        """Every broker has the same records, so many. All of them are in sync."""
-        self.until(lambda: len({self.log(number, topic) for number in _EVERYBODY}) == 1, f"the logs of {topic} are not equal")
+    def require_equal_logs(self, topic: str, count: int, brokers: Collection[int] = frozenset(_EVERYBODY)) -> None:
+        """These brokers have the same records, so many."""
+        self.until(lambda: len({self.log(number, topic) for number in brokers}) == 1, f"the logs of {topic} are not equal")
         assert list(batches(self.data(_KAFKA), topic))[-1].last_offset + 1 == count
+
+
+async def _in_tree(address: str, work: Callable[[Store], Awaitable[None]]) -> None:
+    store = await connect(address)
+    try:
+        await work(store)
+    finally:
+        await store.close()
 
 
 class _At:
@@ -195,12 +239,21 @@ class _At:
         self.bootstrap = bootstrap
 
 
+led_by_kafka = pytest.mark.parametrize("mixed", ["3.9.1"], indirect=True, ids=["led by Kafka"])
+
+
 @pytest.fixture(scope="module", params=["jesenska", "3.9.1"], ids=["led by jesenska", "led by Kafka"])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
     need("java", "mvn")
     with Mixed(tmp_path_factory.mktemp("mixed"), request.param) as made:
-        assert made.controller in (_OURS if request.param == "jesenska" else (_KAFKA,))
         yield made
+
+
+@pytest.fixture
+def cluster(mixed: Mixed) -> Mixed:
+    """A broker of ours is controller, or Apache Kafka's is."""
+    mixed.elect_controller()
+    return mixed
 
 
 @pytest.mark.parametrize("leader", [1, 2, _KAFKA])
@@ -209,7 +262,7 @@ def test_everybody_follows_whoever_leads(cluster: Mixed, leader: int) -> None:
     assert sorted(cluster.write(topic)) == list(range(60))
     assert sorted(cluster.write(topic, settings={"compression.type": "lz4", "enable.idempotence": True})) == list(range(60, 120))
     cluster.require_equal_logs(topic, 120)
-    assert set(cluster.state(topic).isr) == _EVERYBODY
+    cluster.until_in_sync(topic)
 
 
 def test_kafka_leads_when_ours_stops_and_gives_back_what_it_led(cluster: Mixed) -> None:
@@ -236,6 +289,40 @@ def test_kafka_leads_when_ours_stops_and_gives_back_what_it_led(cluster: Mixed) 
     cluster.require_equal_logs(topic, 180)
 
 
+def _committed(cluster: Mixed, broker_id: int, topic: str, commit: int | None = None) -> int:
+    """The offset that a group has committed, as a broker finds the coordinator; after `commit`, if that is given."""
+    at, wanted = _client.TopicPartition, {"bootstrap.servers": cluster.address(broker_id), "group.id": "group", "log_level": 0}
+    consumer = _client.Consumer(wanted)
+    try:
+        if commit is not None:
+            consumer.commit(offsets=[at(topic, 0, commit)], asynchronous=False)
+        (found,) = consumer.committed([at(topic, 0)], _SECONDS)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
+def test_groups_go_with_the_leader_of_their_partition(cluster: Mixed) -> None:
+    """Each reads from its log what the other has written as coordinator."""
+    mine = next(number for number in _OURS if number != cluster.controller)
+    other = next(number for number in _OURS if number != mine)
+    topic = cluster.create(mine)
+    cluster.create(mine, _KAFKA, other, name="__consumer_offsets", cleanup_policy="compact")
+    assert _committed(cluster, mine, topic, 7) == 7
+    assert _committed(cluster, _KAFKA, topic) == 7
+    assert cluster.ours[mine].stop() == 0
+    try:
+        cluster.until_led("__consumer_offsets", _KAFKA)
+        assert _committed(cluster, other, topic) == 7
+        assert _committed(cluster, _KAFKA, topic, 11) == 11
+    finally:
+        cluster.ours[mine].start()
+    cluster.until_in_sync("__consumer_offsets")
+    cluster.prefer_first("__consumer_offsets")
+    cluster.until_led("__consumer_offsets", mine)
+    assert _committed(cluster, _KAFKA, topic) == 11
+
+
 def test_ours_that_was_killed_comes_back_and_follows_kafka(cluster: Mixed) -> None:
     mine = next(number for number in _OURS if number != cluster.controller)
     other = next(number for number in _OURS if number != mine)
@@ -249,6 +336,38 @@ def test_ours_that_was_killed_comes_back_and_follows_kafka(cluster: Mixed) -> No
         cluster.ours[mine].start()
     cluster.until_in_sync(topic)
     cluster.require_equal_logs(topic, 120)
+
+
+@pytest.mark.parametrize("leads", ["ours", "Kafka"])
+def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(cluster: Mixed, leads: str) -> None:
+    mine = next(number for number in _OURS if number != cluster.controller)
+    leader, follower = (mine, _KAFKA) if leads == "ours" else (_KAFKA, mine)
+    topic = cluster.create(leader, follower)
+    cluster.write(topic)
+    (pid,) = cluster.kafka.pids if follower == _KAFKA else (cluster.ours[mine].pid,)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        # Acknowledged by all in sync: the leader alone, after a while.
+        assert sorted(cluster.write(topic)) == list(range(60, 120))
+        assert cluster.state(topic) == PartitionStateNode(leader, 0, (leader,), cluster.state(topic).controller_epoch)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    cluster.until_in_sync(topic, (leader, follower))
+    assert sorted(cluster.write(topic)) == list(range(120, 180))
+    cluster.require_equal_logs(topic, 180, (leader, follower))
+
+
+@led_by_kafka
+def test_replicas_move_to_ours_and_away_from_them(cluster: Mixed) -> None:
+    """Ours cannot move replicas themselves yet, and do what another controller orders."""
+    topic = cluster.create(1)
+    cluster.write(topic)
+    for replicas, gone in (((2, _KAFKA), 1), ((1, _KAFKA), 2), ((_KAFKA,), 1)):
+        cluster.move(topic, *replicas)
+        cluster.until_in_sync(topic, replicas)
+        cluster.until_led(topic, cluster.state(topic).leader)
+        cluster.require_equal_logs(topic, 60, replicas)
+        cluster.until(partial(_is_gone, cluster.data(gone) / f"{topic}-0"), f"broker {gone} keeps {topic}")
 
 
 def test_settings_of_a_topic_take_effect_on_every_broker(cluster: Mixed) -> None:
@@ -305,21 +424,21 @@ def test_every_broker_gives_producer_ids(cluster: Mixed, number: int) -> None:
     assert given[-1].producer_id >= 0
 
 
-def test_ours_lead_and_control_when_kafka_stops(tmp_path: Path) -> None:
+@led_by_kafka
+def test_ours_lead_and_control_when_kafka_stops(cluster: Mixed) -> None:
     """The controller stops, and leads something: both go to ours, and it follows when it is back."""
-    need("java", "mvn")
-    with Mixed(tmp_path, "3.9.1") as cluster:
-        assert cluster.controller == _KAFKA
-        topic = cluster.create(_KAFKA, *_OURS)
-        cluster.write(topic)
-        cluster.kafka.stop()
+    topic = cluster.create(_KAFKA, *_OURS)
+    cluster.write(topic)
+    cluster.kafka.stop()
+    try:
         cluster.until_led(topic, 1)
         cluster.until(lambda: cluster.controller in _OURS, "nobody is controller")
         assert sorted(cluster.write(topic)) == list(range(60, 120))
+    finally:
         cluster.kafka.start()
-        cluster.until_in_sync(topic)
-        cluster.require_equal_logs(topic, 120)
-        cluster.prefer_first(topic)
-        cluster.until_led(topic, _KAFKA)
-        assert sorted(cluster.write(topic)) == list(range(120, 180))
-        cluster.require_equal_logs(topic, 180)
+    cluster.until_in_sync(topic)
+    cluster.require_equal_logs(topic, 120)
+    cluster.prefer_first(topic)
+    cluster.until_led(topic, _KAFKA)
+    assert sorted(cluster.write(topic)) == list(range(120, 180))
+    cluster.require_equal_logs(topic, 180)
