@@ -78,11 +78,11 @@ def _as_carried(part: TopicPartitions, *, ids: bool, changes: bool) -> TopicPart
 
 @pytest.mark.parametrize("version", range(8))
 @_SOME
-@given(topics=_TOPICS, orderer=_ORDERERS, new=st.booleans(), leaders=st.dictionaries(_BROKERS, st.tuples(_HOSTS, _PORTS)))
+@given(topics=_TOPICS, orderer=_ORDERERS, leaders=st.dictionaries(_BROKERS, st.tuples(_HOSTS, _PORTS)))
 def test_leader_and_isr_arrives_as_it_was_ordered(
-    version: int, topics: list[TopicPartitions], orderer: Orderer, new: bool, leaders: Mapping[int, tuple[str, int]]
+    version: int, topics: list[TopicPartitions], orderer: Orderer, leaders: Mapping[int, tuple[str, int]]
 ) -> None:
-    request = _through_bytes(leader_and_isr(version, orderer, topics, leaders, new=new), version)
+    request = _through_bytes(leader_and_isr(version, orderer, topics, leaders), version)
     assert isinstance(request, LeaderAndIsrRequest)
     assert list(read_leader_and_isr(request, version)) == [_as_carried(part, ids=version >= 5, changes=version >= 3) for part in topics]
     assert (request.controller_id, request.controller_epoch) == orderer[:2]

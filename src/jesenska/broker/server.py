@@ -305,6 +305,8 @@ class Broker(Services):
             return
         self._stopped = True
         if self._ticking is not None:
+            # A follower that went on would be taken into the ISRs again that the controller has it leave.
+            self._links.close()
             await self._leave_to_others()
         for listener in self._listeners:
             listener.close()

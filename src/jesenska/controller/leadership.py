@@ -91,7 +91,13 @@ class Leadership:
 
     def read_again(self, name: str, numbers: Iterable[int]) -> Steps:
         """What others have written of the states of these partitions is known then, and told."""
+        numbers = list(numbers)
         yield from read_again(self._context, name, numbers, self.written)
+        # Who has gone before that was known leaves the ISR that it was taken into.
+        partitions, live = self._context.topics[name].partitions, self._context.brokers.keys()
+        left = [number for number in numbers if number in partitions and not set(partitions[number].state.isr) <= live]
+        if left:
+            yield from self.elect(name, left, unclean=self._desk.topic_config(name).boolean("unclean.leader.election.enable"))
 
     # --- the first replica, and brokers that stop --------------------------------------------------------------------
 

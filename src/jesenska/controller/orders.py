@@ -80,19 +80,17 @@ class Metadata(NamedTuple):
 # --- LeaderAndIsr ----------------------------------------------------------------------------------------------------
 
 
-def leader_and_isr(
-    version: int, orderer: Orderer, topics: Sequence[TopicPartitions], leaders: Mapping[int, tuple[str, int]], *, new: bool = False
-) -> k04.LeaderAndIsrRequest:
-    """`leaders`: host and port at which brokers reach each broker that may lead; `new`: the broker has not had these
-    partitions before."""
+def leader_and_isr(version: int, orderer: Orderer, topics: Sequence[TopicPartitions], leaders: Mapping[int, tuple[str, int]]) -> k04.LeaderAndIsrRequest:
+    """`leaders`: host and port at which brokers reach each broker that may lead. Partitions whose state is the first
+    that they have are told to be new: no broker has had them before."""
     request = k04.LeaderAndIsrRequest(controller_id=orderer.controller_id, controller_epoch=orderer.controller_epoch, broker_epoch=orderer.broker_epoch)
     led_by: dict[int, None] = {}
     for part in topics:
         led_by.update(dict.fromkeys(part.topic.partitions[number].state.leader for number in part.numbers))
         if version < _LEADER_AND_ISR_BY_TOPIC:
-            request.ungrouped_partition_states += _leader_states(k04.LeaderAndIsrRequestUngroupedPartitionState, part, new)
+            request.ungrouped_partition_states += _leader_states(k04.LeaderAndIsrRequestUngroupedPartitionState, part)
             continue
-        states = _leader_states(k04.LeaderAndIsrRequestPartitionState, part, new)
+        states = _leader_states(k04.LeaderAndIsrRequestPartitionState, part)
         topic = part.topic
         request.topic_states.append(k04.LeaderAndIsrRequestTopicState(topic_name=topic.name, topic_id=topic.topic_id or NO_UUID, partition_states=states))
     request.live_leaders = [
@@ -103,7 +101,7 @@ def leader_and_isr(
     return request
 
 
-def _leader_states(kind: type[_State], part: TopicPartitions, new: bool) -> list[_State]:
+def _leader_states(kind: type[_State], part: TopicPartitions) -> list[_State]:
     node = part.topic.node
     return [
         _filled(
@@ -113,7 +111,7 @@ def _leader_states(kind: type[_State], part: TopicPartitions, new: bool) -> list
             partition_epoch=part.topic.partitions[number].version,
             adding_replicas=list(node.adding.get(number, ())),
             removing_replicas=list(node.removing.get(number, ())),
-            is_new=new,
+            is_new=part.topic.partitions[number].state.leader_epoch == 0 and part.topic.partitions[number].version == 0,
         )
         for number in part.numbers
     ]
