@@ -1,4 +1,4 @@
-"""Topics of a cluster: only the controller makes, grows and deletes them, and every broker does what it has decided."""
+"""Topics of a cluster: the controller alone makes, grows and deletes them, and every broker does what it decides."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_broker_that_is_not_controller_says_so_and_changes_nothing(cluster: Br
     assert not any("refused" in view.topics for view in views.values())
 
 
-# --- topics that come --------------------------------------------------------------------------------------------------
+# --- topics that come ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("broker_id", [1, 2, 3])
@@ -171,7 +171,7 @@ def _topic_id(text: str) -> uuid.UUID:
     return uuid_from_text(line.partition(":")[2].strip())
 
 
-# --- topics that change --------------------------------------------------------------------------------------------------
+# --- topics that change ----------------------------------------------------------------------------------------------
 
 
 def test_partitions_that_are_added_lead_on_every_broker_and_take_records(cluster: BrokerCluster) -> None:

@@ -1,5 +1,5 @@
-"""Three brokers under load, while they are killed, stand still, and are cut off from each other, from their clients and
-from the tree: the history of the clients is clean, and all replicas have the same log.
+"""Three brokers under load, while they are killed, stand still, and are cut off from each other, from their clients
+and from the tree: the history of the clients is clean, and all replicas have the same log.
 
 JESENSKA_ROUNDS says how many rounds (default: 3), JESENSKA_SEED which:
 
