@@ -134,6 +134,7 @@ class Broker(Services):
         self._locked = True
         self._home = home = await open_home(self.config, paths[0], self.machine)
         self.store = store = home.store
+        self.shares_tree = home.is_shared
         await ensure_paths(store)
         found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)
         cluster_id = await ensure_cluster_id(store, found_id or uuid_to_text(self.machine.new_uuid()))
@@ -357,7 +358,7 @@ class Broker(Services):
                 async with asyncio.timeout(_STOP_GRACE_SECONDS):
                     stays = await self._ask_to_stop()
             except (KafkaError, TimeoutError) as error:
-                logger.warning("the controller was not told that this broker stops: %s", error or "it does not answer")
+                logger.info("the controller is not told yet that this broker stops: %s", type(error).__name__)
                 continue
             if not stays:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jesenska.base.errors import ClusterAuthorizationFailedError
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
@@ -28,6 +29,8 @@ class Services(BrokerCore):
         slots = config.integer("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, lambda: self.random.randint(1, 2**31 - 1), self.waiting.notify)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
+        #: Whether other brokers may be in the tree, whose requests among each other are served then.
+        self.shares_tree = False
         #: These are set by `Broker.start`.
         self.endpoints: tuple[Endpoint, ...]
         self.peers: Peers
@@ -41,6 +44,12 @@ class Services(BrokerCore):
     @property
     def auto_create_topics(self) -> bool:
         return self.config.boolean("auto.create.topics.enable")
+
+    def require_peers(self) -> None:
+        """ClusterAuthorizationFailedError where nobody can be another broker of this cluster: then whoever sends what
+        brokers send each other is none."""
+        if not self.shares_tree:
+            raise ClusterAuthorizationFailedError("This broker has its tree for itself: there is no other broker that may ask for this.")
 
     def propose_isr(self, partition: Partition) -> None:
         """Has the ISR written that a partition proposes, which this broker leads."""

@@ -4,9 +4,10 @@
     5      topic ids
     7      an answer by topic id
 
-Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: STALE_CONTROLLER_EPOCH for a leader epoch
-that is not newer, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION where this broker is none of the replicas,
-KAFKA_STORAGE_ERROR where the log cannot be made."""
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker that has its
+tree for itself. By partition: STALE_CONTROLLER_EPOCH for a leader epoch that is not newer, INCONSISTENT_TOPIC_ID,
+UNKNOWN_TOPIC_OR_PARTITION where this broker is none of the replicas, KAFKA_STORAGE_ERROR where the log cannot be
+made."""
 
 from __future__ import annotations
 
@@ -33,6 +34,7 @@ async def _obey(broker: Services, request: LeaderAndIsrRequest, context: Context
     orderer = Orderer(request.controller_id, request.controller_epoch, request.broker_epoch)
     topics: tuple[TopicPartitions, ...] = ()
     try:
+        broker.require_peers()
         topics = read_leader_and_isr(request, context.version)
         errors = await broker.orders.lead_and_follow(orderer, topics)
     except KafkaError as error:

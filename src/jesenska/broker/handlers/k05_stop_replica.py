@@ -3,8 +3,9 @@
     1      the epoch of this broker's registration (KIP-380)
     3      each partition says whether its data go, and its leader epoch (KIP-570)
 
-Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: FENCED_LEADER_EPOCH for an older leader
-epoch, KAFKA_STORAGE_ERROR where the data cannot be taken away."""
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker that has its
+tree for itself. By partition: FENCED_LEADER_EPOCH for an older leader epoch, KAFKA_STORAGE_ERROR where the data cannot
+be taken away."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ async def _obey(broker: Services, request: StopReplicaRequest, context: Context)
     orderer = Orderer(request.controller_id, request.controller_epoch, request.broker_epoch)
     stops: list[Stop] = []
     try:
+        broker.require_peers()
         stops = read_stop_replica(request, context.version)
         errors = await broker.orders.stop(orderer, stops)
     except KafkaError as error:

@@ -5,7 +5,8 @@ and brokers.
     5      the epoch of this broker's registration (KIP-380)
     7      topic ids
 
-Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker that has its
+tree for itself."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ def handle(broker: Services, request: UpdateMetadataRequest, context: Context) -
 async def _obey(broker: Services, request: UpdateMetadataRequest, context: Context) -> UpdateMetadataResponse:
     orderer = Orderer(request.controller_id, request.controller_epoch, request.broker_epoch)
     try:
+        broker.require_peers()
         await broker.orders.update_metadata(orderer, read_update_metadata(request, context.version))
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)

@@ -34,6 +34,7 @@ def handle(broker: Services, request: ControlledShutdownRequest, context: Contex
 async def _stop(broker: Services, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
     response = ControlledShutdownResponse()
     try:
+        broker.require_peers()
         known = broker.topics.facts.broker_epochs.get(request.broker_id)
         if known is not None and request.broker_epoch != _ANY_EPOCH and request.broker_epoch < known:
             raise KafkaError.of(ErrorCode.STALE_BROKER_EPOCH, "The broker has registered again.")

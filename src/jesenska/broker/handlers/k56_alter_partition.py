@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, IneligibleReplicaError, InvalidRequestError, KafkaError, NotControllerError
+from jesenska.base.errors import ClusterAuthorizationFailedError, ErrorCode, IneligibleReplicaError, InvalidRequestError, KafkaError, NotControllerError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
@@ -44,6 +44,7 @@ def handle(broker: Services, request: AlterPartitionRequest, context: Context) -
 async def _propose(broker: Services, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
     response, between = AlterPartitionResponse(), Slices(broker.clock)
     try:
+        broker.require_peers()
         if broker.topics.facts.broker_epochs.get(request.broker_id) != request.broker_epoch:
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         for topic in request.topics:
@@ -53,8 +54,8 @@ async def _propose(broker: Services, request: AlterPartitionRequest, version: in
                 await between()
                 answer.partitions.append(await _partition(broker, request.broker_id, name, partition, version))
             response.topics.append(answer)
-    except NotControllerError:
-        return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    except (ClusterAuthorizationFailedError, NotControllerError) as error:
+        return AlterPartitionResponse(error_code=error.code)
     return response
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode, NotControllerError
+from jesenska.base.errors import ClusterAuthorizationFailedError, ErrorCode, NotControllerError
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.metadata.producer_ids import BLOCK_SIZE, ProducerIdsExhausted
@@ -26,9 +26,10 @@ logger = logging.getLogger(__name__)
 @handles(AllocateProducerIdsRequest, 0, 0)
 def handle(broker: Services, request: AllocateProducerIdsRequest, context: Context) -> Outcome:
     try:
+        broker.require_peers()
         known = broker.topics.facts.broker_epochs.get(request.broker_id)
-    except NotControllerError:
-        return AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    except (ClusterAuthorizationFailedError, NotControllerError) as error:
+        return AllocateProducerIdsResponse(error_code=error.code)
     if known is None:
         return AllocateProducerIdsResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
     if known != request.broker_epoch:
