@@ -166,6 +166,7 @@ class Broker(Services):
         controllership.candidacy = Candidacy(store, self.broker_id, self.clock, controllership)
         self._registration = Registration(store, self.broker_id, node, self.clock, home.session_timeout_ms, controllership.candidacy)
         self._is_served = True
+        home.on_renewed(self._registration.renew)
         await self._registration.join(on_progress)
         await controllership.is_settled.wait()
         if not controllership.is_controller:
@@ -173,7 +174,6 @@ class Broker(Services):
         await self._wait_to_be_told(on_progress)
         self.groups.take_over()
         if home.is_shared:
-            home.on_renewed(self._registration.renew)
             await home.serve()
             store.on_state(self._tree_state)
             self._settings.look(EVERYTHING)
