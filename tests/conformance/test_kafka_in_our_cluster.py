@@ -78,7 +78,7 @@ class Mixed:
             self.kafka = ApacheKafka("3.9.1", self._directory / "kafka", heap="384m", settings=_SETTINGS, zookeeper_connect=self.tree.address, first_id=_KAFKA)
             for number in _OURS:
                 settings = {"broker.id": str(number), "zookeeper.connect": self.tree.address, **_SETTINGS}
-                self.ours[number] = BrokerProcess(self._directory / str(number), settings=settings)
+                self.ours[number] = BrokerProcess(self._directory / str(number), settings=settings, warm=True)
             in_order: list[AbstractContextManager[object]] = [*self.ours.values(), self.kafka]
             for broker in in_order if self._first == "jesenska" else in_order[::-1]:
                 stack.enter_context(broker)
