@@ -3,19 +3,30 @@ min.insync.replicas holds."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from jesenska.base.errors import ErrorCode
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from tests.cluster.cluster import BrokerCluster, until
 from tests.cluster.one_request import fetch, list_offset, produce
+from tests.raw_connection import RawConnection
+
+_LAG_SECONDS, _FETCH_WAIT_SECONDS = 1.5, 0.3
+_MANY = 30
 
 
 @pytest.fixture(scope="module")
 def _lagging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
-    settings = {"replica.lag.time.max.ms": "1500", "replica.fetch.wait.max.ms": "300"}
+    settings = {"replica.lag.time.max.ms": str(int(_LAG_SECONDS * 1000)), "replica.fetch.wait.max.ms": str(int(_FETCH_WAIT_SECONDS * 1000))}
     with BrokerCluster(tmp_path_factory.mktemp("lagging"), session_ms=60_000, settings=settings) as running:
         yield running
 
@@ -64,6 +75,28 @@ def test_an_idle_partitions_follower_stays_in_sync(lagging: BrokerCluster) -> No
     lagging.until(lambda view: view.of(busy).isr == (controller,))
     assert lagging.view().of(idle).isr == tuple(sorted((controller, other)))
     assert lagging.state(idle).leader_epoch == lagging.view().of(idle).leader_epoch
+
+
+def test_a_follower_that_is_told_of_a_topic_before_its_leader_stays_in_sync(lagging: BrokerCluster) -> None:
+    controller = lagging.controller()
+    leader, follower = (broker_id for broker_id in lagging.brokers if broker_id != controller)
+    # So that the follower asks that leader for something already.
+    lagging.create("earlier", placed=[[leader, follower]])
+    placed = [CreateTopicsRequestAssignment(partition_index=number, broker_ids=[leader, follower]) for number in range(_MANY)]
+    topic = CreateTopicsRequestTopic(name="sooner", num_partitions=-1, replication_factor=-1, assignments=placed)
+    with RawConnection(lagging.brokers[controller].address, 60) as connection:
+        lagging.brokers[leader].pause()
+        connection.send_frame(connection.frame(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7))
+        until(lambda: len(list(lagging.brokers[follower].data.glob("sooner-*"))) == _MANY, "the follower is not told of the topic")
+        # Longer than a fetch waits: then the follower's next one comes as soon as the leader goes on.
+        time.sleep(2 * _FETCH_WAIT_SECONDS)
+        lagging.brokers[leader].resume()
+        assert connection.receive(7, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
+    lagging.until(lambda view: view.of("sooner", _MANY - 1).leader == leader)
+    ends = time.monotonic() + 2 * _LAG_SECONDS
+    while time.monotonic() < ends:
+        assert all(partition.is_whole for partition in lagging.view(leader).topics["sooner"])
+        assert [len(lagging.state("sooner", number).isr) for number in range(_MANY)] == [2] * _MANY
 
 
 def test_consumers_see_nothing_that_a_replica_in_sync_has_not_got(lagging: BrokerCluster) -> None:
