@@ -13,6 +13,8 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.derived_settings import link_settings_of
 from jesenska.broker.server import Broker
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster as ClientCluster
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.topics import TopicCreation
 from jesenska.replication.follower_link import LinkSettings
@@ -190,5 +192,19 @@ def test_only_the_controller_takes_a_stop(tmp_path: Path) -> None:
 
             code = await asyncio.to_thread(ask)
             assert code == (ErrorCode.NONE if broker.topics.is_controller else ErrorCode.STALE_CONTROLLER_EPOCH)
+
+    with_cluster(tmp_path, 2, work)
+
+
+def test_a_client_that_asks_another_broker_than_the_controller_finds_it(tmp_path: Path) -> None:
+    async def work(brokers: Cluster) -> None:
+        other = next(broker for broker in brokers.brokers.values() if not broker.topics.is_controller)
+        client = ClientCluster(",".join("{}:{}".format(*broker.endpoint_for("PLAINTEXT")) for broker in brokers.brokers.values()))
+        try:
+            await client.refresh([])
+            client.controller_id = other.broker_id
+            assert await Admin(client).create_topics([NewTopic("asked", 1, 2)]) == {"asked": None}
+        finally:
+            await client.close()
 
     with_cluster(tmp_path, 2, work)

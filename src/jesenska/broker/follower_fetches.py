@@ -83,13 +83,16 @@ def _begun(broker: Services, request: FetchRequest, by_id: bool, now_ms: int) ->
 class FollowerFetch(SessionFetch):
     """A fetch of a follower, which is always in a session, if only in one for itself."""
 
-    __slots__ = ("_diverging", "_replica_id")
+    __slots__ = ("_diverging", "_replica_id", "_unnoted")
 
     def __init__(self, broker: Services, request: FetchRequest, context: Context, session: FetchSession) -> None:
         super().__init__(broker, request, context, session)
         self._replica_id = replica_of(request)
         #: Where a follower's log is another one, by partition; None where nobody can say.
         self._diverging: dict[SessionPartition, tuple[int, int] | None] = {}
+        #: The epochs of the follower's last batches, of partitions that this broker does not lead yet. They are noted
+        #: when it does: the follower need not say it again.
+        self._unnoted: dict[SessionPartition, int] = {}
         self._note(request)
 
     # --- what the follower has ---------------------------------------------------------------------------------------
@@ -106,6 +109,7 @@ class FollowerFetch(SessionFetch):
     def _note_partition(self, wanted: SessionPartition, last_epoch: int) -> None:
         partition = self._found_partition(wanted)
         if partition is None:
+            self._unnoted[wanted] = last_epoch
             return
         try:
             log = partition.log_for(self._replica_id, wanted.current_leader_epoch)
@@ -122,7 +126,7 @@ class FollowerFetch(SessionFetch):
             ):
                 self._broker.propose_isr(partition)
         except KafkaError:
-            return  # reading it finds the same
+            self._unnoted[wanted] = last_epoch  # reading it finds the same, or that it is led by now
 
     def _found_partition(self, wanted: SessionPartition) -> Partition | None:
         if wanted.partition is None or not wanted.partition.is_served:
@@ -132,6 +136,10 @@ class FollowerFetch(SessionFetch):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self) -> FetchState:
+        if self._unnoted:
+            unnoted, self._unnoted = self._unnoted, {}
+            for wanted, last_epoch in unnoted.items():
+                self._note_partition(wanted, last_epoch)
         session = self._session
         left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
         self._moved = False

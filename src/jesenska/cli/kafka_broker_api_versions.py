@@ -53,6 +53,10 @@ async def _work(options: argparse.Namespace) -> int:
     return int(any(isinstance(versions, KafkaError) for _, versions in found))
 
 
+#: What brokers with ZooKeeper send each other: clients of today speak none of it, and say so in these words.
+_OF_OLD_BROKERS = (4, 5, 6, 7)
+
+
 def _text(node: Node, versions: Versions | KafkaError) -> str:
     name = f"{node.host}:{node.port} (id: {node.broker_id} rack: {node.rack or 'null'} isFenced: false)"
     if isinstance(versions, KafkaError):
@@ -78,6 +82,8 @@ def _usable(key: int, served: tuple[int, int]) -> int | str | None:
     api = APIS.get(key)
     if api is None:
         return None
+    if key in _OF_OLD_BROKERS:
+        return "unusable: node too new"
     if served[1] < api.min_version:
         return "unusable: node too old"
     if served[0] > api.max_version:

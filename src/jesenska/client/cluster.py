@@ -91,6 +91,12 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
+#: Before the controller is looked for again.
+_CONTROLLER_PAUSE_SECONDS = 0.1
+#: Where answers of a controller have what became of each topic.
+_ANSWERED_IN = ("topics", "responses", "results")
+
+
 class Cluster:
     """Shared by producer, consumer and admin client. Use it on one event loop.
 
@@ -294,12 +300,18 @@ class Cluster:
             return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most)
 
     async def ask_controller(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
-        """Asks the broker that the metadata names as controller."""
-        if self.controller_id not in self.nodes:
+        """Asks the broker that the metadata names as controller, and again where it is not any more."""
+        ends = self.clock.monotonic() + self.request_timeout_seconds
+        while True:
+            if self.controller_id not in self.nodes:
+                await self.refresh([])
+            if self.controller_id not in self.nodes:
+                return await self.ask_any(request, response, at_most=at_most)
+            answer = await self.ask_broker(self.controller_id, request, response, at_most=at_most)
+            if not _is_of_no_controller(answer) or self.clock.monotonic() > ends:
+                return answer
+            await asyncio.sleep(_CONTROLLER_PAUSE_SECONDS)
             await self.refresh([])
-        if self.controller_id not in self.nodes:
-            return await self.ask_any(request, response, at_most=at_most)
-        return await self.ask_broker(self.controller_id, request, response, at_most=at_most)
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
@@ -454,3 +466,11 @@ def _topic_error(name: str, code: int) -> str:
         return f"{name!r} cannot be the name of a topic: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'."
     known = ErrorCode(code).name if code in set(ErrorCode) else str(code)
     return f"Topic {name}: the broker answers {known}."
+
+
+def _is_of_no_controller(answer: Message) -> bool:
+    """Whether a broker has refused a request since it is not the controller: as a whole, or everything in it."""
+    if getattr(answer, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
+        return True
+    codes = [item.error_code for name in _ANSWERED_IN for item in getattr(answer, name, None) or ()]
+    return bool(codes) and all(code == ErrorCode.NOT_CONTROLLER for code in codes)

@@ -21,12 +21,12 @@ from tests.conformance.differential.sides import Side, Silence
 from tests.conformance.differential.trial import Trial
 from tests.conformance.differential.world import Group, World
 from tests.peers.apache_kafka import ApacheKafka
+from tests.sensible_requests import BETWEEN_BROKERS
 
 pytestmark = pytest.mark.conformance
 
 CASES = int(os.environ.get("JESENSKA_DIFFERENTIAL_CASES", "100"))
-_BETWEEN_BROKERS = (4, 5, 6, 7, 56)
-_KEYS = [pytest.param(key, id=api.name) for key, api in APIS.items() if key not in _BETWEEN_BROKERS]
+_KEYS = [pytest.param(key, id=api.name) for key, api in APIS.items() if key not in BETWEEN_BROKERS]
 
 
 @pytest.fixture(scope="module")

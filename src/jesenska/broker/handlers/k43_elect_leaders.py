@@ -94,21 +94,24 @@ async def _elect_preferred(broker: Services, request: ElectLeadersRequest) -> El
     except KafkaError as error:
         response.error_code = error.code
         return response
-    names = dict.fromkeys(topic.topic for topic in request.topic_partitions) if request.topic_partitions is not None else dict.fromkeys(broker.view.topics)
-    results: dict[str, list[ElectLeadersResponsePartition]] = {name: [] for name in names}
-    for topic_partition in asked if asked is not None else errors:
-        name, number = topic_partition
-        unknown = _unknown(broker, name, number)
-        error_class = errors.get(topic_partition)
-        if unknown is not None:
-            outcome = unknown
-        elif error_class is None:
-            outcome = ErrorCode.NONE, None
-        else:
-            outcome = error_class.code, _SENTENCES.get(error_class.code)
-        results.setdefault(name, []).append(_result(number, *outcome))
-    response.replica_election_results = [ElectLeadersResponseTopic(topic=name, partition_result=found) for name, found in results.items()]
+    if request.topic_partitions is not None:
+        named = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+    else:
+        failed: dict[str, list[int]] = {name: [] for name in broker.view.topics}
+        for name, number in errors:
+            failed.setdefault(name, []).append(number)
+        named = list(failed.items())
+    for name, numbers in named:
+        results = [_result(number, *_preferred_outcome(broker, name, number, errors)) for number in numbers]
+        response.replica_election_results.append(ElectLeadersResponseTopic(topic=name, partition_result=results))
     return response
+
+
+def _preferred_outcome(broker: Services, name: str, number: int, errors: Mapping[TopicPartition, type[KafkaError] | None]) -> tuple[ErrorCode, str | None]:
+    unknown, error = _unknown(broker, name, number), errors.get(TopicPartition(name, number))
+    if unknown is not None:
+        return unknown
+    return (ErrorCode.NONE, None) if error is None else (error.code, _SENTENCES.get(error.code))
 
 
 def _result(number: int, code: ErrorCode, message: str | None) -> ElectLeadersResponsePartition:
