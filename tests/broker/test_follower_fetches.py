@@ -14,6 +14,7 @@ from jesenska.base.clock import SystemClock
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
+from jesenska.config.listeners import Endpoint
 from jesenska.log.log_config import LogConfig
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import Store
@@ -130,6 +131,10 @@ async def led(directory: Path, **settings: str) -> AsyncIterator[Led]:
     async with served() as server, broker_on(directory, on(server) | given) as broker, tool(f"127.0.0.1:{server.port}") as store:
         await store.create(paths.topic("t"), b'{"version":1,"partitions":{"0":[0,9],"1":[0,9]}}')
         await until(lambda: "t" in broker.view.topics)
+        # The follower is registered, and nobody listens there.
+        node = nodes.BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 1),), 0)
+        await store.create(paths.broker(FOLLOWER), node.encode(), ephemeral=True)
+        await until(lambda: FOLLOWER in broker.view.brokers)
         channel = await _channel(broker)
         try:
             yield Led(broker, store, channel)

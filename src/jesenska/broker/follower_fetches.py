@@ -122,7 +122,11 @@ class FollowerFetch(SessionFetch):
                     self._diverging[wanted] = epoch, end_offset
                     return
             if log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset and partition.follower_fetched(
-                self._replica_id, wanted.fetch_offset, log.log_end_offset, max(wanted.current_leader_epoch, _NO_EPOCH)
+                self._replica_id,
+                wanted.fetch_offset,
+                log.log_end_offset,
+                max(wanted.current_leader_epoch, _NO_EPOCH),
+                may_join=self._replica_id in self._broker.view.brokers,
             ):
                 self._broker.propose_isr(partition)
         except KafkaError:

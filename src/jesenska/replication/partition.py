@@ -299,11 +299,12 @@ class Partition:
         """What the controller is to be asked for; None for nothing."""
         return self._replicas.proposed_isr
 
-    def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, current_leader_epoch: int = -1) -> bool:
+    def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, current_leader_epoch: int = -1, *, may_join: bool = True) -> bool:
         """A follower has everything below `offset`, which may commit something; `leader_end_offset` is where the log
-        ended when its fetch was read. True if the controller is to be asked for another ISR now."""
+        ended when its fetch was read. True if the controller is to be asked for another ISR now, which the follower
+        `may_join` where its broker is registered."""
         log = self.leader_log(current_leader_epoch)
-        proposes = self._replicas.follower_fetched(broker_id, offset, leader_end_offset, log.high_watermark, self._elapsed_ms())
+        proposes = self._replicas.follower_fetched(broker_id, offset, leader_end_offset, log.high_watermark, self._elapsed_ms(), may_join=may_join)
         self._look_again()
         return proposes
 

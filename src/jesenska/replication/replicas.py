@@ -239,16 +239,16 @@ class Replicas:
         """True for another broker that has a replica of what this one leads."""
         return broker_id in self._followers
 
-    def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, high_watermark: int, now_ms: int) -> bool:
+    def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, high_watermark: int, now_ms: int, *, may_join: bool = True) -> bool:
         """A follower has everything below `offset`; `leader_end_offset` is where this log ended when its fetch was
-        read. True if the follower is now proposed for the ISR. NotLeaderOrFollowerError for a broker that has no
-        replica here."""
+        read. True if the follower is now proposed for the ISR, which it `may_join` where its broker is registered.
+        NotLeaderOrFollowerError for a broker that has no replica here."""
         follower = self._followers.get(broker_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
         follower.fetched(offset, leader_end_offset, now_ms)
         start = self._epoch_start_offset
-        if broker_id in self.isr or self.proposed_isr is not None or broker_id not in self.assigned or start is None:
+        if not may_join or broker_id in self.isr or self.proposed_isr is not None or broker_id not in self.assigned or start is None:
             return False
         if offset < high_watermark or offset < start:
             return False
