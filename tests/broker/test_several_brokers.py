@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -16,7 +17,11 @@ from jesenska.broker.server import Broker
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster as ClientCluster
 from jesenska.config.layers import BrokerConfig
+from jesenska.controller.context import PartitionView, TopicView
+from jesenska.controller.effects import TopicPartitions
+from jesenska.controller.orders import Metadata, Orderer
 from jesenska.controller.topics import TopicCreation
+from jesenska.metadata.nodes import PartitionStateNode, TopicNode
 from jesenska.replication.follower_link import LinkSettings
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from tests.broker.test_shared_tree import on, run, until
@@ -206,5 +211,21 @@ def test_a_client_that_asks_another_broker_than_the_controller_finds_it(tmp_path
             assert await Admin(client).create_topics([NewTopic("asked", 1, 2)]) == {"asked": None}
         finally:
             await client.close()
+
+    with_cluster(tmp_path, 2, work)
+
+
+def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> None:
+    async def work(brokers: Cluster) -> None:
+        await brokers.create(1, 1)
+        other = next(broker for broker in brokers.brokers.values() if not broker.topics.is_controller)
+        orderer = Orderer(brokers.controller.broker_id, other.orders.fence.controller_epoch)
+        state = PartitionView(PartitionStateNode(1, 0, (1,), 1))
+        far, near = (TopicView(name, TopicNode({number: (1,)}, uuid.uuid4()), 0, {number: state}) for name, number in (("far", 2**31 - 1), ("near", 3)))
+        told = Metadata((TopicPartitions(far, (2**31 - 1,)), TopicPartitions(near, (3,))), (), brokers.controller.topics.facts.brokers)
+        await other.orders.update_metadata(orderer, told)
+        assert "far" not in other.view.topics
+        await other.orders.update_metadata(orderer, Metadata(told.topics[1:], (), told.brokers))
+        assert [partition.leader for partition in other.view.topics["near"].partitions] == [-1, -1, -1, 1]
 
     with_cluster(tmp_path, 2, work)

@@ -104,8 +104,9 @@ class Controllership:
             if runtime is not None:
                 self._close(runtime)
             raise
-        except (TreeError, MultiError, NodeFormatError, JesenskaError) as error:
-            logger.error("broker %d cannot be controller now: %s", self._core.broker_id, error)
+        except Exception as error:
+            known = isinstance(error, TreeError | MultiError | NodeFormatError | JesenskaError)
+            logger.error("broker %d cannot be controller now: %s", self._core.broker_id, error, exc_info=None if known else error)
             if runtime is not None:
                 self._close(runtime)
             self.candidacy.began(epoch, is_done=False)

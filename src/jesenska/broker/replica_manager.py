@@ -42,6 +42,9 @@ from jesenska.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
+#: Partitions that come into the view since one UpdateMetadata names others behind them.
+_UNTOLD_PARTITIONS_MAX = 10_000
+
 
 class OffsetsKeeper(Protocol):
     """Who keeps groups and their offsets, and has to know what becomes of topics."""
@@ -201,6 +204,7 @@ class ReplicaManager:
         for name in metadata.gone:
             self._hide(name)
         view.tell_offline(metadata)
+        gaps_left = _UNTOLD_PARTITIONS_MAX
         for topic, numbers in metadata.topics:
             if not numbers:
                 continue
@@ -211,8 +215,13 @@ class ReplicaManager:
                 else:
                     self._hide(topic.name)  # that it was deleted has not been heard
                     shown = None
-            count = max(numbers) + 1
-            if shown is None or len(shown.partitions) < count:
+            count, known = max(numbers) + 1, 0 if shown is None else len(shown.partitions)
+            gaps_left -= max(0, count - known - len(numbers))
+            if gaps_left < 0:
+                logger.error("what a controller tells of topic %s is left out: it names partition %d, and not those before it", topic.name, count - 1)
+                gaps_left = 0
+                continue
+            if known < count:
                 self._show(topic, count)
             for number in numbers:
                 partition = view.topics[topic.name].partitions[number]
