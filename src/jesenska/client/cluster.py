@@ -472,5 +472,5 @@ def _is_of_no_controller(answer: Message) -> bool:
     """Whether a broker has refused a request since it is not the controller: as a whole, or everything in it."""
     if getattr(answer, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
         return True
-    codes = [item.error_code for name in _ANSWERED_IN for item in getattr(answer, name, None) or ()]
+    codes = [getattr(item, "error_code", ErrorCode.NONE) for name in _ANSWERED_IN for item in getattr(answer, name, None) or ()]
     return bool(codes) and all(code == ErrorCode.NOT_CONTROLLER for code in codes)
