@@ -20,12 +20,12 @@ _BUGS = {
     "answered_before_it_is_synced": 1,
     "sent_again_and_written_twice": 11,
     "producers_are_forgotten_at_a_restart": 11,
-    "a_commit_is_answered_before_it_is_appended": 2,
+    "a_commit_is_answered_before_it_is_appended": 151,
     "commits_are_replayed_backwards": 2,
     "a_torn_tail_is_kept": 1,
     "the_high_watermark_goes_back": 1,
     "a_partition_has_two_owners": 1,
-    "any_generation_may_commit": 16,
+    "any_generation_may_commit": 244,
     "written_out_of_order": 1,
 }
 #: The same of three brokers.
