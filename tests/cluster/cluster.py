@@ -55,7 +55,7 @@ Value = TypeVar("Value")
 RELEASE = os.environ.get("JESENSKA_CLUSTER_OF", "")
 ours_only = pytest.mark.skipif(bool(RELEASE), reason="Apache Kafka does this otherwise")
 
-SECONDS = float(os.environ.get("X_SECONDS", "90"))
+SECONDS = 90.0
 _LOOK_SECONDS = 0.03
 _STACK = "Traceback (most recent call last)"
 _TREE = {"tickTime": "200", "maxSessionTimeout": "60000"}

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError, NotControllerError
-from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.machine_runtime import MachineRuntime
 from jesenska.broker.order_desk import OrderDesk
@@ -25,7 +24,7 @@ from jesenska.controller.desk import refusal
 from jesenska.controller.effects import Answer, Effect, LeaderAndIsr, OffsetsForgotten, StopReplica, UpdateMetadata
 from jesenska.controller.events import BalanceLeaders, Event, LeaderAndIsrDone, Look, StopReplicaDone
 from jesenska.controller.machine import Controller
-from jesenska.controller.orders import DELETED_EPOCH, NO_EPOCH, Metadata, Orderer, Stop
+from jesenska.controller.orders import Metadata, Orderer, stops_of
 from jesenska.metadata import paths
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import BadVersionError, MultiError, TreeError
@@ -140,9 +139,7 @@ class ControllerRuntime(MachineRuntime):
                 without_log = frozenset(at for at, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR)
                 self.submit(LeaderAndIsrDone(order.number, order.broker_id, without_log))
             elif isinstance(order, StopReplica):
-                epoch = DELETED_EPOCH if order.delete else NO_EPOCH
-                stops = [Stop(TopicPartition(order.topic, number), epoch, order.delete) for number in order.numbers]
-                failed = await self._desk.stop(orderer, stops)
+                failed = await self._desk.stop(orderer, stops_of(order))
                 error = KafkaError.of(next(iter(failed.values())), "See the broker's log.") if failed else None
                 self.submit(StopReplicaDone(order.number, order.broker_id, error))
             else:

@@ -22,14 +22,12 @@ from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitio
 from jesenska.controller.events import LeaderAndIsrDone, StopReplicaDone
 from jesenska.controller.order_queue import GiveUp, LeadAndFollow, OrderQueue, Request, Tell
 from jesenska.controller.orders import (
-    DELETED_EPOCH,
-    NO_EPOCH,
     Orderer,
-    Stop,
     leader_and_isr,
     leader_and_isr_errors,
     stop_replica,
     stop_replica_errors,
+    stops_of,
     update_metadata,
 )
 from jesenska.metadata.nodes import BrokerRegistration
@@ -156,11 +154,7 @@ class OrderSender:
 
     async def _give_up(self, channel: Channel, request: GiveUp) -> None:
         version = channel.version_for(StopReplicaRequest)
-        stops = [
-            Stop(TopicPartition(order.topic, number), DELETED_EPOCH if order.delete else NO_EPOCH, delete=order.delete)
-            for order in request.orders
-            for number in order.numbers
-        ]
+        stops = [stop for order in request.orders for stop in stops_of(order)]
         errors: dict[TopicPartition, int] = {}
         for start in range(0, len(stops), _PARTITIONS_AT_ONCE):
             for message in stop_replica(version, self._orderer, stops[start : start + _PARTITIONS_AT_ONCE]):

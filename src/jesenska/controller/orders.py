@@ -25,7 +25,7 @@ from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.base.topic_names import require_topic_name
 from jesenska.config.listeners import SECURITY_PROTOCOLS, Endpoint
 from jesenska.controller.context import PartitionView, TopicView
-from jesenska.controller.effects import TopicPartitions
+from jesenska.controller.effects import StopReplica, TopicPartitions
 from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode, TopicNode
 from jesenska.wire.messages import k04_leader_and_isr as k04
 from jesenska.wire.messages import k05_stop_replica as k05
@@ -157,6 +157,12 @@ def leader_and_isr_errors(response: k04.LeaderAndIsrResponse, version: int, topi
 
 
 # --- StopReplica -----------------------------------------------------------------------------------------------------
+
+
+def stops_of(order: StopReplica) -> list[Stop]:
+    """The replicas that an order of the controller's gives up."""
+    epoch = DELETED_EPOCH if order.delete else NO_EPOCH
+    return [Stop(TopicPartition(order.topic, number), epoch, order.delete) for number in order.numbers]
 
 
 def stop_replica(version: int, orderer: Orderer, stops: Sequence[Stop]) -> list[k05.StopReplicaRequest]:
