@@ -219,13 +219,14 @@ def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> 
     async def work(brokers: Cluster) -> None:
         await brokers.create(1, 1)
         other = next(broker for broker in brokers.brokers.values() if not broker.topics.is_controller)
-        orderer = Orderer(brokers.controller.broker_id, other.orders.fence.controller_epoch)
-        state = PartitionView(PartitionStateNode(1, 0, (1,), 1))
-        far, near = (TopicView(name, TopicNode({number: (1,)}, uuid.uuid4()), 0, {number: state}) for name, number in (("far", 2**31 - 1), ("near", 3)))
+        leader = brokers.controller.broker_id  # what a broker has replicas of itself, it is told by another order
+        orderer = Orderer(leader, other.orders.fence.controller_epoch)
+        state = PartitionView(PartitionStateNode(leader, 0, (leader,), 1))
+        far, near = (TopicView(name, TopicNode({number: (leader,)}, uuid.uuid4()), 0, {number: state}) for name, number in (("far", 2**31 - 1), ("near", 3)))
         told = Metadata((TopicPartitions(far, (2**31 - 1,)), TopicPartitions(near, (3,))), (), brokers.controller.topics.facts.brokers)
         await other.orders.update_metadata(orderer, told)
         assert "far" not in other.view.topics
         await other.orders.update_metadata(orderer, Metadata(told.topics[1:], (), told.brokers))
-        assert [partition.leader for partition in other.view.topics["near"].partitions] == [-1, -1, -1, 1]
+        assert [partition.leader for partition in other.view.topics["near"].partitions] == [-1, -1, -1, leader]
 
     with_cluster(tmp_path, 2, work)
