@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tests of a module that was changed after it was compiled would test what it was before. No JVM of the tests runs
     long enough for Java's second compiler to pay."""
     os.environ.setdefault("PEERS_JAVA_OPTIONS", SHORT_RUN)
+    os.environ.setdefault("PEERS_CLASS_ARCHIVE", "1")
     if source_is_asked_for():
         return
     package = Path(__file__).parents[1] / "src" / "jesenska"

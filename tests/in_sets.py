@@ -44,24 +44,25 @@ class Set:
     alone: bool = False
 
 
-#: Tests by the set in which they run, those that wait longest first, so that sets end at about the same time. A path
-#: inside another's is not in that. What is named nowhere, new directories too, is in "others".
+#: Tests by the set in which they run, those that wait longest first and those that compute most last, so that no
+#: processor is idle at the end. A path inside another's is not in that. What is named nowhere, new directories too, is
+#: in "others".
 PATHS: Mapping[str, Sequence[str]] = {
-    "pipeline": ["tests/pipeline"],
-    "others": [],
     "conformance": ["tests/conformance"],
+    "others": [],
     "clients": [
         f"tests/conformance/test_{name}.py"
         for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format", "cluster_tools")
     ],
+    "pipeline": ["tests/pipeline"],
     "demo": ["tests/pipeline/test_demo_recovery.py"],
+    "cluster": ["tests/cluster", "tests/crash/test_cluster_faults.py"],
     "packaging": ["tests/packaging"],
     "crash": ["tests/crash"],
-    "cluster": ["tests/cluster", "tests/crash/test_cluster_faults.py"],
-    "simulator": ["tests/testing"],
     "hostile": ["tests/fuzz", "tests/docs"],
-    "source": ["tests/test_compiled_modules.py"],
     "tools": ["tests/cli"],
+    "source": ["tests/test_compiled_modules.py"],
+    "simulator": ["tests/testing"],
     "seeds": ["tests/testing/test_seeds.py"],
 }
 #: Many schedules of the simulator in two processes: they need the machine for themselves.
@@ -74,7 +75,7 @@ def sets() -> list[Set]:
     first = [Set("lint", ["bash", "-ec", lint]), Set("types", ["mypy", "src", "tests", "bench"])]
     tests = [Set(name, _pytest(name), alone=name == ALONE) for name in PATHS]
     tests.sort(key=lambda what: what.alone)
-    return [*tests[:2], *first, *tests[2:]]
+    return [*tests[:4], *first, *tests[4:]]
 
 
 def _pytest(name: str) -> list[str]:

@@ -23,7 +23,7 @@ def class_path_and_program(release: str, name: str) -> tuple[str, str]:
     javac = java_program("javac")
     if shutil.which(javac) is None:
         return f"{folder}/*", str(source)
-    return f"{_classes(folder, source, javac)}{os.pathsep}{folder}/*", name
+    return f"{folder}/*{os.pathsep}{_classes(folder, source, javac)}", name
 
 
 def _classes(folder: Path, source: Path, javac: str) -> Path:

@@ -14,7 +14,8 @@ import pyspark
 import pytest
 
 from jesenska.pipeline import sentences
-from jesenska.pipeline.spark import prepare_environment, settings_for
+from jesenska.pipeline.class_archive import JAVA_OPTIONS
+from jesenska.pipeline.spark import SHORT_RUN, prepare_environment, settings_for
 from jesenska.records import codec
 from tests.pipeline.conftest import Topics
 
@@ -65,7 +66,8 @@ def test_a_topic_is_copied_by_the_executors_of_a_cluster_and_source_sent_along_s
         for file in sorted([*root.glob("jesenska/**/*.py"), root / "pyspark_jesenska.py"]):
             archive.write(file, file.relative_to(root))
     home = _spark_home(tmp_path)
-    settings = {"spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.log.level": "OFF", "spark.submit.pyFiles": "jesenska.zip"}
+    settings = {**SHORT_RUN, "spark.executor.extraJavaOptions": SHORT_RUN[JAVA_OPTIONS], "spark.log.level": "OFF", "spark.submit.pyFiles": "jesenska.zip"}
+    settings |= {"spark.executor.memory": "512m", "spark.driver.memory": "512m"}
     program = f"from jesenska.pipeline import session\nspark = session(master='local-cluster[1,1,600]', config={settings})"
     _run(program, bootstrap, source, target, tmp_path, {**_without_python(tmp_path), "SPARK_HOME": str(home)})
     assert topics.offsets(target)[0] == (0, 6)
@@ -87,7 +89,11 @@ home = java_home(os.environ)
 if home is not None:
     os.environ["JAVA_HOME"] = str(home)
 from pyspark.sql import SparkSession
-made = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
+from jesenska.pipeline.class_archive import JAVA_OPTIONS, options_with_archive
+from jesenska.pipeline.spark import SHORT_RUN
+started_soon = options_with_archive(SHORT_RUN[JAVA_OPTIONS], os.environ)
+builder = SparkSession.builder.master("local[1]").config(JAVA_OPTIONS, started_soon)
+made = builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
 spark = session()
 assert spark.sparkContext is made.sparkContext
 """
