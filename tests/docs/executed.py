@@ -10,6 +10,9 @@ The word behind `console` says how:
     runs          it is left running once it has printed each line below it, and gets Ctrl-C at the end
     types         the lines below are typed into it, then its input ends
     interrupts    it gets Ctrl-C once it has printed the lines below
+    until         it is typed again and again until it prints the lines below, each the beginning of one
+    kills         the person looks for the process of a command that is running (`ps | grep WORDS`) and ends it with
+                  kill -9; the lines below say what that looks like
 
 Prints what it does; ends with 1 and the difference where the document is not true. `--alone` first leaves this
 machine's network for one of its own, with nothing but a loopback, so that the document's ports are free (Linux; needs
@@ -71,6 +74,12 @@ class Session:
         if command.startswith("cd "):
             self._directory /= command[3:].strip()
             return
+        if how == "kills":
+            self._kill(command)
+            return
+        if how == "until":
+            self._repeat(command, lines)
+            return
         process = subprocess.Popen(
             command, shell=True, cwd=self._directory, stdin=subprocess.PIPE if how == "types" else subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if how in ("runs", "types") else None, start_new_session=True,
@@ -91,6 +100,28 @@ class Session:
                 raise Untrue(f"{command} printed\n{said.decode()}\nwhere the document has lines that begin with\n" + "\n".join(lines))
         elif how == "" and said.decode().splitlines() != lines:
             raise Untrue(f"{command} printed\n{said.decode()}\nwhere the document has\n" + "\n".join(lines))
+
+    def _kill(self, command: str) -> None:
+        """Ends what runs and has the words in it that are looked for."""
+        looked_for = command.partition("grep ")[2]
+        if not looked_for:
+            return  # the number that was found is typed
+        found = [running for running in self._running if looked_for in running[0]]
+        if len(found) != 1:
+            raise Untrue(f"{len(found)} running commands have {looked_for} in them")
+        self._running.remove(found[0])
+        os.killpg(found[0][1].pid, signal.SIGKILL)
+        found[0][1].communicate()
+
+    def _repeat(self, command: str, lines: list[str]) -> None:
+        ends = time.monotonic() + _SECONDS
+        while True:
+            done = subprocess.run(command, shell=True, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+            if done.returncode == 0 and _begun(done.stdout, lines):
+                return
+            if time.monotonic() > ends:
+                said = done.stdout.decode(errors="replace")
+                raise Untrue(f"{command} ended with {done.returncode} and printed, after {_SECONDS:g} s still,\n{said}")
 
     def _end(self) -> None:
         for command, process in reversed(self._running):

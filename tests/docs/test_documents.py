@@ -18,7 +18,7 @@ from tests.peers.apache_kafka import java_command, tool_class
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "quickstart.md"
-#: What 0.8.2's quick start has a reader type in its steps 2 to 5.
+#: What 0.8.2's quick start has a reader type in its steps 2 to 6.
 OLD_COMMANDS = [
     "bin/zookeeper-server-start.sh config/zookeeper.properties",
     "bin/kafka-server-start.sh config/server.properties",
@@ -26,6 +26,16 @@ OLD_COMMANDS = [
     "bin/kafka-topics.sh --list --zookeeper localhost:2181",
     "bin/kafka-console-producer.sh --broker-list localhost:9092 --topic test ",
     "bin/kafka-console-consumer.sh --zookeeper localhost:2181 --topic test --from-beginning",
+    "cp config/server.properties config/server-1.properties",
+    "cp config/server.properties config/server-2.properties",
+    "bin/kafka-server-start.sh config/server-1.properties &",
+    "bin/kafka-server-start.sh config/server-2.properties &",
+    "bin/kafka-topics.sh --create --zookeeper localhost:2181 --replication-factor 3 --partitions 1 --topic my-replicated-topic",
+    "bin/kafka-topics.sh --describe --zookeeper localhost:2181 --topic my-replicated-topic",
+    "bin/kafka-console-producer.sh --broker-list localhost:9092 --topic my-replicated-topic",
+    "bin/kafka-console-consumer.sh --zookeeper localhost:2181 --from-beginning --topic my-replicated-topic",
+    "ps | grep server-1.properties",
+    "kill -9 7564",
 ]
 
 

@@ -86,18 +86,19 @@ class ReplicaManager:
         await self._read_settings(topics)
         for topic, numbers in topics:
             config = self._settings_of(topic.name)
+            log_config = log_config_of(config)
             for number in numbers:
                 await slices()
                 if topic.partitions[number].state.leader == self._core.broker_id:
                     await self._let_cut_end(TopicPartition(topic.name, number))
-                error = self._lead_or_follow(topic, number, config)
+                error = self._lead_or_follow(topic, number, config, log_config)
                 if error != ErrorCode.NONE:
                     errors[TopicPartition(topic.name, number)] = error
             if topic.name == OFFSETS_TOPIC and topic.name in self._core.view.topics:
                 self.offsets_keeper.take_over()
         return errors
 
-    def _lead_or_follow(self, topic: TopicView, number: int, config: TopicConfig) -> ErrorCode:
+    def _lead_or_follow(self, topic: TopicView, number: int, config: TopicConfig, log_config: LogConfig) -> ErrorCode:
         topic_partition = TopicPartition(topic.name, number)
         if self._core.broker_id not in topic.node.replicas[number]:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -117,7 +118,7 @@ class ReplicaManager:
                 # A newer ISR is taken all the same.
                 error = ErrorCode.STALE_CONTROLLER_EPOCH
         else:
-            log = self._log(topic_partition, topic.topic_id, config)
+            log = self._log(topic_partition, topic.topic_id, log_config)
             if log is None:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
             else:
@@ -270,10 +271,10 @@ class ReplicaManager:
             partition.assign(topic.node.replicas[number])
         partition.led_by(state.leader, state.leader_epoch, state.isr, version)
 
-    def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: TopicConfig) -> PartitionLog | None:
+    def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, log_config: LogConfig) -> PartitionLog | None:
         """The partition's log, made if it is not there; None if the disk does not let it, which is logged."""
         try:
-            log = self._core.directories.create(topic_partition, topic_id, log_config_of(config), self._core.clock.now_ms())
+            log = self._core.directories.create(topic_partition, topic_id, log_config, self._core.clock.now_ms())
         except (JesenskaError, OSError) as error:
             logger.error(
                 "%s has no log: %s It is tried again every second.", topic_partition, error, extra={"once_a_minute": (topic_partition.topic, "no log")}
@@ -289,7 +290,7 @@ class ReplicaManager:
             topic = self._core.view.topics.get(topic_partition.topic)
             if topic is None or topic_partition.partition >= len(topic.partitions):
                 continue
-            log = self._log(topic_partition, topic.topic_id, topic.config)
+            log = self._log(topic_partition, topic.topic_id, log_config_of(topic.config))
             if log is not None:
                 partition = topic.partitions[topic_partition.partition]
                 partition.found_log(log)
