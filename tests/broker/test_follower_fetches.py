@@ -15,6 +15,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
 from jesenska.config.listeners import Endpoint
+from jesenska.config.replica_selectors import LEADER, RACK_AWARE
 from jesenska.log.log_config import LogConfig
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import Store
@@ -70,16 +71,23 @@ class Led:
         forget: tuple[int, ...] = (),
         max_wait_ms: int = 0,
         max_bytes: int = 1 << 20,
+        log_start: int = 0,
+        rack: str = "",
     ) -> FetchResponse:
         """Asks for the partitions from these offsets on; those that are None are not named."""
         parts = [
             FetchRequestPartition(
-                partition=number, fetch_offset=offset, current_leader_epoch=epoch, last_fetched_epoch=last_epoch, partition_max_bytes=max_bytes
+                partition=number,
+                fetch_offset=offset,
+                current_leader_epoch=epoch,
+                last_fetched_epoch=last_epoch,
+                log_start_offset=log_start,
+                partition_max_bytes=max_bytes,
             )
             for number, offset in enumerate(offsets)
             if offset is not None
         ]
-        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, session_id=session[0], session_epoch=session[1])
+        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, session_id=session[0], session_epoch=session[1], rack_id=rack)
         if parts:
             request.topics = [FetchRequestTopic(topic="t", topic_id=self.topic.topic_id, partitions=parts)]
         if forget:
@@ -127,12 +135,13 @@ async def _channel(broker: Broker) -> Channel:
 
 @contextlib.asynccontextmanager
 async def led(directory: Path, **settings: str) -> AsyncIterator[Led]:
-    given = {name.replace("_", "."): value for name, value in settings.items()}
+    # At its end nobody is there to take over.
+    given = {"controlled.shutdown.enable": "false"} | {name.replace("_", "."): value for name, value in settings.items()}
     async with served() as server, broker_on(directory, on(server) | given) as broker, tool(f"127.0.0.1:{server.port}") as store:
         await store.create(paths.topic("t"), b'{"version":1,"partitions":{"0":[0,9],"1":[0,9]}}')
         await until(lambda: "t" in broker.view.topics)
         # The follower is registered, and nobody listens there.
-        node = nodes.BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 1),), 0)
+        node = nodes.BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 1),), 0, rack="b")
         await store.create(paths.broker(FOLLOWER), node.encode(), ephemeral=True)
         await until(lambda: FOLLOWER in broker.view.brokers)
         channel = await _channel(broker)
@@ -324,3 +333,114 @@ async def test_a_follower_of_ours_has_the_same_log_byte_for_byte(tmp_path: Path)
 
 def _same(ours: Any, theirs: Any) -> Callable[[], bool]:
     return lambda: (ours.log_end_offset, ours.high_watermark) == (theirs.log_end_offset, theirs.high_watermark)
+
+
+# --- consumers that are sent to the follower -------------------------------------------------------------------------
+
+_BY_RACK = {"replica_selector_class": RACK_AWARE, "broker_rack": "a"}
+
+
+def _preferred(answer: FetchResponse) -> list[tuple[int, int, int]]:
+    """Partition, nearer replica and high watermark of everything that is answered. There are no records."""
+    parts = [part for topic in answer.responses for part in topic.partitions]
+    assert not any(part.records for part in parts if part.preferred_read_replica != -1)
+    return [(part.partition_index, part.preferred_read_replica, part.high_watermark) for part in parts]
+
+
+@pytest.mark.parametrize("version", [11, 12, 13, 17])
+@on_a_loop
+async def test_a_consumer_in_the_followers_rack_is_sent_there_when_it_is_in_sync(tmp_path: Path, version: int) -> None:
+    async with led(tmp_path, **_BY_RACK) as one:
+        await one.produce()
+        consumer: dict[str, Any] = {"replica": -1, "version": version, "rack": "b"}
+        found = await one.first(0, **consumer)
+        assert (found.preferred_read_replica, bool(found.records)) == (-1, True)
+        await one.in_sync()
+        await one.fetch(1)
+        # It does not wait, though it asks for more than there is.
+        found = await one.first(0, **consumer, max_wait_ms=30_000)
+        assert (found.preferred_read_replica, found.records, found.aborted_transactions) == (FOLLOWER, b"", None)
+        assert (found.error_code, found.high_watermark, found.last_stable_offset, found.log_start_offset) == (ErrorCode.NONE, 1, 1, 0)
+        assert (await one.first(1, **consumer, max_wait_ms=30_000)).preferred_read_replica == FOLLOWER
+        for rack in ("a", "c", ""):
+            found = await one.first(0, **(consumer | {"rack": rack}))
+            assert (found.preferred_read_replica, bool(found.records)) == (-1, True)
+        # Errors come before that.
+        assert (await one.first(0, **consumer, epoch=7)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert (await one.first(2, **consumer)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@on_a_loop
+async def test_nobody_is_sent_to_a_follower_that_lacks_the_offset(tmp_path: Path) -> None:
+    async with led(tmp_path, **_BY_RACK) as one:
+        await one.in_sync()
+        for _ in range(3):
+            await one.produce()
+        await one.fetch(2, log_start=1)
+        found = [(await one.first(offset, replica=-1, rack="b")).preferred_read_replica for offset in range(4)]
+        assert found == [-1, FOLLOWER, FOLLOWER, -1]
+        await one.fetch(3, log_start=3)
+        found = [(await one.first(offset, replica=-1, rack="b")).preferred_read_replica for offset in range(4)]
+        assert found == [-1, -1, -1, FOLLOWER]
+
+
+@pytest.mark.parametrize("selector", [LEADER, ""])
+@on_a_loop
+async def test_without_the_selector_of_racks_the_leader_is_read(tmp_path: Path, selector: str) -> None:
+    async with led(tmp_path, replica_selector_class=selector, broker_rack="a") as one:
+        await one.in_sync()
+        await one.produce()
+        await one.fetch(1)
+        found = await one.first(0, replica=-1, rack="b")
+        assert (found.preferred_read_replica, bool(found.records)) == (-1, True)
+
+
+@on_a_loop
+async def test_in_a_session_a_consumer_is_sent_to_the_follower_again_and_again(tmp_path: Path) -> None:
+    async with led(tmp_path, **_BY_RACK) as one:
+        await one.in_sync()
+        await one.produce()
+        await one.fetch(1)
+        consumer: dict[str, Any] = {"replica": -1, "rack": "b", "max_wait_ms": 30_000}
+        begun = await one.fetch(1, None, session=(0, 0), **consumer)
+        assert _preferred(begun) == [(0, FOLLOWER, 1)]
+        for epoch in (1, 2):
+            assert _preferred(await one.fetch(session=(begun.session_id, epoch), **consumer)) == [(0, FOLLOWER, 1)]
+        # What it lets go of it is not told any more; a rack of the leader's is answered by the leader.
+        answer = await one.fetch(None, 0, session=(begun.session_id, 3), forget=(0,), **consumer)
+        assert _preferred(answer) == [(1, FOLLOWER, 0)]
+        await one.produce(partition=1)
+        found = await one.fetch(session=(begun.session_id, 4), replica=-1, rack="a")
+        assert _preferred(found) == [(1, -1, 0)] or found.responses == []
+
+
+@on_a_loop
+async def test_a_consumer_that_waits_at_the_leader_is_sent_away_when_the_follower_is_in_sync(tmp_path: Path) -> None:
+    async with led(tmp_path, **_BY_RACK) as one:
+        begun = await one.fetch(0, session=(0, 0), replica=-1, rack="b")
+        assert _preferred(begun) == [(0, -1, 0)]
+        waiting = asyncio.ensure_future(one.fetch(session=(begun.session_id, 1), replica=-1, rack="b", max_wait_ms=30_000))
+        await until(lambda: len(one.broker.waiting) == 1)
+        other = await _channel(one.broker)
+        try:
+            await Led(one.broker, one.store, other).in_sync()
+        finally:
+            other.close()
+        assert _preferred(await waiting) == [(0, FOLLOWER, 0)]
+
+
+@pytest.mark.parametrize("selector", [RACK_AWARE, LEADER, ""])
+@on_a_loop
+async def test_with_a_selector_a_follower_is_told_at_once_what_is_committed(tmp_path: Path, selector: str) -> None:
+    async with led(tmp_path, replica_selector_class=selector) as one:
+        await one.in_sync()
+        begun = await one.fetch(0, None, session=(0, 0))
+        await one.produce()
+        assert (await one.first(session=(begun.session_id, 1))).high_watermark == 0
+        # That it has the record commits it: with a selector the answer says so, else it waits for records.
+        waiting = asyncio.ensure_future(one.fetch(1, session=(begun.session_id, 2), max_wait_ms=30_000))
+        if not selector:
+            await until(lambda: len(one.broker.waiting) == 1)
+            await one.produce()
+        (topic,) = (await waiting).responses
+        assert [(part.high_watermark, bool(part.records)) for part in topic.partitions] == [(1, not selector)]

@@ -368,3 +368,24 @@ async def test_a_leader_that_is_too_old_to_say_where_logs_part_is_not_followed(t
     await pair.until(lambda: "cannot be followed, which takes 12" in caplog.text)
     assert pair.leader.requests == []
     pair.link.close()
+
+
+@on_a_loop
+async def test_the_leader_is_told_where_the_followers_log_starts_by_now(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    log = pair.follow(FIRST)
+    for _ in range(3):
+        pair.leader.append(FIRST, 5)
+    await pair.until_same(FIRST)
+    log.move_log_start(5)  # as its own retention does
+    pair.link.look()
+    await pair.until(lambda: _told_starts(pair)[-1] == 5)
+    told = len(_told_starts(pair))
+    asked = len(pair.leader.requests)
+    await pair.until(lambda: len(pair.leader.requests) >= asked + 3)
+    assert len(_told_starts(pair)) == told, "said once"
+    pair.link.close()
+
+
+def _told_starts(pair: Pair) -> list[int]:
+    return [part.log_start_offset for request in pair.leader.requests for topic in request.topics for part in topic.partitions]

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.base.errors import KafkaError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
+from jesenska.base.errors import (
+    FencedLeaderEpochError,
+    KafkaError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    UnknownLeaderEpochError,
+)
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.closing import close_log
@@ -193,3 +200,81 @@ def test_a_new_epoch_begins_behind_what_is_queued_in_the_one_before(tmp_path: Pa
         writer.run_all()
         assert files.log.leader_epochs.entries() == [(0, 0), (1, 6)]
         flusher.run_all()
+
+
+# --- as a follower ---------------------------------------------------------------------------------------------------
+
+
+def _follow(harness: Harness) -> Partition:
+    """Broker 2 leads in epoch 1. Five records are here, three of which are known to be committed."""
+    harness.append(1, 3)
+    harness.append(1, 2)
+    harness.partition.led_by(2, 1, (1, 2, 3), 1)
+    harness.log.high_watermark = 3
+    harness.news.clear()
+    return harness.partition
+
+
+def _size(partition: Partition, offset: int, epoch: int = -1) -> int:
+    region = partition.read(offset, 1000, epoch, True, True, False).region
+    if region is None:
+        return 0
+    region.release()
+    return region.size_bytes
+
+
+def test_a_follower_gives_what_it_knows_to_be_committed(harness: Harness) -> None:
+    partition = _follow(harness)
+    assert [_size(partition, offset) for offset in (0, 3, 4, 5)] == [len(make_batch(3)), 0, 0, 0]
+    with pytest.raises(OffsetOutOfRangeError):
+        _size(partition, 6)
+    harness.log.high_watermark = 5
+    assert _size(partition, 4) == len(make_batch(2))
+    with pytest.raises(NotLeaderOrFollowerError):
+        partition.read(0, 1000, -1, True)
+
+
+def test_a_follower_refuses_who_knows_another_epoch(harness: Harness) -> None:
+    partition = _follow(harness)
+    assert _size(partition, 0, 1) > 0
+    with pytest.raises(FencedLeaderEpochError):
+        _size(partition, 0, 0)
+    with pytest.raises(UnknownLeaderEpochError):
+        _size(partition, 0, 2)
+
+
+def test_a_replica_that_nobody_follows_with_sends_consumers_elsewhere_until_it_takes_part_again(harness: Harness) -> None:
+    partition = _follow(harness)
+    partition.withdraw()
+    assert harness.news == [_KEY]
+    with pytest.raises(NotLeaderOrFollowerError):
+        _size(partition, 0)
+    partition.take_part()
+    assert _size(partition, 0) > 0
+    partition.give_up()
+    assert harness.news == [_KEY, _KEY]
+    with pytest.raises(NotLeaderOrFollowerError):
+        _size(partition, 0)
+
+
+def test_a_leader_reads_for_those_that_may_read_from_followers_as_for_others(harness: Harness) -> None:
+    harness.append(1, 3)
+    harness.all_fetched(3)
+    assert _size(harness.partition, 0, 0) == len(make_batch(3))
+    with pytest.raises(UnknownLeaderEpochError):
+        _size(harness.partition, 0, 1)
+    harness.partition.vanish()
+    with pytest.raises(NotLeaderOrFollowerError):
+        _size(harness.partition, 0)
+
+
+def test_who_may_read_from_a_follower_is_told_when_it_is_in_sync(harness: Harness) -> None:
+    harness.append(1, 3)
+    harness.all_fetched(3)
+    harness.partition.led_by(1, 0, (1, 2), 1)
+    harness.fetched(3, 3)
+    assert [follower.broker_id for follower in harness.partition.readable_from(3)] == [2]
+    harness.news.clear()
+    harness.partition.isr_written((1, 2, 3), 0, 2)
+    assert harness.news == [_KEY]
+    assert [follower.broker_id for follower in harness.partition.readable_from(3)] == [2, 3]

@@ -8,13 +8,13 @@ reads no log and sends nothing.
                             unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
                             topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
 
-After epoch 2^31-1 comes 1. An answer in a session holds a partition if it has records, an error, or another high
-watermark or log start offset than the client was told last.
+After epoch 2^31-1 comes 1. An answer in a session holds a partition if it has records, an error, a nearer replica to
+read from, or another high watermark or log start offset than the client was told last.
 
 A partition of a session is in one of two states:
 
-    ready   to be looked at in the next fetch: it is new, the client moved it, it was answered with records or an
-            error, something happened to it
+    ready   to be looked at in the next fetch: it is new, the client moved it, it was answered with records, an error
+            or a nearer replica, something happened to it
     idle    nothing more to be had at its offset, and the client knows all about it; it stands among the watchers of
             its `Partition`, which makes it ready with the next append or move of an offset
 
@@ -62,6 +62,7 @@ EVICTION_MS: Final = 120_000
 _EPOCH_MAX = 2**31 - 1
 _WAIT_MIN_MS = 1
 _UNKNOWN = -1
+_NO_REPLICA = -1
 
 
 def next_epoch(epoch: int) -> int:
@@ -246,6 +247,8 @@ class FetchSession:
             return
         part.high_watermark = answer.high_watermark
         part.log_start_offset = answer.log_start_offset
+        if answer.preferred_read_replica != _NO_REPLICA:
+            return
         if not answer.records and not part.has_more and part.fetch_offset >= answer.high_watermark and part.partition is not None:
             self._ready.discard(part)
             part.partition.watch(part)
@@ -254,7 +257,11 @@ class FetchSession:
         """Takes in what was found for a partition; True if the client is to be told, in the answer that is being
         made."""
         news = (
-            bool(answer.records) or answer.error_code != 0 or answer.high_watermark != part.high_watermark or answer.log_start_offset != part.log_start_offset
+            bool(answer.records)
+            or answer.error_code != 0
+            or answer.high_watermark != part.high_watermark
+            or answer.log_start_offset != part.log_start_offset
+            or answer.preferred_read_replica != _NO_REPLICA
         )
         self.told(part, answer)
         if answer.records:

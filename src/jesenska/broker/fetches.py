@@ -11,6 +11,9 @@ answer is known. Where the pool is overloaded, or has warmed up in vain, the fet
 
 In a session only those partitions are read that have something new, in the session's order; without one all of them,
 in the order of the request.
+
+A follower is read like a leader, up to what it knows to be committed. Where this broker leads and chooses replicas by
+rack, a consumer that has a nearer one is told which, and gets no records.
 """
 
 from __future__ import annotations
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
 _READ_COMMITTED = 1
+_FIRST_AT_FOLLOWERS = 11
 _FIRST_WITH_LEADERS = 12
 _FIRST_WITH_ENDPOINTS = 16
 
@@ -84,9 +88,11 @@ class Fetch:
         "_cold",
         "_context",
         "_conversions",
+        "_leader_only",
         "_magic",
         "_max_wait_ms",
         "_moved",
+        "_rack",
         "_read_committed",
         "_regions",
         "_response",
@@ -106,6 +112,9 @@ class Fetch:
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._moved = False
+        self._leader_only = context.version < _FIRST_AT_FOLLOWERS
+        #: Where the consumer stands; empty where it is sent to nobody else.
+        self._rack = request.rack_id if broker.selects_by_rack else ""
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._state = READING
         self._response: FetchResponse | None = None
@@ -305,6 +314,22 @@ class Fetch:
             self._moved = True
         return True
 
+    def sends_elsewhere(self, wanted: WantedPartition, partition: Partition, answer: FetchResponsePartition) -> bool:
+        """Whether the consumer is to read a partition from a nearer follower: then the answer says from which. It ends
+        the wait. The errors of a read by whoever knows another epoch."""
+        if not partition.leads:
+            return False
+        log = partition.leader_log(max(wanted.current_leader_epoch, -1))
+        follower = self._broker.follower_near(self._rack, partition, wanted.fetch_offset, self._context.connection.listener_name)
+        if follower is None:
+            return False
+        answer.high_watermark = partition.high_watermark
+        answer.last_stable_offset = partition.last_stable_offset
+        answer.log_start_offset = log.log_start_offset
+        answer.preferred_read_replica = follower
+        wanted.has_more = False
+        return True
+
     def found(self, wanted: WantedPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition) -> int:
         """Puts what was read into a partition's answer; its bytes of records."""
         answer.high_watermark = partition.high_watermark
@@ -315,7 +340,7 @@ class Fetch:
         wanted.has_more = result.has_more
         region = result.region
         magic = self._magic
-        config = partition.leader_log().config
+        config = partition.replica_log().config
         if config.message_magic < MAGIC_V2 and (magic is None or magic > config.message_magic):
             magic = config.message_magic
         elif magic is not None and magic < config.message_magic and not config.down_converts:
@@ -345,7 +370,7 @@ class Fetch:
             wanted.has_more = True
             if self._conversions:
                 return None
-            smaller = partition.read(wanted.fetch_offset, room, -1, True).region
+            smaller = partition.read(wanted.fetch_offset, room, -1, True, True, self._leader_only).region
             assert smaller is not None
             region = smaller
         self._room_bytes = max(0, room - region.size_bytes)
@@ -354,7 +379,7 @@ class Fetch:
     def cold(self, wanted: WantedPartition) -> None:
         """The read of a partition could wait for the disk."""
         assert wanted.partition is not None
-        self._cold.append((wanted.partition.leader_log(), wanted.fetch_offset))
+        self._cold.append((wanted.partition.replica_log(), wanted.fetch_offset))
 
     def release(self) -> None:
         """Lets go of what was read and is not sent."""
@@ -390,6 +415,7 @@ class FullFetch(Fetch):
 
     def read(self) -> FetchState:
         left, total, ends = self.max_bytes, 0, self._knows_none
+        rack, leader_only = self._rack, self._leader_only
         self._moved = False
         self._regions = []
         self._responses = responses = []
@@ -403,7 +429,12 @@ class FullFetch(Fetch):
                     if partition is None:
                         assert wanted.error is not None
                         raise wanted.error
-                    result = partition.read(wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0, self._waits_for_disk)
+                    if rack and self.sends_elsewhere(wanted, partition, answer):
+                        ends = True
+                        continue
+                    result = partition.read(
+                        wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0, self._waits_for_disk, leader_only
+                    )
                 except KafkaError as error:
                     ends = self.refused(wanted, answer, error) or ends
                     continue
@@ -463,6 +494,7 @@ class SessionFetch(Fetch):
     def read(self) -> FetchState:
         session, view = self._session, self._broker.view
         left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
+        rack, leader_only = self._rack, self._leader_only
         self._moved = False
         self._regions = []
         self._found = []
@@ -471,14 +503,19 @@ class SessionFetch(Fetch):
             answer = FetchResponsePartition(partition_index=wanted.index, high_watermark=-1, aborted_transactions=None, records=b"")
             partition = wanted.partition
             try:
-                if partition is None or not partition.is_served:
+                if partition is None or not partition.has_log:
                     resolve(view, wanted, session.uses_topic_ids)
                     partition = wanted.partition
                     if partition is None:
                         assert wanted.error is not None
                         raise wanted.error
                 self._found.append((wanted, answer))
-                result = partition.read(wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0, self._waits_for_disk)
+                if rack and self.sends_elsewhere(wanted, partition, answer):
+                    ends = True
+                    continue
+                result = partition.read(
+                    wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0, self._waits_for_disk, leader_only
+                )
             except KafkaError as error:
                 if self.refused(wanted, answer, error):
                     ends = True

@@ -8,6 +8,9 @@ Where the follower's last batch is of an epoch that ended sooner in this log, it
 is told where (a diverging epoch), gets no records, and what it asked for does not count. That ends the wait, as an
 error does.
 
+A follower learns with the records what is committed, and so is one answer behind. Where `replica.selector.class` is
+set it is answered as soon as it does not know the high watermark: consumers may read from it.
+
 A broker that has no replica of a partition is told NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH where it tells the
 current epoch: then it knows of an assignment that this broker is still to hear of. Sources: KIP-101, KIP-227, KIP-279,
 KIP-595."""
@@ -83,16 +86,17 @@ def _begun(broker: Services, request: FetchRequest, by_id: bool, now_ms: int) ->
 class FollowerFetch(SessionFetch):
     """A fetch of a follower, which is always in a session, if only in one for itself."""
 
-    __slots__ = ("_diverging", "_replica_id", "_unnoted")
+    __slots__ = ("_diverging", "_hurries", "_replica_id", "_unnoted")
 
     def __init__(self, broker: Services, request: FetchRequest, context: Context, session: FetchSession) -> None:
         super().__init__(broker, request, context, session)
         self._replica_id = replica_of(request)
+        self._hurries = broker.hurries_followers
         #: Where a follower's log is another one, by partition; None where nobody can say.
         self._diverging: dict[SessionPartition, tuple[int, int] | None] = {}
-        #: The epochs of the follower's last batches, of partitions that this broker does not lead yet. They are noted
-        #: when it does: the follower need not say it again.
-        self._unnoted: dict[SessionPartition, int] = {}
+        #: The epochs of the follower's last batches and where its logs start, of partitions that this broker does not
+        #: lead yet. They are noted when it does: the follower need not say it again.
+        self._unnoted: dict[SessionPartition, tuple[int, int]] = {}
         self._note(request)
 
     # --- what the follower has ---------------------------------------------------------------------------------------
@@ -104,12 +108,12 @@ class FollowerFetch(SessionFetch):
             for part in asked.partitions:
                 wanted = session.find(asked.topic, asked.topic_id, part.partition)
                 if wanted is not None:
-                    self._note_partition(wanted, part.last_fetched_epoch)
+                    self._note_partition(wanted, part.last_fetched_epoch, part.log_start_offset)
 
-    def _note_partition(self, wanted: SessionPartition, last_epoch: int) -> None:
+    def _note_partition(self, wanted: SessionPartition, last_epoch: int, log_start_offset: int) -> None:
         partition = self._found_partition(wanted)
         if partition is None:
-            self._unnoted[wanted] = last_epoch
+            self._unnoted[wanted] = last_epoch, log_start_offset
             return
         try:
             log = partition.log_for(self._replica_id, wanted.current_leader_epoch)
@@ -127,10 +131,11 @@ class FollowerFetch(SessionFetch):
                 log.log_end_offset,
                 max(wanted.current_leader_epoch, _NO_EPOCH),
                 may_join=self._replica_id in self._broker.view.brokers,
+                log_start_offset=log_start_offset,
             ):
                 self._broker.propose_isr(partition)
         except KafkaError:
-            self._unnoted[wanted] = last_epoch  # reading it finds the same, or that it is led by now
+            self._unnoted[wanted] = last_epoch, log_start_offset  # reading it finds the same, or that it is led by now
 
     def _found_partition(self, wanted: SessionPartition) -> Partition | None:
         if wanted.partition is None or not wanted.partition.is_served:
@@ -142,8 +147,8 @@ class FollowerFetch(SessionFetch):
     def read(self) -> FetchState:
         if self._unnoted:
             unnoted, self._unnoted = self._unnoted, {}
-            for wanted, last_epoch in unnoted.items():
-                self._note_partition(wanted, last_epoch)
+            for wanted, (last_epoch, log_start_offset) in unnoted.items():
+                self._note_partition(wanted, last_epoch, log_start_offset)
         session = self._session
         left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
         self._moved = False
@@ -171,6 +176,8 @@ class FollowerFetch(SessionFetch):
                 self.cold(wanted)
                 continue
             size_bytes = self._tell(wanted, partition, result, answer)
+            if self._hurries and wanted.high_watermark < answer.high_watermark:
+                ends = True
             if diverging is not None:
                 wanted.high_watermark = _NOT_TOLD
                 answer.diverging_epoch = FetchResponseDivergingEpoch(epoch=diverging[0], end_offset=diverging[1])

@@ -123,6 +123,7 @@ class ReplicaManager:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
             else:
                 partition.found_log(log)
+        partition.take_part()
         self._told(partition, topic)
         self._follow(partition)
         return error
@@ -164,6 +165,8 @@ class ReplicaManager:
                 errors[topic_partition] = ErrorCode.FENCED_LEADER_EPOCH
                 continue
             self._links.leave(topic_partition)
+            if partition is not None and not delete:
+                partition.withdraw()
             if delete and not self._delete(topic_partition, partition):
                 errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
             deletes = deletes or delete

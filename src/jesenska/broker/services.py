@@ -15,10 +15,12 @@ from jesenska.broker.peers import Peers
 from jesenska.broker.topics import Topics
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint
+from jesenska.config.replica_selectors import RACK_AWARE
 from jesenska.metadata.producer_ids import ProducerIds
 from jesenska.metadata.store import Store
 from jesenska.replication.isr_changes import IsrChanges
 from jesenska.replication.partition import Partition
+from jesenska.replication.read_replicas import nearest_follower
 
 
 class Services(BrokerCore):
@@ -29,6 +31,11 @@ class Services(BrokerCore):
         slots = config.integer("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, lambda: self.random.randint(1, 2**31 - 1), self.waiting.notify)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
+        selector = config.string("replica.selector.class")
+        #: Whether consumers are sent to followers in their rack.
+        self.selects_by_rack = selector == RACK_AWARE
+        #: Whether followers are told at once of what is committed: consumers may read from them.
+        self.hurries_followers = bool(selector)
         #: Whether other brokers may be in the tree, whose requests among each other are served then.
         self.shares_tree = False
         #: These are set by `Broker.start`.
@@ -54,6 +61,16 @@ class Services(BrokerCore):
     def propose_isr(self, partition: Partition) -> None:
         """Has the ISR written that a partition proposes, which this broker leads."""
         self.isr_changes.propose(partition)
+
+    def follower_near(self, rack: str, partition: Partition, offset: int, listener_name: str) -> int | None:
+        """The follower that a client of that listener, who stands in that rack, is to read a partition from which this
+        broker leads; None for the leader."""
+
+        def rack_of(broker_id: int) -> str | None:
+            node = self.view.brokers.get(broker_id)
+            return node.rack if node is not None and listener_name in node.endpoints else None
+
+        return nearest_follower(partition.leader, partition.readable_from(offset), rack, rack_of)
 
     def endpoint_for(self, listener_name: str) -> tuple[str, int]:
         """Host and port that clients of a listener use for this broker."""

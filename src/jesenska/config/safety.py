@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from jesenska.base.errors import InvalidConfigError
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import security_protocols
+from jesenska.config.replica_selectors import REPLICA_SELECTORS
 
 
 class StartRefused(Exception):
@@ -93,6 +94,13 @@ def _policies(config: BrokerConfig) -> Iterator[StartRefused]:
     for name in ("create.topic.policy.class.name", "alter.config.policy.class.name"):
         if config.string(name):
             yield StartRefused(name, f"{name} names a class of Java, which jesenska cannot load, so its rules would be skipped: leave the setting out.")
+    selector = config.string("replica.selector.class")
+    if selector and selector not in REPLICA_SELECTORS:
+        yield StartRefused(
+            "replica.selector.class",
+            f"replica.selector.class={selector} names a class of Java, which jesenska cannot load: use {' or '.join(REPLICA_SELECTORS)}, "
+            "or leave the setting out.",
+        )
     if config.strings("config.providers"):
         yield StartRefused("config.providers", "config.providers names classes of Java, which jesenska cannot load: write the values themselves into the file.")
 

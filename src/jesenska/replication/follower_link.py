@@ -6,7 +6,8 @@ becomes of a log `replication.followed_log`'s.
     connected         requests go out, one after the other. The next one waits until what the last answer brought is
                       in the logs, but not longer than a moment: a log that takes longer is left out until it is ready
     not connected     connected again after replica.fetch.backoff.ms
-    look              called now and then: a leader that does not answer for replica.socket.timeout.ms is left
+    look              called now and then: a leader that does not answer for replica.socket.timeout.ms is left; where
+                      logs start is noticed
 
 A request takes no task of its own. Topic ids are sent where the leader knows them (version 13), and versions below 12
 are not spoken: they cannot say where logs part."""
@@ -141,7 +142,9 @@ class FollowerLink:
             self._channel.close("the follower stops")
 
     def look(self) -> None:
-        """Leaves a leader that does not answer."""
+        """Leaves a leader that does not answer; notices where logs start by now."""
+        for topic_partition, followed in self._followed.items():
+            self._following.log_starts_at(topic_partition, followed.log.log_start_offset)
         if self._asked_at is not None and self._channel is not None and self._clock.monotonic() - self._asked_at > self._settings.timeout_ms / 1000:
             self._channel.close(f"broker {self.leader_id} has not answered a fetch for {self._settings.timeout_ms} ms")
 

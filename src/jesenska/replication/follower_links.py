@@ -91,7 +91,7 @@ class FollowerLinks:
         return True
 
     def look(self) -> None:
-        """Leaves leaders that do not answer; called now and then."""
+        """Leaves leaders that do not answer, notices where logs start; called now and then."""
         for link in self._links.values():
             link.look()
 

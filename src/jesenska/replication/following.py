@@ -210,6 +210,14 @@ class Following:
         """The connection has ended, or the request was not answered."""
         self._session.lost()
 
+    def log_starts_at(self, topic_partition: TopicPartition, offset: int) -> None:
+        """A log starts there, by its own retention or the leader's: the leader is told with the next request, since
+        consumers are sent here only for what is here."""
+        followed = self._followed.get(topic_partition)
+        if followed is not None and followed.state is FollowerState.FETCHING and followed.position.log_start_offset != offset:
+            followed.position = followed.position._replace(log_start_offset=offset)
+            self._want(topic_partition, followed)
+
     # --- what came of the work ---------------------------------------------------------------------------------------
 
     def done(self, topic_partition: TopicPartition, leader_epoch: int, position: Position) -> None:

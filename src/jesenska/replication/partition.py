@@ -2,7 +2,8 @@
 
     log start offset <= high watermark <= log end offset
 
-Committed is what every in-sync replica has; consumers see nothing beyond it. `replication.replicas` holds the rules;
+Committed is what every in-sync replica has; consumers see nothing beyond it. On a follower they see nothing beyond
+what its leader has told it to be committed. `replication.replicas` holds the rules;
 this carries them out on the log: it appends as the leader, moves the log's high watermark, tells whoever waits for
 something new, and whoever waits for a commit. Nobody else does.
 
@@ -22,7 +23,7 @@ from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.reading import ReadResult, read_log
 from jesenska.records.batch import BatchHeader
-from jesenska.replication.replicas import NO_LEADER, Replicas
+from jesenska.replication.replicas import NO_LEADER, Readable, Replicas
 
 #: What acks=all is in a request.
 ACKS_ALL = -1
@@ -52,7 +53,7 @@ class Partition:
     `notify` is called with the partition's name whenever there is something new: records, moved offsets, another
     leader. `elapsed_ms` is a clock that nobody sets."""
 
-    __slots__ = ("_elapsed_ms", "_log", "_notify", "_replicas", "_uncommitted", "_watchers", "topic_id", "topic_partition")
+    __slots__ = ("_elapsed_ms", "_is_withdrawn", "_log", "_notify", "_replicas", "_uncommitted", "_watchers", "topic_id", "topic_partition")
 
     def __init__(
         self,
@@ -66,6 +67,8 @@ class Partition:
         self.topic_id = topic_id
         self._replicas = replicas
         self._log: PartitionLog | None = None
+        #: The log is there, and nobody follows the leader with it.
+        self._is_withdrawn = False
         self._notify = notify
         self._elapsed_ms = elapsed_ms
         self._watchers: dict[Watcher, None] = {}
@@ -97,6 +100,11 @@ class Partition:
     def has_log(self) -> bool:
         """True if this broker has the partition's log."""
         return self._log is not None
+
+    @property
+    def leads(self) -> bool:
+        """True if this broker leads it."""
+        return self._replicas.leads
 
     @property
     def is_served(self) -> bool:
@@ -171,6 +179,15 @@ class Partition:
             self._log.config = log_config
         self._look_again()
 
+    def withdraw(self) -> None:
+        """The leader is not followed here any more: consumers are to read elsewhere, until this broker is told again
+        to lead or to follow (`take_part`)."""
+        self._is_withdrawn = True
+        self.changed()
+
+    def take_part(self) -> None:
+        self._is_withdrawn = False
+
     def give_up(self) -> None:
         """This broker has no replica any more. Who leads is known still, if it is another."""
         self._log = None
@@ -199,6 +216,17 @@ class Partition:
             raise KafkaStorageError(f"the log of {self.topic_partition} is not readable; see the broker's log")
         if current_leader_epoch != -1 or not replicas.leads:
             replicas.require_leader(current_leader_epoch)
+        return log
+
+    def replica_log(self, current_leader_epoch: int = -1) -> PartitionLog:
+        """The log of the replica that this broker has, whoever leads the partition, if the client's epoch is the
+        current one; the errors of `leader_log`."""
+        log, replicas = self._log, self._replicas
+        if log is None or replicas.leads:
+            return self.leader_log(current_leader_epoch)
+        if self._is_withdrawn:
+            raise replicas.not_leader()
+        replicas.require_epoch(current_leader_epoch)
         return log
 
     def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done, current_leader_epoch: int = -1) -> AppendResult | None:
@@ -234,10 +262,12 @@ class Partition:
         self._uncommitted.append(_Uncommitted(result, done))
         return False
 
-    def read(self, offset: int, max_bytes: int, current_leader_epoch: int, minimum_one_batch: bool, wait: bool = True) -> ReadResult:
+    def read(self, offset: int, max_bytes: int, current_leader_epoch: int, minimum_one_batch: bool, wait: bool = True, leader_only: bool = True) -> ReadResult:
         """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log, ColdError
-        where that could wait for the disk and is not to. Any epoch below 0 is none, as Kafka takes it in a fetch."""
-        log = self.leader_log(current_leader_epoch if current_leader_epoch >= 0 else -1)
+        where that could wait for the disk and is not to. Any epoch below 0 is none, as Kafka takes it in a fetch. A
+        follower gives what it knows to be committed, unless it is `leader_only`."""
+        epoch = current_leader_epoch if current_leader_epoch >= 0 else -1
+        log = self.leader_log(epoch) if leader_only or self._replicas.leads else self.replica_log(epoch)
         return read_log(log, offset, max_bytes, log.high_watermark, minimum_one_batch, wait)
 
     # --- what is committed -------------------------------------------------------------------------------------------
@@ -299,12 +329,27 @@ class Partition:
         """What the controller is to be asked for; None for nothing."""
         return self._replicas.proposed_isr
 
-    def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, current_leader_epoch: int = -1, *, may_join: bool = True) -> bool:
-        """A follower has everything below `offset`, which may commit something; `leader_end_offset` is where the log
-        ended when its fetch was read. True if the controller is to be asked for another ISR now, which the follower
-        `may_join` where its broker is registered."""
+    def readable_from(self, offset: int) -> list[Readable]:
+        """The followers of this leader that consumers may read from that offset on."""
+        return self._replicas.readable_from(offset)
+
+    def follower_fetched(
+        self,
+        broker_id: int,
+        offset: int,
+        leader_end_offset: int,
+        current_leader_epoch: int = -1,
+        *,
+        may_join: bool = True,
+        log_start_offset: int = -1,
+    ) -> bool:
+        """A follower has everything from `log_start_offset` (-1: it does not say) up to `offset`, which may commit
+        something; `leader_end_offset` is where the log ended when its fetch was read. True if the controller is to be
+        asked for another ISR now, which the follower `may_join` where its broker is registered."""
         log = self.leader_log(current_leader_epoch)
-        proposes = self._replicas.follower_fetched(broker_id, offset, leader_end_offset, log.high_watermark, self._elapsed_ms(), may_join=may_join)
+        proposes = self._replicas.follower_fetched(
+            broker_id, offset, leader_end_offset, log.high_watermark, self._elapsed_ms(), may_join=may_join, log_start_offset=log_start_offset
+        )
         self._look_again()
         return proposes
 
@@ -322,6 +367,7 @@ class Partition:
         """The controller has taken what was proposed, or written another ISR."""
         if self._replicas.isr_written(isr, leader_epoch, partition_epoch):
             self._look_again()
+            self.changed()  # consumers may have a nearer replica to read from
 
     def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> None:
         """The controller has certainly not taken what was proposed on top of that state."""

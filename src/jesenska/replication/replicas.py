@@ -17,14 +17,17 @@ write with acks=all asks for.
     epochs            a client that sends a leader epoch is refused if it knows an older or a newer leader (KIP-320).
                       What the controller writes has a number of its own in each leader epoch, the partition epoch:
                       what is not newer than what is known changes nothing.
+    read by consumers a follower may be read from an offset on if it is in sync and its log holds that offset, or ends
+                      there (KIP-392). `read_replicas` chooses among them
 
 A decider: it knows no log and no clock. Times are milliseconds that the caller takes from a monotonic clock. Sources:
-the chapter "Replication" of the documents, KIP-16, KIP-320, KIP-497, KIP-966.
+the chapter "Replication" of the documents, KIP-16, KIP-320, KIP-392, KIP-497, KIP-966.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 from jesenska.base.errors import FencedLeaderEpochError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
 from jesenska.base.identifiers import TopicPartition
@@ -33,23 +36,33 @@ NO_LEADER = -1
 _UNKNOWN = -1
 
 
+class Readable(NamedTuple):
+    """A follower that consumers may read from: where its log ends, and when it last had the whole log."""
+
+    broker_id: int
+    log_end_offset: int
+    caught_up_at_ms: int
+
+
 class Follower:
     """What a leader knows of a follower; -1 where it knows nothing yet."""
 
-    __slots__ = ("caught_up_at_ms", "fetched_at_ms", "leader_end_at_fetch", "log_end_offset")
+    __slots__ = ("caught_up_at_ms", "fetched_at_ms", "leader_end_at_fetch", "log_end_offset", "log_start_offset")
 
     def __init__(self, caught_up_at_ms: int) -> None:
+        self.log_start_offset = _UNKNOWN
         self.log_end_offset = _UNKNOWN
         #: When it last had the whole log; for one that was in sync when this broker began to lead, that moment.
         self.caught_up_at_ms = caught_up_at_ms
         self.fetched_at_ms = _UNKNOWN
         self.leader_end_at_fetch = _UNKNOWN
 
-    def fetched(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
+    def fetched(self, offset: int, leader_end_offset: int, now_ms: int, log_start_offset: int) -> None:
         if offset >= leader_end_offset:
             self.caught_up_at_ms = max(self.caught_up_at_ms, now_ms)
         elif self.leader_end_at_fetch != _UNKNOWN and offset >= self.leader_end_at_fetch:
             self.caught_up_at_ms = max(self.caught_up_at_ms, self.fetched_at_ms)
+        self.log_start_offset = log_start_offset
         self.log_end_offset = offset
         self.fetched_at_ms = now_ms
         self.leader_end_at_fetch = leader_end_offset
@@ -174,12 +187,16 @@ class Replicas:
     def require_leader(self, current_leader_epoch: int) -> None:
         """NOT_LEADER_OR_FOLLOWER if another broker leads, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client
         knows another epoch (-1: it sent none)."""
+        self.require_epoch(current_leader_epoch)
+        if not self.leads:
+            raise self.not_leader()
+
+    def require_epoch(self, current_leader_epoch: int) -> None:
+        """The same of whoever may read from a follower, too."""
         if current_leader_epoch not in (-1, self.leader_epoch):
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
             raise UnknownLeaderEpochError(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
-        if not self.leads:
-            raise self.not_leader()
 
     def not_leader(self) -> NotLeaderOrFollowerError:
         """What is told to whoever took this broker for the leader."""
@@ -239,14 +256,33 @@ class Replicas:
         """True for another broker that has a replica of what this one leads."""
         return broker_id in self._followers
 
-    def follower_fetched(self, broker_id: int, offset: int, leader_end_offset: int, high_watermark: int, now_ms: int, *, may_join: bool = True) -> bool:
-        """A follower has everything below `offset`; `leader_end_offset` is where this log ended when its fetch was
-        read. True if the follower is now proposed for the ISR, which it `may_join` where its broker is registered.
+    def readable_from(self, offset: int) -> list[Readable]:
+        """The followers that consumers may read from that offset on."""
+        return [
+            Readable(number, follower.log_end_offset, follower.caught_up_at_ms)
+            for number, follower in self._followers.items()
+            if number in self.isr and follower.log_start_offset <= offset <= follower.log_end_offset
+        ]
+
+    def follower_fetched(
+        self,
+        broker_id: int,
+        offset: int,
+        leader_end_offset: int,
+        high_watermark: int,
+        now_ms: int,
+        *,
+        may_join: bool = True,
+        log_start_offset: int = _UNKNOWN,
+    ) -> bool:
+        """A follower has everything from `log_start_offset` (-1: it does not say) up to `offset`; `leader_end_offset`
+        is where this log ended when its fetch was read. True if the follower is now proposed for the ISR, which it
+        `may_join` where its broker is registered.
         NotLeaderOrFollowerError for a broker that has no replica here."""
         follower = self._followers.get(broker_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
-        follower.fetched(offset, leader_end_offset, now_ms)
+        follower.fetched(offset, leader_end_offset, now_ms, log_start_offset)
         start = self._epoch_start_offset
         if not may_join or broker_id in self.isr or self.proposed_isr is not None or broker_id not in self.assigned or start is None:
             return False

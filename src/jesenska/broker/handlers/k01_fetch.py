@@ -6,6 +6,7 @@
     7      sessions (KIP-227): `broker.fetch_sessions`
     9      leader epochs
     10     zstd
+    11     the consumer's rack; followers answer consumers (KIP-392)
     12     compact; diverging epochs (followers)
     13     topic ids instead of names
     16     hints of a new leader
@@ -27,10 +28,12 @@ an id; if that name belongs to another topic now, INCONSISTENT_TOPIC_ID.
 A topic whose `message.format.version` is older gives every consumer that format. With
 `message.downconversion.enable=false` a consumer that would need its records made over is told UNSUPPORTED_VERSION.
 
-A partition that is named twice is read once, from where it is named last. A request with a replica id comes from a
-follower (`broker.follower_fetches`).
+A partition that is named twice is read once, from where it is named last. A request with a replica id from 0 on comes
+from a follower (`broker.follower_fetches`); -2 is a consumer that compares replicas (kafka-replica-verification).
 
-Left out: preferred read replicas.
+From version 11 on a consumer may read from a follower: up to the follower's high watermark, whatever its settings.
+Where `replica.selector.class` looks at racks the leader sends it there (`replication.read_replicas`): the answer names
+the follower, holds no records and ends the wait.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@
     9      -5: last tiered offset: none
     11     -6: earliest offset that waits for tiering: none
 
--1 is the end of what the isolation level may read, for a follower the end of the log; -2 the log start. A leader that
+-1 is the end of what the isolation level may read, for a follower the end of the log; -2 the log start. Only leaders
+answer, except replica -2, a consumer that compares replicas (kafka-replica-verification): it is told what the replica
+here holds, up to the end of its log. A leader that
 does not know yet what was committed under the one before tells no offset that may have to be taken back (KIP-207):
 OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE below version 5. A time answers the first record at or after it,
 found through the time index and then in the batch, which may have to be decompressed: in the pool. A topic in format
@@ -39,6 +41,7 @@ from jesenska.base.errors import (
 from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.controller.topics import duplicates
+from jesenska.log.partition_log import PartitionLog
 from jesenska.log.reading import lookup_by_time
 from jesenska.log.time_lookup import TimeLookup
 from jesenska.replication.partition import Partition
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_CONSUMER = -1
+_CONSUMER, _COMPARES = -1, -2
 _FIRST_WITH_EPOCHS = 4
 _FIRST_WITH_NOT_AVAILABLE = 5
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -68,7 +71,7 @@ _FIRST_VERSION = {EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERE
 def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> Outcome:
     in_pool = []
     response = ListOffsetsResponse()
-    version = context.version
+    version, compares = context.version, request.replica_id == _COMPARES
     twice = duplicates((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions) if version else set()
     told: set[tuple[str, int]] = set()
     by_name: dict[str, list[ListOffsetsResponsePartition]] = {}
@@ -96,9 +99,9 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
                 if known is None or not 0 <= asked.partition_index < len(known.partitions):
                     raise UnknownTopicOrPartitionError
                 partition = known.partitions[asked.partition_index]
-                partition.leader_log(asked.current_leader_epoch)
-                if not _answer_at_once(partition, asked, answer, request, version):
-                    in_pool.append((partition, lookup_by_time(partition.leader_log()), asked, answer))
+                log = partition.replica_log(asked.current_leader_epoch) if compares else partition.leader_log(asked.current_leader_epoch)
+                if not _answer_at_once(partition, log, asked, answer, request, version):
+                    in_pool.append((partition, log, lookup_by_time(log), asked, answer))
             except KafkaError as error:
                 answer.error_code = error.code
     if not in_pool:
@@ -107,9 +110,10 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
     now_ms = broker.clock.now_ms()
 
     def look_up() -> None:
-        for partition, lookup, asked, answer in in_pool:
+        for partition, log, lookup, asked, answer in in_pool:
             try:
-                _look_up(partition, lookup, asked, answer, context.version, now_ms)
+                end_offset = partition.high_watermark if request.replica_id == _CONSUMER else log.log_end_offset
+                _look_up(partition, lookup, asked, answer, context.version, now_ms, end_offset)
             except KafkaError as error:
                 answer.error_code = error.code
             except OSError as error:
@@ -122,7 +126,7 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
                 lookup.close()
 
     def finish() -> None:
-        for _, lookup, _, _ in in_pool:
+        for _, _, lookup, _, _ in in_pool:
             lookup.done()
         context.answer(response)
 
@@ -131,10 +135,14 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
 
 
 def _answer_at_once(
-    partition: Partition, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, request: ListOffsetsRequest, version: int
+    partition: Partition,
+    log: PartitionLog,
+    asked: ListOffsetsRequestPartition,
+    answer: ListOffsetsResponsePartition,
+    request: ListOffsetsRequest,
+    version: int,
 ) -> bool:
     """Fills the answer from what is in memory; False if the log's files must be read."""
-    log = partition.leader_log()
     time = asked.timestamp
     if time == LATEST:
         if request.replica_id != _CONSUMER:
@@ -171,14 +179,20 @@ def _require_known(partition: Partition, version: int) -> None:
 
 
 def _look_up(
-    partition: Partition, lookup: TimeLookup, asked: ListOffsetsRequestPartition, answer: ListOffsetsResponsePartition, version: int, now_ms: int
+    partition: Partition,
+    lookup: TimeLookup,
+    asked: ListOffsetsRequestPartition,
+    answer: ListOffsetsResponsePartition,
+    version: int,
+    now_ms: int,
+    end_offset: int,
 ) -> None:
-    """Runs in the pool."""
+    """Runs in the pool. Nothing from `end_offset` on is told."""
     if version == 0:
-        answer.old_style_offsets = lookup.starts_before(asked.timestamp, asked.max_num_offsets, partition.high_watermark, now_ms)
+        answer.old_style_offsets = lookup.starts_before(asked.timestamp, asked.max_num_offsets, end_offset, now_ms)
         return
     found = lookup.first_of_largest() if asked.timestamp == MAX_TIMESTAMP else lookup.first_at_or_after(asked.timestamp)
-    if found is not None and found.offset < partition.high_watermark:
+    if found is not None and found.offset < end_offset:
         answer.timestamp, answer.offset = found.timestamp_ms, found.offset
         if version >= _FIRST_WITH_EPOCHS:
             answer.leader_epoch = found.leader_epoch

@@ -1,0 +1,12 @@
+"""What `replica.selector.class` may name: classes of Java that jesenska has counterparts of, by their full names, as
+Apache Kafka takes them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Consumers read from followers in their own rack.
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+#: Consumers read from the leader.
+LEADER: Final = "org.apache.kafka.common.replica.LeaderSelector"
+REPLICA_SELECTORS: Final = (RACK_AWARE, LEADER)
