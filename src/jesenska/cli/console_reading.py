@@ -131,6 +131,7 @@ def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
         "isolation_level": 1 if settings["isolation.level"] == "read_committed" else 0,
         "check_crcs": settings["check.crcs"],
         "max_poll_records": settings["max.poll.records"],
+        "rack": settings["client.rack"],
     }
 
 

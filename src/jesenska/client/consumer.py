@@ -9,6 +9,10 @@ to give.
 A broker that goes away ends nothing: what can pass is tried again, in each `poll` and between them, until it answers.
 A poll meanwhile is empty.
 
+With a rack the leader may name a nearer replica (KIP-392), which is asked then; the leader again after
+metadata.max.age.ms, and as soon as the replica answers an error, cannot be reached, or is not in the metadata any
+more. An offset that is out of range there may be in the leader's log: the position stays.
+
 Left out: groups (with the group coordinator), read_committed beyond passing it on; the public API comes later.
 """
 
@@ -88,6 +92,7 @@ class Consumer:
         isolation_level: int = 0,
         check_crcs: bool = True,
         max_poll_records: int = 500,
+        rack: str = "",
     ) -> None:
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise InvalidRequestError(f"auto.offset.reset is {auto_offset_reset!r}: use earliest, latest or none.")
@@ -100,6 +105,7 @@ class Consumer:
         self.isolation_level = isolation_level
         self.check_crcs = check_crcs
         self.max_poll_records = max_poll_records
+        self.rack = rack
         self._purpose = f"fetch-{id(self):x}"
         self._positions: dict[TopicPartition, int] = {}
         #: What has arrived and was not taken yet, in order; a partition with something here is not fetched further.
@@ -107,9 +113,11 @@ class Consumer:
         self._paused: set[TopicPartition] = set()
         #: Partitions that there are no more, and when they are looked for again.
         self._gone_until: dict[TopicPartition, float] = {}
+        #: The followers that leaders have named, and until when they are asked in place of the leader.
+        self._near: dict[TopicPartition, tuple[int, float]] = {}
         self._fetching: dict[int, asyncio.Task[None]] = {}
         self._in_flight: set[TopicPartition] = set()
-        #: Fetches that failed in a row, by leader.
+        #: Fetches that failed in a row, by broker.
         self._failures: dict[int, int] = {}
         #: Look-ups of leaders that failed in a row.
         self._lookups_failed = 0
@@ -139,6 +147,7 @@ class Consumer:
         self._fetched.clear()
         self._paused &= set(wanted)
         self._gone_until = {key: until for key, until in self._gone_until.items() if key in wanted}
+        self._near = {key: near for key, near in self._near.items() if key in wanted}
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._positions)
@@ -251,7 +260,7 @@ class Consumer:
             if self._fetched.get(key) or key in self._paused or key in self._in_flight:
                 continue
             try:
-                leader = await self._leader_of(key)
+                asked = await self._broker_to_ask(key)
             except KafkaError as error:
                 if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
                     raise
@@ -259,14 +268,26 @@ class Consumer:
                 if isinstance(error, NetworkException | RequestTimedOutError):
                     break  # nobody answers: the others would only wait as long
                 continue
-            if leader is not None and leader not in self._fetching:
-                wanted.setdefault(leader, {})[key] = taken.get(key, position)
+            if asked is not None and asked not in self._fetching:
+                wanted.setdefault(asked, {})[key] = taken.get(key, position)
         self._lookups_failed = self._lookups_failed + 1 if failed else 0
-        for leader, positions in wanted.items():
-            if leader not in self._fetching:
+        for broker_id, positions in wanted.items():
+            if broker_id not in self._fetching:
                 self._in_flight.update(positions)
-                task = asyncio.get_running_loop().create_task(self._fetch(leader, positions))
-                self._fetching[leader] = task
+                task = asyncio.get_running_loop().create_task(self._fetch(broker_id, positions))
+                self._fetching[broker_id] = task
+
+    async def _broker_to_ask(self, key: TopicPartition) -> int | None:
+        """The follower that the leader has named, as long as that holds, or the leader; None as for `_leader_of`."""
+        leader = await self._leader_of(key)
+        near = self._near.get(key)
+        if leader is None or near is None:
+            return leader
+        broker_id, until = near
+        if self.cluster.clock.monotonic() < until and broker_id in self.cluster.nodes:
+            return broker_id
+        del self._near[key]
+        return leader
 
     async def _leader_of(self, key: TopicPartition) -> int | None:
         """The broker to ask. None for a partition that has gone while there are others to read: it is looked for again
@@ -287,24 +308,27 @@ class Consumer:
         self._gone_until.pop(key, None)
         return leader
 
-    async def _fetch(self, leader: int, positions: dict[TopicPartition, int]) -> None:
+    async def _fetch(self, broker_id: int, positions: dict[TopicPartition, int]) -> None:
         try:
-            await self._fetch_once(leader, positions)
-            self._failures.pop(leader, None)
+            await self._fetch_once(broker_id, positions)
+            self._failures.pop(broker_id, None)
         except asyncio.CancelledError:
             raise
         except KafkaError as error:
-            if not error.retriable:
+            is_near = [key for key, (number, _) in self._near.items() if number == broker_id]
+            for key in is_near:
+                del self._near[key]
+            if not error.retriable and not is_near:
                 self._failure = error
             else:
                 for key in positions:
                     self.cluster.forget_topic(key.topic)
-                failures = self._failures[leader] = self._failures.get(leader, 0) + 1
+                failures = self._failures[broker_id] = self._failures.get(broker_id, 0) + 1
                 await asyncio.sleep(self.cluster.retry_pause_seconds(failures))
         except Exception as error:
             self._failure = error
         finally:
-            self._fetching.pop(leader, None)
+            self._fetching.pop(broker_id, None)
             self._in_flight.difference_update(positions)
             self._arrived.set()
         if self._positions and self._failure is None and not any(self._fetched.values()):
@@ -317,23 +341,23 @@ class Consumer:
             self._failure = error
             self._arrived.set()
 
-    async def _fetch_once(self, leader: int, positions: dict[TopicPartition, int]) -> None:
-        session = self._sessions.setdefault(leader, FetchSessionHandler())
+    async def _fetch_once(self, broker_id: int, positions: dict[TopicPartition, int]) -> None:
+        session = self._sessions.setdefault(broker_id, FetchSessionHandler())
         try:
-            answer = await self._ask(leader, session, positions)
+            answer = await self._ask(broker_id, session, positions)
             if answer.error_code in _SESSION_ERRORS:
                 # The broker has given it up, or was started again: from the beginning.
                 session.failed()
-                answer = await self._ask(leader, session, positions)
+                answer = await self._ask(broker_id, session, positions)
             if answer.error_code != ErrorCode.NONE:
                 raise KafkaError.of(answer.error_code, "The broker refuses a fetch.")
             session.answered(answer.session_id)
-            await self._take_in(answer, positions)
+            await self._take_in(broker_id, answer, positions)
         except BaseException:
             session.failed()
             raise
 
-    async def _ask(self, leader: int, session: FetchSessionHandler, positions: dict[TopicPartition, int]) -> FetchResponse:
+    async def _ask(self, broker_id: int, session: FetchSessionHandler, positions: dict[TopicPartition, int]) -> FetchResponse:
         plan = session.plan(positions)
         topics: dict[str, FetchRequestTopic] = {}
         for key, offset in plan.wanted.items():
@@ -351,12 +375,13 @@ class Consumer:
             session_epoch=plan.epoch,
             topics=list(topics.values()),
             forgotten_topics_data=list(forgotten.values()),
+            rack_id=self.rack,
         )
-        channel = await self.cluster.channel_of(leader, self._purpose)
+        channel = await self.cluster.channel_of(broker_id, self._purpose)
         timeout_seconds = self.max_wait_seconds + self.cluster.request_timeout_seconds
         return await channel.request(request, FetchResponse, timeout_seconds=timeout_seconds, at_most=_NAMES_NOT_IDS)
 
-    async def _take_in(self, answer: FetchResponse, positions: dict[TopicPartition, int]) -> None:
+    async def _take_in(self, broker_id: int, answer: FetchResponse, positions: dict[TopicPartition, int]) -> None:
         for answered in answer.responses:
             for item in answered.partitions:
                 key = TopicPartition(answered.topic, item.partition_index)
@@ -364,10 +389,16 @@ class Consumer:
                 if asked is None:
                     continue
                 if item.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    await self._reset(key, asked)
+                    if self._near.get(key, (None,))[0] == broker_id:
+                        del self._near[key]
+                    else:
+                        await self._reset(key, asked)
                     continue
                 if item.error_code != ErrorCode.NONE:
                     raise KafkaError.of(item.error_code, f"{key}: the broker answers {ErrorCode(item.error_code).name} to a fetch at offset {asked}.")
+                if item.preferred_read_replica >= 0:
+                    self._near[key] = item.preferred_read_replica, self.cluster.clock.monotonic() + self.cluster.metadata_max_age_seconds
+                    continue
                 self.high_watermarks[key] = item.high_watermark
                 waiting = self._fetched.setdefault(key, deque())
                 expected = waiting[-1].next_offset if waiting else self._positions.get(key)

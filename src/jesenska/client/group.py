@@ -103,6 +103,7 @@ class GroupConsumer:
         isolation_level: int = 0,
         check_crcs: bool = True,
         max_poll_records: int = 500,
+        rack: str = "",
     ) -> None:
         unknown = [name for name in assignors if name not in ASSIGNORS]
         if unknown or not assignors:
@@ -148,6 +149,7 @@ class GroupConsumer:
             isolation_level=isolation_level,
             check_crcs=check_crcs,
             max_poll_records=max_poll_records,
+            rack=rack,
         )
 
     async def __aenter__(self) -> GroupConsumer:
