@@ -73,8 +73,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
 _READ_COMMITTED = 1
 _FIRST_AT_FOLLOWERS = 11
-_FIRST_WITH_LEADERS = 12
-_FIRST_WITH_ENDPOINTS = 16
+_FIRST_WITH_LEADERS = 16
 
 #: The partitions that a request names, topic by topic.
 Plan = list[tuple[FetchRequestTopic, list[WantedPartition]]]
@@ -111,7 +110,8 @@ class Fetch:
         self._context = context
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
-        self._moved = False
+        #: The leaders that the answer names; None for nobody.
+        self._moved: set[int] | None = None
         self._leader_only = context.version < _FIRST_AT_FOLLOWERS
         #: Where the consumer stands; empty where it is sent to nobody else.
         self._rack = request.rack_id if broker.selects_by_rack else ""
@@ -311,7 +311,9 @@ class Fetch:
             return False
         if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
             answer.current_leader = FetchResponseCurrentLeader(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
-            self._moved = True
+            if self._moved is None:
+                self._moved = set()
+            self._moved.add(partition.leader)
         return True
 
     def sends_elsewhere(self, wanted: WantedPartition, partition: Partition, answer: FetchResponsePartition) -> bool:
@@ -391,11 +393,11 @@ class Fetch:
 
     def tell_endpoints(self, response: FetchResponse) -> None:
         """Puts into an answer where the leaders are that it names."""
-        if self._context.version >= _FIRST_WITH_ENDPOINTS:
-            response.node_endpoints = [
-                FetchResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-                for node, host, port in self._broker.endpoints_for(self._context.connection.listener_name)
-            ]
+        response.node_endpoints = [
+            FetchResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+            for node, host, port in self._broker.endpoints_for(self._context.connection.listener_name)
+            if self._moved is not None and node.broker_id in self._moved
+        ]
 
 
 class FullFetch(Fetch):
@@ -416,7 +418,7 @@ class FullFetch(Fetch):
     def read(self) -> FetchState:
         left, total, ends = self.max_bytes, 0, self._knows_none
         rack, leader_only = self._rack, self._leader_only
-        self._moved = False
+        self._moved = None
         self._regions = []
         self._responses = responses = []
         for asked, items in self._plan:
@@ -495,7 +497,7 @@ class SessionFetch(Fetch):
         session, view = self._session, self._broker.view
         left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
         rack, leader_only = self._rack, self._leader_only
-        self._moved = False
+        self._moved = None
         self._regions = []
         self._found = []
         unknown = []

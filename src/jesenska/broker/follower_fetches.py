@@ -151,7 +151,7 @@ class FollowerFetch(SessionFetch):
                 self._note_partition(wanted, last_epoch, log_start_offset)
         session = self._session
         left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
-        self._moved = False
+        self._moved = None
         self._regions = []
         self._found = []
         unknown = []
