@@ -431,16 +431,16 @@ async def test_a_consumer_that_waits_at_the_leader_is_sent_away_when_the_followe
 
 @pytest.mark.parametrize("selector", [RACK_AWARE, LEADER, ""])
 @on_a_loop
-async def test_with_a_selector_a_follower_is_told_at_once_what_is_committed(tmp_path: Path, selector: str) -> None:
+async def test_where_consumers_are_sent_to_followers_they_are_told_at_once_what_is_committed(tmp_path: Path, selector: str) -> None:
     async with led(tmp_path, replica_selector_class=selector) as one:
         await one.in_sync()
         begun = await one.fetch(0, None, session=(0, 0))
         await one.produce()
         assert (await one.first(session=(begun.session_id, 1))).high_watermark == 0
-        # That it has the record commits it: with a selector the answer says so, else it waits for records.
+        # That it has the record commits it: the answer says so, or waits for records.
         waiting = asyncio.ensure_future(one.fetch(1, session=(begun.session_id, 2), max_wait_ms=30_000))
-        if not selector:
+        if selector != RACK_AWARE:
             await until(lambda: len(one.broker.waiting) == 1)
             await one.produce()
         (topic,) = (await waiting).responses
-        assert [(part.high_watermark, bool(part.records)) for part in topic.partitions] == [(1, not selector)]
+        assert [(part.high_watermark, bool(part.records)) for part in topic.partitions] == [(1, selector != RACK_AWARE)]

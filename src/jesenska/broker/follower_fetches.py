@@ -8,8 +8,9 @@ Where the follower's last batch is of an epoch that ended sooner in this log, it
 is told where (a diverging epoch), gets no records, and what it asked for does not count. That ends the wait, as an
 error does.
 
-A follower learns with the records what is committed, and so is one answer behind. Where `replica.selector.class` is
-set it is answered as soon as it does not know the high watermark: consumers may read from it.
+A follower learns with the records what is committed, and so is one answer behind. Where consumers are sent to
+followers (`replica.selector.class`) it is answered as soon as there is a high watermark that it does not know, so that
+they do not wait for `replica.fetch.wait.max.ms`, as with Apache Kafka.
 
 A broker that has no replica of a partition is told NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH where it tells the
 current epoch: then it knows of an assignment that this broker is still to hear of. Sources: KIP-101, KIP-227, KIP-279,
@@ -91,7 +92,7 @@ class FollowerFetch(SessionFetch):
     def __init__(self, broker: Services, request: FetchRequest, context: Context, session: FetchSession) -> None:
         super().__init__(broker, request, context, session)
         self._replica_id = replica_of(request)
-        self._hurries = broker.hurries_followers
+        self._hurries = broker.selects_by_rack
         #: Where a follower's log is another one, by partition; None where nobody can say.
         self._diverging: dict[SessionPartition, tuple[int, int] | None] = {}
         #: The epochs of the follower's last batches and where its logs start, of partitions that this broker does not

@@ -31,11 +31,8 @@ class Services(BrokerCore):
         slots = config.integer("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, lambda: self.random.randint(1, 2**31 - 1), self.waiting.notify)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
-        selector = config.string("replica.selector.class")
         #: Whether consumers are sent to followers in their rack.
-        self.selects_by_rack = selector == RACK_AWARE
-        #: Whether followers are told at once of what is committed: consumers may read from them.
-        self.hurries_followers = bool(selector)
+        self.selects_by_rack = config.string("replica.selector.class") == RACK_AWARE
         #: Whether other brokers may be in the tree, whose requests among each other are served then.
         self.shares_tree = False
         #: These are set by `Broker.start`.
