@@ -281,6 +281,25 @@ def test_after_an_error_a_partition_is_left_alone_for_a_while(error: ErrorCode) 
     assert following.state(KEY) is FollowerState.FETCHING
 
 
+def test_where_a_log_starts_by_now_is_said_once_and_nothing_else_changes() -> None:
+    following = Following(PAUSE_MS)
+    following.follow(KEY, ID, 1, Position(9, 0, 1))
+    following.next_request(0)
+    following.answered(0, 5, [], 0)
+    following.log_starts_at(OTHER, 4)  # not followed here
+    following.log_starts_at(KEY, 4)
+    assert following.next_request(0) == SessionRequest(5, 1, (Wanted(KEY, ID, 1, 9, 4, 1),), ())
+    # The answer to that is about the log as it is.
+    (work,) = following.answered(0, 5, [PartitionAnswer(KEY, 0, 10, 0, None, b"\1")], 0)
+    assert isinstance(work, Received)
+    # What is being appended to, or is left alone for a while, says it when it is asked for again.
+    following.log_starts_at(KEY, 5)
+    assert following.next_request(0) is None
+    following.failed(KEY, 1, Position(9, 5, 1), 0)
+    following.log_starts_at(KEY, 6)
+    assert following.next_request(PAUSE_MS) == SessionRequest(5, 2, (Wanted(KEY, ID, 1, 9, 6, 1),), ())
+
+
 def test_a_partition_of_another_topic_of_that_name_is_forgotten_and_asked_for() -> None:
     session, other_id = FollowerSession(), uuid.UUID(int=8)
     session.want(Wanted(KEY, ID, 1, 0, 0, -1))

@@ -214,9 +214,10 @@ class Following:
         """A log starts there, by its own retention or the leader's: the leader is told with the next request, since
         consumers are sent here only for what is here."""
         followed = self._followed.get(topic_partition)
-        if followed is not None and followed.state is FollowerState.FETCHING and followed.position.log_start_offset != offset:
+        if followed is not None and followed.position.log_start_offset != offset:
             followed.position = followed.position._replace(log_start_offset=offset)
-            self._want(topic_partition, followed)
+            if followed.state is FollowerState.FETCHING:
+                self._want(topic_partition, followed)
 
     # --- what came of the work ---------------------------------------------------------------------------------------
 
