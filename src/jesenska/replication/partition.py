@@ -222,11 +222,12 @@ class Partition:
         """The log of the replica that this broker has, whoever leads the partition, if the client's epoch is the
         current one; the errors of `leader_log`."""
         log, replicas = self._log, self._replicas
-        if log is None or replicas.leads:
+        if log is None:
             return self.leader_log(current_leader_epoch)
-        if self._is_withdrawn:
+        if self._is_withdrawn and not replicas.leads:
             raise replicas.not_leader()
-        replicas.require_epoch(current_leader_epoch)
+        if current_leader_epoch != -1:
+            replicas.require_epoch(current_leader_epoch)
         return log
 
     def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done, current_leader_epoch: int = -1) -> AppendResult | None:
@@ -267,7 +268,7 @@ class Partition:
         where that could wait for the disk and is not to. Any epoch below 0 is none, as Kafka takes it in a fetch. A
         follower gives what it knows to be committed, unless it is `leader_only`."""
         epoch = current_leader_epoch if current_leader_epoch >= 0 else -1
-        log = self.leader_log(epoch) if leader_only or self._replicas.leads else self.replica_log(epoch)
+        log = self.leader_log(epoch) if leader_only else self.replica_log(epoch)
         return read_log(log, offset, max_bytes, log.high_watermark, minimum_one_batch, wait)
 
     # --- what is committed -------------------------------------------------------------------------------------------
