@@ -74,7 +74,15 @@ def settings(**given: str) -> dict[str, Any]:
 
 def test_a_consumer_takes_the_limits_that_are_given() -> None:
     found = fetch_options(
-        settings(fetch_max_wait_ms="1000", fetch_min_bytes="2", fetch_max_bytes="3", max_partition_fetch_bytes="4", max_poll_records="5", check_crcs="false")
+        settings(
+            fetch_max_wait_ms="1000",
+            fetch_min_bytes="2",
+            fetch_max_bytes="3",
+            max_partition_fetch_bytes="4",
+            max_poll_records="5",
+            check_crcs="false",
+            client_rack="b",
+        )
     )
     assert found == {
         "max_wait_seconds": 1,
@@ -85,6 +93,7 @@ def test_a_consumer_takes_the_limits_that_are_given() -> None:
         "auto_offset_reset": "latest",
         "isolation_level": 0,
         "check_crcs": False,
+        "rack": "b",
     }
 
 

@@ -382,6 +382,7 @@ class Consumer:
         return await channel.request(request, FetchResponse, timeout_seconds=timeout_seconds, at_most=_NAMES_NOT_IDS)
 
     async def _take_in(self, broker_id: int, answer: FetchResponse, positions: dict[TopicPartition, int]) -> None:
+        misled: list[TopicPartition] = []
         for answered in answer.responses:
             for item in answered.partitions:
                 key = TopicPartition(answered.topic, item.partition_index)
@@ -391,6 +392,7 @@ class Consumer:
                 if item.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     if self._near.get(key, (None,))[0] == broker_id:
                         del self._near[key]
+                        misled.append(key)
                     else:
                         await self._reset(key, asked)
                     continue
@@ -398,6 +400,8 @@ class Consumer:
                     raise KafkaError.of(item.error_code, f"{key}: the broker answers {ErrorCode(item.error_code).name} to a fetch at offset {asked}.")
                 if item.preferred_read_replica >= 0:
                     self._near[key] = item.preferred_read_replica, self.cluster.clock.monotonic() + self.cluster.metadata_max_age_seconds
+                    if item.preferred_read_replica not in self.cluster.nodes:
+                        misled.append(key)
                     continue
                 self.high_watermarks[key] = item.high_watermark
                 waiting = self._fetched.setdefault(key, deque())
@@ -409,6 +413,12 @@ class Consumer:
                 if next_offset == asked:
                     raise CorruptMessageError(f"{key}: the batch at offset {asked} is cut short in the broker's answer.")
                 waiting.append(Fetched(key, asked, next_offset, item.high_watermark, item.log_start_offset, item.records))
+        if misled:
+            # The leader knows other replicas than the metadata, or more of them than they have: soon it may not.
+            for key in misled:
+                self.cluster.forget_topic(key.topic)
+            self._arrived.set()
+            await asyncio.sleep(self.cluster.retry_pause_seconds(1))
 
     async def _reset(self, key: TopicPartition, offset: int) -> None:
         if self.auto_offset_reset == "none":
