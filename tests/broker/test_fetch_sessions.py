@@ -427,3 +427,17 @@ def test_who_waits_in_a_session_is_woken_by_news_and_by_its_end() -> None:
     assert woken == [session], "once, until it has been looked at"
     sessions.end(1)
     assert len(woken) == 2
+
+
+def test_a_nearer_replica_is_told_each_time_and_the_partition_is_idle_when_there_is_none() -> None:
+    there = _There(0)
+    session = created(cache(), 1)
+    (part,) = session.ready()
+    part.partition = there.partition
+    for _ in range(3):
+        answer = there.answer(part.fetch_offset, 10)
+        answer.preferred_read_replica = 2
+        assert session.must_tell(part, answer)
+        assert session.ready() == [part]
+    assert not session.must_tell(part, there.answer(part.fetch_offset, 10))
+    assert session.ready() == []

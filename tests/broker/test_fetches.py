@@ -276,6 +276,27 @@ def test_a_fetch_that_has_waited_is_warmed_up_anew(tmp_path: Path) -> None:
     in_a_room(tmp_path, play)
 
 
+@pytest.mark.parametrize("message_format", ["3.0", "0.10.0"])
+def test_at_a_follower_too_the_pool_warms_up_and_converts(tmp_path: Path, message_format: str) -> None:
+    async def play(room: Room) -> None:
+        await room.broker.topics.alter_topic("t", {"message.format.version": message_format}, validate_only=False)
+        (partition,) = room.broker.view.topics["t"].partitions
+        partition.led_by(room.broker.broker_id + 1, 7, (room.broker.broker_id + 1,), 7)
+        room.files.is_cold = True
+        room.ask()
+        await until(lambda: bool(room.pool.held))
+        room.files.is_cold = room.pool.holds = False
+        await room.pool.run()
+        answered = await room.answered()
+        assert (answered == _BATCHES * len(_BATCH)) == (message_format == "3.0")
+        assert answered > _BATCHES * 1000
+        room.ask(_WITH_MESSAGE_SETS)
+        answer = await asyncio.to_thread(room.connection.receive, _WITH_MESSAGE_SETS, FetchResponse)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    in_a_room(tmp_path, play)
+
+
 # --- WAITING ---------------------------------------------------------------------------------------------------------
 
 
