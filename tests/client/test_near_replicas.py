@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
@@ -85,7 +86,7 @@ class Script:
 @contextlib.asynccontextmanager
 async def scripted(max_age_seconds: float = 300.0, rack: str = "b") -> AsyncIterator[Script]:
     script = Script()
-    async with script.broker(_LEADER) as leader, script.broker(_NEAR) as near:
+    async with asyncio.timeout(30), script.broker(_LEADER) as leader, script.broker(_NEAR) as near:
         script.ports = {_LEADER: leader.port, _NEAR: near.port}
         cluster = Cluster(f"127.0.0.1:{leader.port}", retry_backoff_seconds=0.01, reconnect_backoff_seconds=0.01, metadata_max_age_seconds=max_age_seconds)
         async with Consumer(cluster, rack=rack, auto_offset_reset="none") as script.consumer:
