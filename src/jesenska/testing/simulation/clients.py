@@ -1,5 +1,5 @@
 """The programs of a simulation: a broker, producers, members of a group, and a reader of everything at the end. They
-are jesenska's own client and broker."""
+are jesenska's own client and broker. An operator may have a word with the tree."""
 
 from __future__ import annotations
 
@@ -18,10 +18,17 @@ from jesenska.client.group import GroupConsumer
 from jesenska.client.offsets import EARLIEST
 from jesenska.client.producer import Producer, RecordMetadata
 from jesenska.config.layers import BrokerConfig
+from jesenska.metadata import paths
+from jesenska.metadata.tree_operations import TreeError
+from jesenska.metadata.watches import WatchEvent
+from jesenska.metadata.zookeeper.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.connect_string import ConnectString
 from jesenska.testing.simulation.history import History
 from jesenska.testing.simulation.process import Process
 
 GROUP = "group"
+#: How long an operator's session in the tree lives without a word, and how long he waits for a broker to go.
+_OPERATORS_SESSION_MS, _OPERATORS_PATIENCE_SECONDS = 4000, 10.0
 
 
 def cluster_of(process: Process, bootstrap: str) -> Cluster:
@@ -203,6 +210,32 @@ async def create_topic(process: Process, bootstrap: str, name: str, partitions: 
         except KafkaError:
             await asyncio.sleep(0.5)
     await cluster.close()
+
+
+async def take_controllers_place(process: Process, tree: str, gone: int, pause_seconds: float) -> None:
+    """What an operator may do: takes the controller's node away, soon after the node of a broker has gone."""
+    machine, went = process.machine, asyncio.Event()
+
+    def changed(_: WatchEvent) -> None:
+        went.set()
+
+    try:
+        store = await ZooKeeperStore.connect(
+            ConnectString.parse(tree), session_timeout_ms=_OPERATORS_SESSION_MS, streams=machine.streams, random=machine.random
+        )
+    except TreeError as error:
+        process.world.tell(process.name, f"cannot reach the tree: {error}")
+        return
+    try:
+        if await store.exists(paths.broker(gone), changed) is not None:
+            await asyncio.wait_for(went.wait(), _OPERATORS_PATIENCE_SECONDS)
+        await asyncio.sleep(pause_seconds)
+        await store.delete(paths.CONTROLLER)
+        process.world.tell(process.name, "has taken the controller's place away")
+    except (TreeError, TimeoutError) as error:
+        process.world.tell(process.name, f"does not take the controller's place away: {type(error).__name__}")
+    finally:
+        await store.close()
 
 
 async def read_everything(process: Process, history: History, bootstrap: str, topic: str, partitions: int) -> dict[TopicPartition, int]:

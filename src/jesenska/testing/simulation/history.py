@@ -11,7 +11,7 @@ high watermark  it does not go back while the broker runs"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
@@ -43,6 +43,8 @@ class History:
         self._high_watermarks: dict[tuple[object, TopicPartition], int] = {}
         #: How often the broker's machine went down.
         self.power_losses = 0
+        #: Called with each record that is acknowledged.
+        self.on_acknowledged: Callable[[TopicPartition, int], None] | None = None
         self._numbers: dict[tuple[TopicPartition, bytes], int] = {}
 
     def sent(self, partition: TopicPartition, offset: int, value: bytes) -> None:
@@ -50,6 +52,8 @@ class History:
         place = RecordPlace(partition, offset)
         self._stands(place, value, "is acknowledged")
         self.acknowledged[place] = value
+        if self.on_acknowledged is not None:
+            self.on_acknowledged(partition, offset)
         if value not in self._seen:
             self._unread.add(value)
 

@@ -20,6 +20,10 @@ from jesenska.testing.simulation.world import World
 Start = Callable[[Process, Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
 
+def _nothing() -> None:
+    """What is done where nobody has asked for anything."""
+
+
 class BrokerHost:
     """One machine. `start` runs a program in a process, for the schedule to judge; `excuse` says why a broker that
     began to start then may fail to, None where it may not."""
@@ -29,6 +33,7 @@ class BrokerHost:
         world: World,
         network: SimulatedNetwork,
         name: str,
+        number: int,
         directory: Path,
         settings: Mapping[str, str],
         start: Start,
@@ -36,12 +41,16 @@ class BrokerHost:
     ) -> None:
         self.world = world
         self.name = name
+        #: Its broker's id.
+        self.number = number
         #: The directory that the broker's data are in.
         self.data = directory / f"{name}-0"
         self.files = SimulatedFiles(world.random)
         self.program: BrokerProgram
         #: Until when nothing may reach it.
         self.is_cut_off_until = -1.0
+        #: Called before its process ends by a fault.
+        self.before_end: Callable[[], None] = _nothing
         self._network = network
         self._directory = directory
         self._settings = settings
@@ -84,12 +93,14 @@ class BrokerHost:
 
     def kill(self) -> None:
         """What the broker wrote is on the disk."""
+        self.before_end()
         self.program.end()
         target = self._next_data()
         self._come_up_later(target, self.files.after_kill(self.data, target))
 
-    def lose_power(self) -> None:
+    def lose_power(self, back_after: float | None = None) -> None:
         """Of what was not synced any part may be there."""
+        self.before_end()
         self.program.end()
         target = self._next_data()
         self.files.after_crash(self.data, target, self.world.random)
@@ -99,7 +110,7 @@ class BrokerHost:
                 shutil.copyfile(self.data / name, target / name)
         files = SimulatedFiles(self.world.random)
         files.came_up_with(target)
-        self._come_up_later(target, files)
+        self._come_up_later(target, files, back_after)
 
     def stop(self) -> None:
         """In order; then the broker starts again."""
@@ -148,10 +159,10 @@ class BrokerHost:
         self._incarnation += 1
         return self._directory / f"{self.name}-{self._incarnation}"
 
-    def _come_up_later(self, data: Path, files: SimulatedFiles) -> None:
+    def _come_up_later(self, data: Path, files: SimulatedFiles, seconds: float | None = None) -> None:
         self.files.leave()
         self.data, self.files = data, files
-        self._later(self.world.random.uniform(0.1, 5.0), self.start)
+        self._later(self.world.random.uniform(0.1, 5.0) if seconds is None else seconds, self.start)
 
     def _later(self, seconds: float, what: Callable[[], None]) -> None:
         """Has something happen, unless the next incarnation has begun by then."""
@@ -165,5 +176,6 @@ class BrokerHost:
 
     def _again(self) -> None:
         """The broker's process has come to its end by itself; the next one begins on the same disk."""
+        self.before_end()
         self.program.end()
         self._come_up_later(self.data, self.files.successor())

@@ -20,22 +20,29 @@ tree cut off        nothing reaches the tree, or comes from it, perhaps until br
 With several brokers, these, too:
 
 pause               a broker's process stands still, perhaps until its session has ended
-partition           nothing reaches a broker, or nothing comes from it, or both, or two brokers do not reach each other
+partition           nothing reaches a broker, or nothing comes from it, or both, or two brokers do not reach each other,
+                    or a broker and the tree do not
 
-At the end all replicas are in sync again, and their logs are the same."""
+Half of the faults of several brokers are such; the others are several that come together (`combined`). Half of the
+time they hit a broker that is something at that moment: controller, coordinator of the group, leader of a partition.
+While they run, `cluster_watch` looks at what must never be. At the end all replicas are in sync again, their logs are
+the same, and all brokers agree who is controller."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.testing.simulation.clients import SimulatedMember, Writer, create_topic, read_everything
+from jesenska.testing.simulation.clients import SimulatedMember, Writer, create_topic, read_everything, take_controllers_place
+from jesenska.testing.simulation.cluster_watch import ClusterWatch
+from jesenska.testing.simulation.combined import CombinedFaults
+from jesenska.testing.simulation.coverage import Coverage
 from jesenska.testing.simulation.history import History, ViolationError
 from jesenska.testing.simulation.host import BrokerHost
 from jesenska.testing.simulation.network import SimulatedNetwork
@@ -71,6 +78,11 @@ _SEVERAL = {
     "replica.socket.timeout.ms": "5000",
     "controller.socket.timeout.ms": "3000",
 }
+#: After a loss of power one other broker is left alone for so long: sessions end within this time. Who has lost what
+#: was not synced is to be out of the ISRs before the last of the others goes.
+_SPARED_SECONDS = 5.0
+#: Seconds between two looks for first replicas that do not lead.
+_BALANCE_SECONDS = ("3", "300")
 #: A broker that starts may need so long to find out that the tree is there again.
 _TREE_BACK_SECONDS = 5.0
 
@@ -96,18 +108,32 @@ class Simulation:
         self._names = 0
         #: Every answer waits for its sync: then a lone machine may go down at any time.
         self._synced = self.world.random.random() < 0.5
-        self._hosts = [self._host(number, brokers) for number in range(brokers)]
-        self._bootstrap = ",".join(f"{host.name}:{_PORT}" for host in self._hosts)
+        balance = {"leader.imbalance.check.interval.seconds": self.world.random.choice(_BALANCE_SECONDS)} if brokers > 1 else {}
+        self.hosts = [self._host(number, brokers, balance) for number in range(brokers)]
+        self._bootstrap = ",".join(f"{host.name}:{_PORT}" for host in self.hosts)
+        self.topic_partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        self.watch = ClusterWatch(self.world, self.hosts)
+        self.coverage = Coverage()
+        self._combined = CombinedFaults(self)
+        self._is_over = False
+        #: Until when a broker stands still or is cut off, or its disk is slow.
+        self._trouble_until = -1.0
+        self._spared: BrokerHost | None = None
+        self._spared_until = -1.0
+        if self._several:
+            self.history.on_acknowledged = self.watch.acknowledged
+            for host in self.hosts:
+                host.before_end = self.watch.look
 
-    def _host(self, number: int, brokers: int) -> BrokerHost:
+    def _host(self, number: int, brokers: int, others: Mapping[str, str]) -> BrokerHost:
         name = f"broker-{number}"
         settings = {"broker.id": str(number), "listeners": f"PLAINTEXT://{name}:{_PORT}"}
-        further = (_TREE_APART if self._tree_apart else {}) | (_SEVERAL if brokers > 1 else {})
-        return BrokerHost(self.world, self._network, name, self._directory, {**_SETTINGS, **settings, **further}, self._start, self._excuse)
+        further = (_TREE_APART if self._tree_apart else {}) | (_SEVERAL if brokers > 1 else {}) | dict(others)
+        return BrokerHost(self.world, self._network, name, number, self._directory, {**_SETTINGS, **settings, **further}, self._start, self._excuse)
 
     @property
     def _several(self) -> bool:
-        return len(self._hosts) > 1
+        return len(self.hosts) > 1
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -117,14 +143,15 @@ class Simulation:
         if self._tree_apart:
             self._start_tree(self._directory / "tree")
             self._go_on(self._tree_is_ready, 10.0, "the tree does not start")
-        for host in self._hosts:
+        for host in self.hosts:
             host.start()
-        self._go_on(lambda: all(host.is_up for host in self._hosts), 60.0, "the brokers do not start")
+        self._go_on(lambda: all(host.is_up for host in self.hosts), 60.0, "the brokers do not start")
         settings = {"flush.messages": "1"} if self._synced else {}
         if self._several:
-            settings["min.insync.replicas"] = str(world.random.choice((1, 2)))
+            self.watch.min_in_sync = world.random.choice((1, 2))
+            settings["min.insync.replicas"] = str(self.watch.min_in_sync)
         maker = Process(world, self._network, "admin")
-        made = self._start(maker, create_topic(maker, self._bootstrap, TOPIC, PARTITIONS, len(self._hosts), settings))
+        made = self._start(maker, create_topic(maker, self._bootstrap, TOPIC, PARTITIONS, len(self.hosts), settings))
         self._go_on(made.done, 60.0, "the topic is not made")
         maker.end()
         for _ in range(2):
@@ -140,6 +167,7 @@ class Simulation:
     def _end(self) -> None:
         world = self.world
         world.tell("simulation", "no more faults; everybody comes to an end")
+        self._is_over = True
         self._heal()
         for writer in self._writers:
             writer.is_stopping = True
@@ -150,6 +178,8 @@ class Simulation:
             member.is_stopping = True
         self._go_on(lambda: all(task.done() for process, task in self._tasks if not process.is_dead), _REST_SECONDS, "a member does not come to an end")
         self._go_on(self._is_in_sync, _REST_SECONDS, "not all replicas come into sync again")
+        if self._several:
+            self._go_on(self.watch.is_agreed, _REST_SECONDS, "not all brokers agree who is controller and who is up")
         reader = Process(world, self._network, "last-reader")
         reading = self._start(reader, read_everything(reader, self.history, self._bootstrap, TOPIC, PARTITIONS))
         self._go_on(reading.done, _REST_SECONDS, "the last reader does not come to an end")
@@ -162,7 +192,7 @@ class Simulation:
             )
         world.tell("simulation", f"{len(self.history.acknowledged)} acknowledged records are there, the logs end at {list(ends.values())}")
         self._go_on(lambda: self._different_log() is None, _REST_SECONDS, "not all replicas have the same log")
-        for host in self._hosts:
+        for host in self.hosts:
             broker = host.program.broker
             assert broker is not None
             stopped = self._start(host.program.process, broker.stop())
@@ -172,24 +202,24 @@ class Simulation:
 
     def _is_in_sync(self) -> bool:
         """Each broker is up, and each partition has a leader to whom all replicas are in sync."""
-        if not all(host.is_up for host in self._hosts):
+        if not all(host.is_up for host in self.hosts):
             return False
         led: dict[TopicPartition, int] = {}
         known: set[TopicPartition] = set()
-        for host in self._hosts:
+        for host in self.hosts:
             assert host.program.broker is not None
             for topic in host.program.broker.view.topics.values():
                 for partition in topic.partitions:
                     known.add(partition.topic_partition)
                     if partition.is_served:
                         led[partition.topic_partition] = len(partition.isr)
-        return all(led.get(topic_partition) == len(self._hosts) for topic_partition in known)
+        return all(led.get(topic_partition) == len(self.hosts) for topic_partition in known)
 
     def _different_log(self) -> str | None:
         """A partition whose replicas do not have the same bytes; None where all have."""
-        names = sorted({path.name for host in self._hosts for path in host.data.iterdir() if path.is_dir()}) if self._several else ()
+        names = sorted({path.name for host in self.hosts for path in host.data.iterdir() if path.is_dir()}) if self._several else ()
         for name in names:
-            logs = [b"".join(path.read_bytes() for path in sorted((host.data / name).glob("*.log"))) for host in self._hosts]
+            logs = [b"".join(path.read_bytes() for path in sorted((host.data / name).glob("*.log"))) for host in self.hosts]
             if any(log != logs[0] for log in logs):
                 return name
         return None
@@ -198,7 +228,7 @@ class Simulation:
         """Ends everybody and gives back what is open."""
         for process, _ in self._tasks:
             process.end()
-        for host in self._hosts:
+        for host in self.hosts:
             if hasattr(host, "program"):
                 host.end()
         if self._tree is not None:
@@ -229,9 +259,12 @@ class Simulation:
 
     def _watch(self) -> None:
         """Looks at what can be seen of brokers, now and then."""
-        for host in self._hosts:
-            for key, offset in host.program.high_watermarks().items():
-                self.history.high_watermark(host.program, key, offset)
+        if self._several:
+            self.watch.look()
+        else:
+            for host in self.hosts:
+                for key, offset in host.program.high_watermarks().items():
+                    self.history.high_watermark(host.program, key, offset)
         self._judge_tasks()
         self.world.after(0.05, self._watch)
 
@@ -259,7 +292,7 @@ class Simulation:
 
     def _start_tree(self, data: Path) -> None:
         process = Process(self.world, self._network, f"tree.{self._tree_incarnation}")
-        self._tree = TreeProgram(process, data)
+        self._tree = TreeProgram(process, data, self.watch.tree_is if self._several else None)
         self._start(process, self._tree.run())
 
     def _tree_is_ready(self) -> bool:
@@ -268,6 +301,13 @@ class Simulation:
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def _fault(self) -> None:
+        if self._several and self.world.random.random() < 0.5:
+            self._combined.strike()
+        else:
+            self.simple_fault()
+
+    def simple_fault(self) -> None:
+        """One of those that come alone."""
         kinds: list[Callable[[], None]] = [
             self._kill,
             self._kill,
@@ -288,55 +328,167 @@ class Simulation:
             kinds += [self._kill] * 2 + [self._stop] + [self._pause] * 4 + [self._partition] * 4
         self.world.random.choice(kinds)()
 
+    def later(self, seconds: float, what: Callable[[], object]) -> None:
+        """Something of a fault that comes later, unless faults are over by then."""
+        self.world.after(seconds, lambda: None if self._is_over else what())
+
+    @property
+    def controller(self) -> BrokerHost | None:
+        """The broker that is controller as the tree has it; None where that one is not up."""
+        number = self.watch.controller_id
+        return self.hosts[number] if number >= 0 and self.hosts[number].is_up else None
+
     def _one(self) -> BrokerHost:
-        return self._hosts[0] if not self._several else self.world.random.choice(self._hosts)
+        if not self._several:
+            return self.hosts[0]
+        watch, random = self.watch, self.world.random
+        aims = (watch.controller_id, watch.leader_of(watch.offsets_partition), watch.leader_of(random.choice(self.topic_partitions)), -1, -1, -1)
+        number = random.choice(aims)
+        if number >= 0 and self._may_be_hit(self.hosts[number]):
+            return self.hosts[number]
+        return random.choice([host for host in self.hosts if self._may_be_hit(host)])
+
+    def _may_be_hit(self, host: BrokerHost) -> bool:
+        return host is not self._spared or self.world.now >= self._spared_until
 
     def _tell(self, host: BrokerHost, what: str) -> None:
         self.world.tell("fault", what.format(host.name if self._several else "the broker"))
 
-    def _kill(self) -> None:
-        host = self._one()
+    def _met(self, host: BrokerHost, fault: str) -> None:
+        """Notes what a broker is when a fault hits it."""
+        if self._several:
+            self.coverage.met(self.watch.states_of(host), fault)
+
+    def _is_calm(self) -> bool:
+        """Whether all replicas are in sync, and nobody is about to leave an ISR."""
+        return self._is_in_sync() and self.world.now > max(self._trouble_until, self._tree_gone_until)
+
+    def _trouble(self, seconds: float) -> None:
+        self._trouble_until = max(self._trouble_until, self.world.now + seconds)
+
+    # Of one broker each. They say whether it was hit.
+
+    def kill(self, host: BrokerHost) -> bool:
+        if not self._may_be_hit(host):
+            return False
+        self._met(host, "killed")
         self._tell(host, "{} is killed")
         host.kill()
+        return True
+
+    def _kill(self) -> None:
+        self.kill(self._one())
+
+    def lose_power(self, host: BrokerHost, back_after: float | None = None) -> bool:
+        """Two machines that lose what was not synced may lose what was acknowledged: where not all are in sync, the
+        broker is killed."""
+        if self._several and not (self._may_be_hit(host) and self._is_calm()):
+            self.kill(host)
+            return False
+        self._met(host, "power loss")
+        self._tell(host, "{}'s machine loses its power")
+        if self._several:
+            self._spared = self.world.random.choice([other for other in self.hosts if other is not host])
+            self._spared_until = self.world.now + _SPARED_SECONDS
+        else:
+            self.history.power_was_lost()
+        host.lose_power(back_after)
+        return True
 
     def _power_loss(self) -> None:
-        host = self._one()
-        if self._several and not self._is_in_sync():
-            # Two machines that lose what was not synced may lose what was acknowledged.
-            host.kill()
-            self._tell(host, "{} is killed")
-            return
-        self._tell(host, "{}'s machine loses its power")
-        if not self._several:
-            self.history.power_was_lost()
-        host.lose_power()
+        self.lose_power(self._one())
+
+    def stop(self, host: BrokerHost) -> bool:
+        if not host.is_up or not self._may_be_hit(host):
+            return False
+        self._met(host, "stopped")
+        self._tell(host, "{} is stopped in order")
+        host.stop()
+        return True
 
     def _stop(self) -> None:
-        host = self._one()
-        if host.is_up:
-            self._tell(host, "{} is stopped in order")
-            host.stop()
+        self.stop(self._one())
+
+    def pause(self, host: BrokerHost, seconds: float) -> bool:
+        if not self._may_be_hit(host):
+            return False
+        self._met(host, "pause")
+        self._tell(host, f"{{}} stands still for {seconds:.3f} s")
+        self._trouble(seconds)
+        host.pause(seconds)
+        return True
 
     def _pause(self) -> None:
-        host, seconds = self._one(), self.world.random.uniform(0.5, 10.0)
-        self._tell(host, f"{{}} stands still for {seconds:.1f} s")
-        host.pause(seconds)
+        self.pause(self._one(), self.world.random.uniform(0.5, 10.0))
+
+    def cut_between(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool:
+        if not (self._may_be_hit(host) and self._may_be_hit(other)):
+            return False
+        for one in (host, other):
+            self._met(one, "partition")
+        self._tell(host, f"{{}} and {other.name} do not reach each other for {seconds:.1f} s")
+        self._cut_until_end(seconds)
+        self._network.cut_between(host.program.process, other.program.process, seconds)
+        return True
+
+    def cut_from_tree(self, host: BrokerHost, seconds: float) -> bool:
+        if self._tree is None or not self._may_be_hit(host):
+            return False
+        self._met(host, "partition")
+        self._tell(host, f"{{}} and the tree do not reach each other for {seconds:.1f} s")
+        self._cut_until_end(seconds)
+        host.is_cut_off_until = self.world.now + seconds + _TREE_BACK_SECONDS
+        self._network.cut_between(host.program.process, self._tree.process, seconds)
+        return True
+
+    def _cut_until_end(self, seconds: float) -> None:
+        """What was kept back arrives at the end all at once: that is looked at closely."""
+        self._trouble(seconds)
+        self.world.after(seconds - 0.001, self.watch.look_often)
 
     def _partition(self) -> None:
-        host, seconds, kind = self._one(), self.world.random.uniform(0.5, 12.0), self.world.random.randrange(4)
-        process = host.program.process
+        host, seconds, kind = self._one(), self.world.random.uniform(0.5, 12.0), self.world.random.randrange(5)
         if kind == 0:
-            other = self.world.random.choice([one for one in self._hosts if one is not host])
-            self._tell(host, f"{{}} and {other.name} do not reach each other for {seconds:.1f} s")
-            self._network.cut_between(process, other.program.process, seconds)
+            self.cut_between(host, self.world.random.choice([one for one in self.hosts if one is not host]), seconds)
+            return
+        if kind == 4:
+            self.cut_from_tree(host, seconds)
             return
         reaches = ("nothing reaches {}", "nothing comes from {}", "{} is cut off")[kind - 1]
+        self._met(host, "partition")
         self._tell(host, f"{reaches} for {seconds:.1f} s")
+        self._cut_until_end(seconds)
         host.is_cut_off_until = self.world.now + seconds + _TREE_BACK_SECONDS
-        self._network.cut_off(process, seconds, sends=kind != 1, receives=kind != 2)
+        self._network.cut_off(host.program.process, seconds, sends=kind != 1, receives=kind != 2)
+
+    def slow_down(self, host: BrokerHost, times: float, seconds: float) -> bool:
+        if not self._may_be_hit(host):
+            return False
+        self._met(host, "slow disk")
+        self._tell(host, f"the disk of {{}} takes {times:g} times as long")
+        self._trouble(seconds)
+        host.slow_down(times, seconds)
+        return True
+
+    def reset_clients(self, host: BrokerHost) -> None:
+        """Connections of clients to a broker are cut."""
+        clients = {process.name for process in self._clients()}
+        ends = [sock for sock in self._network.live() if sock.peer is not None]
+        chosen = [sock for sock in ends if sock.process.name in clients and sock.peer is not None and sock.peer.process is host.program.process]
+        self._met(host, "cut")
+        self._tell(host, f"{len(chosen)} connections of clients to {{}} are cut")
+        for sock in chosen:
+            self._network.reset(sock)
+
+    def take_controllers_place(self, gone: BrokerHost, pause_seconds: float) -> None:
+        """An operator takes the controller's node away when that broker's is gone."""
+        process = Process(self.world, self._network, self._name("operator"))
+        self._start(process, take_controllers_place(process, f"{TREE_HOST}:{TREE_PORT}", gone.number, pause_seconds))
 
     def _cut(self) -> None:
         live = self._network.live()
+        for host in self.hosts:
+            self._met(host, "cut")
         chosen = live if self.world.random.random() < 0.3 else [sock for sock in live if self.world.random.random() < 0.5]
         self.world.tell("fault", f"{len(chosen)} of {len(live)} connections are cut")
         for sock in chosen:
@@ -344,11 +496,11 @@ class Simulation:
 
     def _slow_disk(self) -> None:
         host, times = self._one(), self.world.random.choice((100.0, 1000.0))
-        self._tell(host, f"the disk of {{}} takes {times:g} times as long")
-        host.slow_down(times, self.world.random.uniform(1.0, 5.0))
+        self.slow_down(host, times, self.world.random.uniform(1.0, 5.0))
 
     def _full_disk(self) -> None:
         host = self._one()
+        self._met(host, "full disk")
         host.files.is_full = True
         self._tell(host, "the disk of {} is full")
         self.world.after(self.world.random.uniform(0.5, 4.0), lambda: self._make_room(host))
@@ -359,6 +511,7 @@ class Simulation:
 
     def _set_clock(self) -> None:
         host, change_ms = self._one(), self.world.random.choice((-3_600_000, -1000, 1000, 60_000))
+        self._met(host, "clock")
         host.set_clock(change_ms)
         self._tell(host, f"the clock of {{}} is set by {change_ms / 1000:g} s")
 
@@ -369,9 +522,11 @@ class Simulation:
         gone.process.end()
         self._new_member()
 
+    def _clients(self) -> list[Process]:
+        return [process for process in (*(one.process for one in self._writers), *(one.process for one in self._members)) if not process.is_dead]
+
     def _cut_off(self) -> None:
-        clients = [process for process in (*(one.process for one in self._writers), *(one.process for one in self._members)) if not process.is_dead]
-        chosen, seconds = self.world.random.choice(clients), self.world.random.uniform(1.0, 12.0)
+        chosen, seconds = self.world.random.choice(self._clients()), self.world.random.uniform(1.0, 12.0)
         self.world.tell("fault", f"{chosen.name} is cut off for {seconds:.1f} s")
         self._network.cut_off(chosen, seconds)
 
@@ -379,6 +534,8 @@ class Simulation:
         tree = self._tree
         if tree is None or not tree.is_ready:
             return
+        for host in self.hosts:
+            self._met(host, "tree killed")
         self.world.tell("fault", "the tree is killed")
         self._tree_incarnation += 1
         target = self._directory / f"tree-{self._tree_incarnation}"
@@ -394,12 +551,14 @@ class Simulation:
         if self._tree is None or not self._tree.is_ready:
             return
         seconds = self.world.random.uniform(0.5, 12.0)
+        for host in self.hosts:
+            self._met(host, "tree cut off")
         self.world.tell("fault", f"the tree is cut off for {seconds:.1f} s")
         self._tree_is_gone_for(seconds)
         self._network.cut_off(self._tree.process, seconds)
 
     def _heal(self) -> None:
-        for host in self._hosts:
+        for host in self.hosts:
             host.heal()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from jesenska.metadata.embedded import EmbeddedTree
@@ -19,17 +20,20 @@ _BACKLOG = 100
 
 
 class TreeProgram:
-    """A tree with its journal in a directory."""
+    """A tree with its journal in a directory. `begun` is called with it before anybody is served."""
 
-    def __init__(self, process: Process, data: Path) -> None:
+    def __init__(self, process: Process, data: Path, begun: Callable[[EmbeddedTree], None] | None) -> None:
         self.process = process
         self.data = data
         self.is_ready = False
+        self._begun = begun
 
     async def run(self) -> None:
         process = self.process
         self.data.mkdir(parents=True, exist_ok=True)
         tree = await EmbeddedTree.open(self.data / METADATA_FILE, process.clock, served=True, executor=process.new_threads(1, "metadata"))
+        if self._begun is not None:
+            self._begun(tree)
         server = ZooKeeperServer(tree, process.clock, _CONFIG, process.machine.streams)
         await server.start(process.network.listening_socket(TREE_HOST, TREE_PORT, _BACKLOG))
         self.is_ready = True

@@ -1,0 +1,400 @@
+"""What must never be among brokers that share a tree, whatever fails. It is looked at while they run: now and then,
+before a broker's process ends, and many times in the moments after something was written to the tree.
+
+one leader        the brokers that know a leader epoch of a partition know the same leader for it
+epochs go up      a broker takes no older leader epoch or controller epoch than it had. What the tree gets from a
+                  controller in a new leader epoch is from the newest controller, and the new leader was in sync
+in order          whom brokers hold for controller follows the order in which brokers were controller
+this life         a broker that has registered does not learn of a leader epoch that was over before that
+one controller    a broker that runs a controller holds itself for the controller
+in sync           who is in the ISR in the tree, and knows its leader epoch, has everything up to the high watermark
+high watermark    no replica's goes back while its broker runs, and none is above what a leader has said
+known             a leader that tells clients its high watermark tells no lower one than was told before
+counted           a leader counts the fetches of followers that know its epoch
+acknowledged      a record is below a leader's high watermark by then, and so many have it as min.insync.replicas says
+groups            a broker coordinates the groups of partitions that it leads, and of no other
+
+It reads what brokers have in memory, and asks nobody: no source of chance is moved by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.server import Broker
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+from jesenska.metadata import paths
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.nodes import ControllerNode, PartitionStateNode, decode_controller_epoch
+from jesenska.metadata.tree_operations import DataSet, NodeCreated, NodeDeleted, Transaction
+from jesenska.testing.simulation.clients import GROUP
+from jesenska.testing.simulation.history import ViolationError
+from jesenska.testing.simulation.host import BrokerHost
+from jesenska.testing.simulation.world import World
+
+#: Seconds between two looks: at first, and later, after something was written.
+_CLOSE_SECONDS, _LATER_SECONDS = 0.0005, 0.003
+#: How long it is looked so often: at first; at least; and at most, where not all have fetched in the new epoch.
+_FIRST_AGE, _LEAST_AGE, _MOST_AGE = 0.005, 0.03, 0.6
+#: How long a broker may take to give up groups, while its log is being cut for instance.
+_GIVE_UP_SECONDS = 8.0
+_TOPICS, _STATE, _BROKER = paths.TOPICS + "/", "/state", paths.BROKER_IDS + "/"
+
+
+class _Seen:
+    """What was seen of one process of a broker."""
+
+    __slots__ = ("broker_epoch", "controller", "controller_epoch", "epochs", "marks", "program", "served", "strange")
+
+    def __init__(self, program: object) -> None:
+        self.program = program
+        #: By partition, when it was looked at last: high watermark, leader epoch with the broker's own epoch then.
+        self.marks: dict[TopicPartition, int] = {}
+        self.epochs: dict[TopicPartition, tuple[int, int]] = {}
+        #: Those that it led then.
+        self.served: set[TopicPartition] = set()
+        self.controller_epoch = -1
+        #: The number of the controllership that its clients are told of.
+        self.controller = 0
+        #: Since when it coordinates a partition that it does not lead.
+        self.strange: dict[int, float] = {}
+
+
+class _Found(NamedTuple):
+    number: int
+    partition: Any
+    log: Any
+    leader_epoch: int
+    serves: bool
+    seen: _Seen
+
+
+class ClusterWatch:
+    """That of one simulation."""
+
+    def __init__(self, world: World, hosts: Sequence[BrokerHost]) -> None:
+        self.world = world
+        self._hosts = hosts
+        #: min.insync.replicas of the topic that is written to.
+        self.min_in_sync = 1
+        #: What stands in the tree.
+        self.states: dict[TopicPartition, PartitionStateNode] = {}
+        self.controller_id = -1
+        self._controller_epoch = 0
+        #: Everybody who was controller, in order.
+        self._controllers: list[int] = []
+        #: When leader epochs were written, as the tree counts.
+        self._began: dict[TopicPartition, list[tuple[int, int]]] = {}
+        self._leaders: dict[tuple[TopicPartition, int], int] = {}
+        #: The highest high watermark of a leader.
+        self._committed: dict[TopicPartition, int] = {}
+        #: The furthest log end, and the newest epoch that a broker has known, by partition and broker.
+        self._ends: dict[TopicPartition, dict[int, int]] = {}
+        self._known: dict[tuple[TopicPartition, int], int] = {}
+        self._seen: dict[int, _Seen] = {}
+        #: Partitions that are looked at often, and since when.
+        self._close: dict[TopicPartition, float] = {}
+        self._looks_closely = False
+        self._violation: ViolationError | None = None
+        self._waiting_for_end: dict[str, list[Callable[[], None]]] = {}
+        self._waiting_for_leader: dict[TopicPartition, list[Callable[[int], None]]] = {}
+
+    # --- the tree ----------------------------------------------------------------------------------------------------
+
+    def tree_is(self, tree: EmbeddedTree) -> None:
+        """A tree has begun to serve; nobody has been served by it."""
+        for path, node in tree.tree.walk():
+            if node.data is None:
+                continue
+            if path.startswith(_TOPICS) and path.endswith(_STATE):
+                self._note_state(path, node.data, node.mzxid, is_first=True)
+            elif path == paths.CONTROLLER_EPOCH:
+                self._controller_epoch = decode_controller_epoch(node.data)
+        controller = tree.tree.find(paths.CONTROLLER)
+        if controller is None or controller.data is None:
+            self.controller_id = -1
+        else:
+            self._note_controller(controller.data)
+        tree.on_commit(self._committed_to_tree)
+
+    def _committed_to_tree(self, transaction: Transaction) -> None:
+        try:
+            for change in transaction.changes:
+                if isinstance(change, NodeCreated | DataSet):
+                    self._written(change.path, change.data, transaction.zxid, isinstance(change, NodeCreated))
+                elif isinstance(change, NodeDeleted):
+                    if change.path == paths.CONTROLLER:
+                        self.controller_id = -1
+                    for what in self._waiting_for_end.pop(change.path, ()):
+                        what()
+        except ViolationError as error:
+            self._violation = self._violation or error
+
+    def _written(self, path: str, data: bytes | None, zxid: int, is_new: bool) -> None:
+        if data is None:
+            return
+        if path.startswith(_TOPICS):
+            if path.endswith(_STATE):
+                self._note_state(path, data, zxid)
+        elif path == paths.CONTROLLER_EPOCH:
+            self._controller_epoch = decode_controller_epoch(data)
+        elif path == paths.CONTROLLER:
+            self._note_controller(data)
+        elif is_new and path.startswith(_BROKER):
+            for topic_partition in self.states:
+                self._look_often(topic_partition)
+
+    def _note_controller(self, data: bytes) -> None:
+        self.controller_id = ControllerNode.decode(data).broker_id
+        self._controllers.append(self.controller_id)
+
+    def _note_state(self, path: str, data: bytes, zxid: int, *, is_first: bool = False) -> None:
+        """`is_first`: others may have been written since the one that is known."""
+        topic, _, number = path[len(_TOPICS) : -len(_STATE)].partition("/partitions/")
+        topic_partition = TopicPartition(topic, int(number))
+        state, before = PartitionStateNode.decode(data), self.states.get(topic_partition)
+        self.states[topic_partition] = state
+        if before is None or state.leader_epoch != before.leader_epoch:
+            self._began.setdefault(topic_partition, []).append((zxid, state.leader_epoch))
+        if before is not None and before != state and not is_first:
+            if state.leader_epoch < before.leader_epoch:
+                raise ViolationError(f"the leader epoch of {topic_partition} goes back from {before.leader_epoch} to {state.leader_epoch} in the tree")
+            if state.leader_epoch > before.leader_epoch and state.controller_epoch < self._controller_epoch:
+                raise ViolationError(
+                    f"the controller of epoch {state.controller_epoch} elects a leader of {topic_partition}, and there is one of epoch {self._controller_epoch}"
+                )
+            if state.leader >= 0 and state.leader not in before.isr:
+                raise ViolationError(f"broker {state.leader} is elected leader of {topic_partition}, and was not in sync")
+        self._look_at(topic_partition)
+        self._look_often(topic_partition)
+        if state.leader >= 0 and (before is None or before.leader != state.leader):
+            for what in self._waiting_for_leader.pop(topic_partition, ()):
+                what(state.leader)
+
+    def when_gone(self, broker_id: int, what: Callable[[], None]) -> None:
+        """Calls `what` once, when the broker's node goes from the tree."""
+        self._waiting_for_end.setdefault(paths.broker(broker_id), []).append(what)
+
+    def when_led(self, topic_partition: TopicPartition, what: Callable[[int], None]) -> None:
+        """Calls `what` once with the next broker that is elected leader."""
+        self._waiting_for_leader.setdefault(topic_partition, []).append(what)
+
+    @property
+    def offsets_partition(self) -> TopicPartition | None:
+        """The one that keeps the group of the simulation; None while there is none."""
+        count = sum(1 for topic_partition in self.states if topic_partition.topic == OFFSETS_TOPIC)
+        return TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, count)) if count else None
+
+    def leader_of(self, topic_partition: TopicPartition | None) -> int:
+        """-1 where nobody leads."""
+        state = None if topic_partition is None else self.states.get(topic_partition)
+        return -1 if state is None else state.leader
+
+    def states_of(self, host: BrokerHost) -> list[str]:
+        """What a broker is now, in the words of `coverage`; nothing while it is not there."""
+        if not host.is_up:
+            return [] if host.program.process.is_dead else ["starting"]
+        number = host.number
+        states = ["controller"] if self.controller_id == number else []
+        if self.leader_of(self.offsets_partition) == number:
+            states.append("coordinator")
+        written = [state for topic_partition, state in self.states.items() if topic_partition.topic != OFFSETS_TOPIC]
+        if any(state.leader == number for state in written):
+            states.append("leader")
+        if any(state.leader != number and number in state.isr for state in written):
+            states.append("follower in sync")
+        if any(number not in state.isr for state in written):
+            states.append("follower out of sync")
+        return states
+
+    # --- what brokers have -------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """At everything; ViolationError."""
+        if self._violation is not None:
+            raise self._violation
+        for topic_partition in self.states:
+            self._look_at(topic_partition)
+        for number, host in enumerate(self._hosts):
+            broker = _running(host)
+            if broker is not None:
+                self._look_at_broker(number, host, broker)
+
+    def _look_often(self, topic_partition: TopicPartition) -> None:
+        self._close[topic_partition] = self.world.now
+        if not self._looks_closely:
+            self._looks_closely = True
+            self.world.after(_CLOSE_SECONDS, self._look_closely)
+
+    def look_often(self) -> None:
+        """Something is about to happen to a broker."""
+        for topic_partition in self.states:
+            self._look_often(topic_partition)
+
+    def _look_closely(self) -> None:
+        now = self.world.now
+        wait = _LATER_SECONDS
+        for topic_partition, since in list(self._close.items()):
+            self._look_at(topic_partition)
+            age = now - since
+            if age < _FIRST_AGE:
+                wait = _CLOSE_SECONDS
+            elif age > _MOST_AGE or (age > _LEAST_AGE and self._have_all_fetched(topic_partition)):
+                del self._close[topic_partition]
+        self._looks_closely = bool(self._close)
+        if self._looks_closely:
+            self.world.after(wait, self._look_closely)
+
+    def _have_all_fetched(self, topic_partition: TopicPartition) -> bool:
+        """Whether the leader knows everybody in sync, in the epoch that stands in the tree."""
+        state = self.states[topic_partition]
+        broker = _running(self._hosts[state.leader]) if state.leader >= 0 else None
+        if broker is None:
+            return True
+        partition = broker.replicas._known(topic_partition)
+        if partition is None or partition.leader_epoch != state.leader_epoch:
+            return False
+        followers = partition._replicas._followers
+        return all(number in followers and followers[number].fetched_at_ms >= 0 for number in state.isr if number != state.leader)
+
+    def _seen_of(self, number: int, host: BrokerHost) -> _Seen:
+        seen = self._seen.get(number)
+        if seen is None or seen.program is not host.program:
+            seen = self._seen[number] = _Seen(host.program)
+        return seen
+
+    def _look_at(self, topic_partition: TopicPartition) -> None:
+        found: list[_Found] = []
+        committed = self._committed.get(topic_partition, 0)
+        ends = self._ends.setdefault(topic_partition, {})
+        for number, host in enumerate(self._hosts):
+            broker = _running(host)
+            log = None if broker is None else broker.directories.logs.get(topic_partition)
+            if broker is None or log is None:
+                continue
+            partition, seen = broker.replicas._known(topic_partition), self._seen_of(number, host)
+            leader_epoch, serves = (-1, False) if partition is None else (partition.leader_epoch, partition.is_served)
+            high_watermark, end = log.high_watermark, log.log_end_offset
+            before = seen.marks.get(topic_partition, 0)
+            if high_watermark < before:
+                raise ViolationError(f"the high watermark of {topic_partition} goes back from {before} to {high_watermark} on broker {number}")
+            seen.marks[topic_partition] = high_watermark
+            # Who led when it was looked at last may have moved it since.
+            if high_watermark > committed and (serves or topic_partition in seen.served):
+                committed = high_watermark
+            if end > ends.get(number, 0):
+                ends[number] = end
+            if leader_epoch > self._known.get((topic_partition, number), -1):
+                self._known[topic_partition, number] = leader_epoch
+            self._look_at_epoch(number, topic_partition, partition, leader_epoch, broker._registration.broker_epoch, seen)
+            found.append(_Found(number, partition, log, leader_epoch, serves, seen))
+        self._committed[topic_partition] = committed
+        state = self.states[topic_partition]
+        for one in found:
+            if one.log.high_watermark > committed:
+                raise ViolationError(
+                    f"broker {one.number} has {one.log.high_watermark} for the high watermark of {topic_partition}, no leader has said more than {committed}"
+                )
+            if one.serves:
+                one.seen.served.add(topic_partition)
+                self._look_at_leader(topic_partition, one, state, committed)
+            else:
+                one.seen.served.discard(topic_partition)
+            if one.leader_epoch == state.leader_epoch and one.number in state.isr and one.log.log_end_offset < committed:
+                raise ViolationError(
+                    f"broker {one.number} is in sync in {topic_partition}, and its log ends at {one.log.log_end_offset}: {committed} is committed"
+                )
+
+    def _look_at_epoch(self, number: int, topic_partition: TopicPartition, partition: Any, leader_epoch: int, broker_epoch: int, seen: _Seen) -> None:
+        before = seen.epochs.get(topic_partition)
+        if before == (leader_epoch, broker_epoch):
+            return
+        seen.epochs[topic_partition] = leader_epoch, broker_epoch
+        if partition is None:
+            return
+        known = self._leaders.setdefault((topic_partition, leader_epoch), partition.leader)
+        if known != partition.leader:
+            raise ViolationError(f"broker {number} holds {partition.leader} for the leader of {topic_partition} in epoch {leader_epoch}, another {known}")
+        if before is None:
+            return
+        if leader_epoch < before[0]:
+            raise ViolationError(f"the leader epoch of {topic_partition} goes back from {before[0]} to {leader_epoch} on broker {number}")
+        if leader_epoch > before[0] and broker_epoch == before[1] >= 0:
+            over = [epoch for zxid, epoch in self._began[topic_partition] if zxid < broker_epoch and epoch > leader_epoch]
+            if over:
+                raise ViolationError(
+                    f"broker {number} is told of leader epoch {leader_epoch} of {topic_partition}, which was over when it registered: there was {over[-1]}"
+                )
+
+    def _look_at_leader(self, topic_partition: TopicPartition, one: _Found, state: PartitionStateNode, committed: int) -> None:
+        partition = one.partition
+        if (state.leader, state.leader_epoch) == (one.number, one.leader_epoch) and one.log.high_watermark < committed and partition.knows_high_watermark:
+            raise ViolationError(f"broker {one.number} leads {topic_partition} and tells {one.log.high_watermark} for its high watermark: {committed} was told")
+        for number, follower in partition._replicas._followers.items():
+            if follower.fetched_at_ms >= 0 and self._known.get((topic_partition, number), -1) < one.leader_epoch:
+                raise ViolationError(
+                    f"the leader of {topic_partition} in epoch {one.leader_epoch} counts a fetch of broker {number}, which has not heard of that epoch"
+                )
+
+    def _look_at_broker(self, number: int, host: BrokerHost, broker: Broker) -> None:
+        seen = self._seen_of(number, host)
+        controllership, fence, view = broker._controllership, broker.orders.fence, broker.view
+        if controllership.is_controller and controllership.controller_id != number:
+            raise ViolationError(f"broker {number} is controller still, and holds {controllership.controller_id} for the controller")
+        if fence.controller_epoch < seen.controller_epoch:
+            raise ViolationError(f"broker {number} obeys the controller of epoch {fence.controller_epoch}, after that of epoch {seen.controller_epoch}")
+        seen.controller_epoch = fence.controller_epoch
+        told = view.controller_id
+        if told >= 0 and self._controllers and told != self._controllers[seen.controller]:
+            later = (place for place in range(seen.controller, len(self._controllers)) if self._controllers[place] == told)
+            place = next(later, None)
+            if place is None:
+                raise ViolationError(f"broker {number} tells clients that {told} is controller, and that one was replaced by another whom it has told of")
+            seen.controller = place
+        self._look_at_groups(number, host, broker, seen)
+
+    def _look_at_groups(self, number: int, host: BrokerHost, broker: Broker, seen: _Seen) -> None:
+        now = self.world.now
+        for place, hosted in broker.groups._runtime._hosted.items():
+            if hosted.partition.is_served or not host.is_up or host.program.process.is_paused:
+                seen.strange.pop(place, None)
+            elif now - seen.strange.setdefault(place, now) > _GIVE_UP_SECONDS:
+                raise ViolationError(f"broker {number} coordinates the groups of {hosted.partition.topic_partition}, which it does not lead")
+
+    # --- what clients are told ---------------------------------------------------------------------------------------
+
+    def acknowledged(self, topic_partition: TopicPartition, offset: int) -> None:
+        """A producer was told that its record is committed there."""
+        ends = self._ends.setdefault(topic_partition, {})
+        if offset < self._committed.get(topic_partition, 0) and sum(end > offset for end in ends.values()) >= self.min_in_sync:
+            return
+        self._look_at(topic_partition)
+        committed = self._committed[topic_partition]
+        if offset >= committed:
+            raise ViolationError(f"offset {offset} of {topic_partition} is acknowledged, and no leader has a high watermark above {committed}")
+        have = [number for number, end in ends.items() if end > offset]
+        if len(have) < self.min_in_sync:
+            raise ViolationError(f"offset {offset} of {topic_partition} is acknowledged, and the brokers {have} have it: {self.min_in_sync} are asked for")
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def is_agreed(self) -> bool:
+        """Whether all brokers tell clients of the controller that the tree has, and of all brokers."""
+        brokers = [_running(host) for host in self._hosts]
+        return self.controller_id >= 0 and all(
+            broker is not None
+            and broker.view.controller_id == self.controller_id
+            and len(broker.view.brokers) == len(self._hosts)
+            and broker._controllership.is_controller == (number == self.controller_id)
+            for number, broker in enumerate(brokers)
+        )
+
+
+def _running(host: BrokerHost) -> Broker | None:
+    """The broker of a process that is not dead, once its logs are loaded."""
+    program = getattr(host, "program", None)
+    if program is None or program.process.is_dead:
+        return None
+    broker: Broker | None = program.broker
+    return broker if broker is not None and hasattr(broker, "_registration") else None

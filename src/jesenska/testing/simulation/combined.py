@@ -1,0 +1,166 @@
+"""Faults of several brokers that come together, each aimed at the broker or at the moment that a mistake would need.
+
+twice               two faults within half a second
+place taken         a broker goes; somebody takes the controller's node away then, and the controller stands still for
+                    a moment
+stale orders        the controller does not reach a broker, has something to tell it, and is replaced
+registered anew     the same, and the broker's session ends meanwhile, so that it registers anew
+heir goes           a follower of a leader is behind when that one goes; who leads next may go at once
+leader alone        no follower reaches a leader, its clients do, and send again what was not answered; it may go then
+power and more      a broker loses its power and is back soon; another one may go meanwhile
+slow heir           a coordinator goes; the disk of the next one is slow when it begins, and that one may be replaced
+far behind          a follower comes back that has missed much, with a slow disk"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.testing.simulation.host import BrokerHost
+
+if TYPE_CHECKING:
+    from jesenska.testing.simulation.schedule import Simulation
+
+
+class CombinedFaults:
+    """Those of one simulation of several brokers."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._random = simulation.world.random
+        self._kinds: tuple[Callable[[], None], ...] = (
+            self._twice,
+            self._place_taken,
+            self._stale_orders,
+            self._registered_anew,
+            self._heir_goes,
+            self._leader_alone,
+            self._power_and_more,
+            self._slow_heir,
+            self._far_behind,
+        )
+
+    def strike(self) -> None:
+        self._random.choice(self._kinds)()
+
+    # --- who ---------------------------------------------------------------------------------------------------------
+
+    def _others(self, host: BrokerHost) -> list[BrokerHost]:
+        """The other brokers, in any order."""
+        others = [one for one in self._simulation.hosts if one is not host]
+        self._random.shuffle(others)
+        return others
+
+    def _led(self) -> tuple[TopicPartition, BrokerHost] | None:
+        """A partition of the topic, and who leads it; None where nobody does who is up."""
+        topic_partition = self._random.choice(self._simulation.topic_partitions)
+        leader = self._simulation.watch.leader_of(topic_partition)
+        if leader < 0 or not self._simulation.hosts[leader].is_up:
+            return None
+        return topic_partition, self._simulation.hosts[leader]
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def _twice(self) -> None:
+        for _ in range(2):
+            self._simulation.later(self._random.uniform(0.0, 0.4), self._simulation.simple_fault)
+
+    def _place_taken(self) -> None:
+        simulation, controller = self._simulation, self._simulation.controller
+        if controller is None:
+            return
+        gone, seconds = self._others(controller)[0], self._random.uniform(0.003, 0.05)
+        if simulation.kill(gone):
+            simulation.watch.when_gone(gone.number, lambda: simulation.later(0.0, lambda: simulation.pause(controller, seconds)))
+            simulation.take_controllers_place(gone, self._random.uniform(0.0, 0.005))
+
+    def _stale_orders(self) -> None:
+        simulation, controller = self._simulation, self._simulation.controller
+        if controller is None:
+            return
+        first, second = self._others(controller)
+        if simulation.kill(second):
+            simulation.cut_between(controller, first, self._random.uniform(5.0, 9.0))
+            simulation.take_controllers_place(second, self._random.uniform(0.05, 0.5))
+
+    def _registered_anew(self) -> None:
+        simulation, controller, uniform = self._simulation, self._simulation.controller, self._random.uniform
+        if controller is None:
+            return
+        first, second = self._others(controller)
+        simulation.cut_between(controller, first, uniform(8.0, 11.0))
+        seconds = uniform(4.2, 5.5)
+        simulation.later(uniform(0.05, 0.3), lambda: simulation.stop(second))
+        simulation.later(uniform(0.4, 1.0), lambda: simulation.cut_from_tree(first, seconds))
+
+    def _heir_goes(self) -> None:
+        simulation, uniform, found = self._simulation, self._random.uniform, self._led()
+        if found is None:
+            return
+        topic_partition, leader = found
+        simulation.cut_between(leader, self._others(leader)[0], uniform(1.0, 6.0))
+
+        def heir(number: int) -> None:
+            simulation.later(uniform(0.0, 0.03), lambda: simulation.kill(simulation.hosts[number]))
+
+        def go() -> None:
+            if self._random.random() < 0.6:
+                simulation.watch.when_led(topic_partition, heir)
+            if self._random.random() < 0.6:
+                simulation.kill(leader)
+            else:
+                simulation.pause(leader, uniform(4.0, 8.0))
+
+        simulation.later(uniform(0.05, 1.0), go)
+
+    def _leader_alone(self) -> None:
+        simulation, uniform, found = self._simulation, self._random.uniform, self._led()
+        if found is None:
+            return
+        leader, seconds = found[1], uniform(3.0, 12.0)
+        for other in self._others(leader):
+            simulation.cut_between(leader, other, seconds)
+        simulation.later(uniform(0.2, 1.5), lambda: simulation.reset_clients(leader))
+        if self._random.random() < 0.5:
+            simulation.later(uniform(0.8, 4.0), lambda: simulation.kill(leader))
+
+    def _power_and_more(self) -> None:
+        simulation, found = self._simulation, self._led()
+        host = self._random.choice(simulation.hosts) if found is None else found[1]
+        if simulation.lose_power(host, self._random.uniform(0.1, 2.0)) and self._random.random() < 0.5:
+            other = self._others(host)[0]
+            simulation.later(self._random.uniform(0.05, 4.0), lambda: simulation.kill(other))
+
+    def _slow_heir(self) -> None:
+        simulation, uniform, watch = self._simulation, self._random.uniform, self._simulation.watch
+        offsets = watch.offsets_partition
+        leader = watch.leader_of(offsets)
+        if offsets is None or leader < 0:
+            return
+
+        def heir(number: int) -> None:
+            host = simulation.hosts[number]
+            simulation.slow_down(host, 6000.0, 0.3)
+            if self._random.random() < 0.6:
+                seconds = uniform(3.8, 5.0)
+                simulation.later(uniform(0.3, 1.0), lambda: simulation.cut_from_tree(host, seconds))
+
+        watch.when_led(offsets, heir)
+        host = simulation.hosts[leader]
+        kind = self._random.randrange(3)
+        if kind == 0:
+            simulation.stop(host)
+        elif kind == 1:
+            simulation.kill(host)
+        else:
+            simulation.pause(host, uniform(4.0, 7.0))
+
+    def _far_behind(self) -> None:
+        simulation, uniform, found = self._simulation, self._random.uniform, self._led()
+        if found is None:
+            return
+        leader, seconds, times = found[1], uniform(6.5, 10.0), self._random.choice((100.0, 1000.0))
+        follower = self._others(leader)[0]
+        simulation.cut_between(leader, follower, seconds)
+        simulation.later(seconds - 0.05, lambda: simulation.slow_down(follower, times, uniform(0.5, 2.0)))
