@@ -61,12 +61,16 @@ def who_crashed_is_elected() -> None:
 
 def orders_of_anybody_are_obeyed() -> None:
     """Whoever was controller once is obeyed."""
+    admit = OrderFence.admit
 
-    def admit(self: OrderFence, orderer: Any, broker_epoch: int) -> ErrorCode:
-        self.controller_id, self.controller_epoch = orderer.controller_id, orderer.controller_epoch
-        return ErrorCode.NONE
+    def admit_anybody(self: OrderFence, orderer: Any, broker_epoch: int) -> ErrorCode:
+        known, self.controller_epoch = self.controller_epoch, -1
+        refusal = admit(self, orderer, broker_epoch)
+        if refusal != ErrorCode.NONE:
+            self.controller_epoch = known
+        return refusal
 
-    OrderFence.admit = admit  # type: ignore[method-assign]
+    OrderFence.admit = admit_anybody  # type: ignore[method-assign]
 
 
 def proposed_is_agreed() -> None:
@@ -126,8 +130,8 @@ def a_followers_epoch_is_not_asked_for() -> None:
     def follower_fetched(self: Partition, broker_id: int, offset: int, end: int, epoch: int = -1, *, may_join: bool = True) -> bool:
         return fetched(self, broker_id, offset, end, -1, may_join=may_join)
 
-    Partition.log_for = lambda self, broker_id, epoch: log_for(self, broker_id, -1 if self.leader_epoch > epoch else epoch)  # type: ignore[method-assign]
-    Partition.follower_fetched = follower_fetched  # type: ignore[method-assign]
+    Partition.log_for = lambda self, broker_id, epoch: log_for(self, broker_id, -1 if self.leader_epoch > epoch else epoch)  # type: ignore[method-assign,assignment]
+    Partition.follower_fetched = follower_fetched  # type: ignore[method-assign,assignment]
 
 
 def sent_again_is_answered_at_once() -> None:
@@ -143,7 +147,7 @@ def all_is_committed_after_a_restart() -> None:
     def adopted(self: LogDirectories, directory: Any, name: Any, loaded: Any, config: Any, topic_id: Any, now_ms: int, high_watermark: int = 0) -> PartitionLog:
         return adopt(self, directory, name, loaded, config, topic_id, now_ms, loaded.next_offset)
 
-    LogDirectories._adopt = adopted  # type: ignore[method-assign]
+    LogDirectories._adopt = adopted  # type: ignore[method-assign,assignment]
 
 
 def who_fetches_is_in_sync() -> None:
@@ -158,7 +162,7 @@ def who_fetches_is_in_sync() -> None:
         self._count()
         return True
 
-    Replicas.follower_fetched = follower_fetched  # type: ignore[method-assign]
+    Replicas.follower_fetched = follower_fetched  # type: ignore[method-assign,assignment]
 
 
 def a_new_leader_tells_what_it_knows() -> None:

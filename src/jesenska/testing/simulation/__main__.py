@@ -1,29 +1,33 @@
-"""The command: many seeds, or the trace of one."""
+"""The command: many seeds, or the trace of one; and how often each state of a broker met each fault."""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import logging
 import os
 import sys
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from jesenska.testing.simulation.coverage import Cell, as_json, as_table
 from jesenska.testing.simulation.schedule import simulation
 
 #: A simulation makes many objects that live for a moment: they are looked through less often than Python does.
 _GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
 
-def failure_of(seed: int, tree_apart: bool, brokers: int) -> str | None:
-    """Why a seed fails; None where it does not."""
+def outcome_of(seed: int, tree_apart: bool, brokers: int) -> tuple[str | None, Counter[Cell]]:
+    """Why a seed fails, None where it does not; and what has met what."""
+    failure = None
     with simulation(seed, tree_apart=tree_apart, brokers=brokers) as one:
         try:
             one.run()
         except Exception as error:
-            return f"seed {seed} fails at {one.world.now:.3f} s: {type(error).__name__}: {error}"
-    return None
+            failure = f"seed {seed} fails at {one.world.now:.3f} s: {type(error).__name__}: {error}"
+        return failure, one.coverage.counts
 
 
 def show(seed: int, tree_apart: bool, brokers: int) -> int:
@@ -50,6 +54,8 @@ def main() -> int:
     parser.add_argument("--trace", type=int, metavar="SEED", help="Print what happens under one seed.")
     parser.add_argument("--tree-apart", action="store_true", help="The tree is a program of its own, with faults of its own.")
     parser.add_argument("--brokers", type=int, default=1, metavar="N", help="Brokers that share such a tree (default: 1).")
+    parser.add_argument("--coverage", action="store_true", help="Print how often each state of a broker met each fault (with several brokers).")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="What the outcome is printed as (default: text).")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -61,15 +67,23 @@ def main() -> int:
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
     if options.trace is not None:
         return show(options.trace, options.tree_apart, options.brokers)
-    failed = 0
+    failures: list[str] = []
+    counts: Counter[Cell] = Counter()
     with ProcessPoolExecutor(options.processes) as pool:
         seeds = range(options.seed, options.seed + options.schedules)
-        for failure in pool.map(partial(failure_of, tree_apart=options.tree_apart, brokers=options.brokers), seeds):
+        for failure, met in pool.map(partial(outcome_of, tree_apart=options.tree_apart, brokers=options.brokers), seeds):
+            counts.update(met)
             if failure is not None:
-                failed += 1
-                print(failure, flush=True)
-    print(f"{options.schedules - failed} of {options.schedules} seeds pass", file=sys.stderr)
-    return 1 if failed else 0
+                failures.append(failure)
+                if options.output == "text":
+                    print(failure, flush=True)
+    if options.output == "json":
+        outcome: dict[str, object] = {"seeds": options.schedules, "failures": failures}
+        print(json.dumps(outcome | ({"coverage": as_json(counts)} if options.coverage else {}), indent=2))
+    elif options.coverage:
+        print(as_table(counts))
+    print(f"{options.schedules - len(failures)} of {options.schedules} seeds pass", file=sys.stderr)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from jesenska.testing.simulation.history import History
 from jesenska.testing.simulation.process import Process
 
 GROUP = "group"
+#: How often the last reader gets nothing before it takes what it has for everything.
+_QUIET_POLLS_MAX = 60
 #: How long an operator's session in the tree lives without a word, and how long he waits for a broker to go.
 _OPERATORS_SESSION_MS, _OPERATORS_PATIENCE_SECONDS = 4000, 10.0
 
@@ -251,7 +253,8 @@ async def read_everything(process: Process, history: History, bootstrap: str, to
         except KafkaError:
             await asyncio.sleep(0.5)
     quiet = 0
-    while quiet < 3:
+    # Where records are known to be, a leader that has just begun, or a slow disk, is waited for.
+    while quiet < 3 or (quiet < _QUIET_POLLS_MAX and any(place.offset >= expected[place.partition] for place in history.acknowledged)):
         found = await consumer.poll(0.5)
         quiet = 0 if found else quiet + 1
         for key, records in found.items():

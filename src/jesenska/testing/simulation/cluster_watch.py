@@ -11,6 +11,7 @@ in sync           who is in the ISR in the tree, and knows its leader epoch, has
 high watermark    no replica's goes back while its broker runs, and none is above what a leader has said
 known             a leader that tells clients its high watermark tells no lower one than was told before
 counted           a leader counts the fetches of followers that know its epoch
+the same logs     what is below all high watermarks was written in the same leader epochs everywhere
 acknowledged      a record is below a leader's high watermark by then, and so many have it as min.insync.replicas says
 groups            a broker coordinates the groups of partitions that it leads, and of no other
 
@@ -215,7 +216,7 @@ class ClusterWatch:
         if self._violation is not None:
             raise self._violation
         for topic_partition in self.states:
-            self._look_at(topic_partition)
+            self._look_at_logs(topic_partition, self._look_at(topic_partition))
         for number, host in enumerate(self._hosts):
             broker = _running(host)
             if broker is not None:
@@ -264,7 +265,7 @@ class ClusterWatch:
             seen = self._seen[number] = _Seen(host.program)
         return seen
 
-    def _look_at(self, topic_partition: TopicPartition) -> None:
+    def _look_at(self, topic_partition: TopicPartition) -> list[_Found]:
         found: list[_Found] = []
         committed = self._committed.get(topic_partition, 0)
         ends = self._ends.setdefault(topic_partition, {})
@@ -304,6 +305,20 @@ class ClusterWatch:
             if one.leader_epoch == state.leader_epoch and one.number in state.isr and one.log.log_end_offset < committed:
                 raise ViolationError(
                     f"broker {one.number} is in sync in {topic_partition}, and its log ends at {one.log.log_end_offset}: {committed} is committed"
+                )
+        return found
+
+    def _look_at_logs(self, topic_partition: TopicPartition, found: Sequence[_Found]) -> None:
+        """What is committed everywhere was written in the same epochs everywhere."""
+        lowest = min((one.log.high_watermark for one in found), default=0)
+        first: list[tuple[int, int]] | None = None
+        for one in found:
+            written = [entry for entry in one.log.leader_epochs.entries() if entry[1] < lowest]
+            if first is None:
+                first = written
+            elif written != first:
+                raise ViolationError(
+                    f"the brokers {found[0].number} and {one.number} differ in {topic_partition} below {lowest}: epochs begin at {first}, and at {written}"
                 )
 
     def _look_at_epoch(self, number: int, topic_partition: TopicPartition, partition: Any, leader_epoch: int, broker_epoch: int, seen: _Seen) -> None:

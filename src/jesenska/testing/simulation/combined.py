@@ -13,20 +13,57 @@ far behind          a follower comes back that has missed much, with a slow disk
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.testing.simulation.cluster_watch import ClusterWatch
 from jesenska.testing.simulation.host import BrokerHost
+from jesenska.testing.simulation.world import World
 
-if TYPE_CHECKING:
-    from jesenska.testing.simulation.schedule import Simulation
+
+class Hitting(Protocol):
+    """The simulation: who is there, and what can hit them. What gives a bool says whether it did."""
+
+    world: World
+    watch: ClusterWatch
+
+    @property
+    def hosts(self) -> Sequence[BrokerHost]: ...
+
+    @property
+    def topic_partitions(self) -> Sequence[TopicPartition]: ...
+
+    @property
+    def controller(self) -> BrokerHost | None: ...
+
+    def later(self, seconds: float, what: Callable[[], object]) -> None: ...
+
+    def simple_fault(self) -> None: ...
+
+    def kill(self, host: BrokerHost) -> bool: ...
+
+    def stop(self, host: BrokerHost) -> bool: ...
+
+    def pause(self, host: BrokerHost, seconds: float) -> bool: ...
+
+    def lose_power(self, host: BrokerHost, back_after: float | None = None) -> bool: ...
+
+    def slow_down(self, host: BrokerHost, times: float, seconds: float) -> bool: ...
+
+    def cut_between(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool: ...
+
+    def cut_from_tree(self, host: BrokerHost, seconds: float) -> bool: ...
+
+    def reset_clients(self, host: BrokerHost) -> None: ...
+
+    def take_controllers_place(self, gone: BrokerHost, pause_seconds: float) -> None: ...
 
 
 class CombinedFaults:
     """Those of one simulation of several brokers."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Hitting) -> None:
         self._simulation = simulation
         self._random = simulation.world.random
         self._kinds: tuple[Callable[[], None], ...] = (
@@ -141,7 +178,8 @@ class CombinedFaults:
 
         def heir(number: int) -> None:
             host = simulation.hosts[number]
-            simulation.slow_down(host, 6000.0, 0.3)
+            # Long enough for it to be told and to begin, and not for much else.
+            simulation.slow_down(host, 4000.0, 0.1)
             if self._random.random() < 0.6:
                 seconds = uniform(3.8, 5.0)
                 simulation.later(uniform(0.3, 1.0), lambda: simulation.cut_from_tree(host, seconds))

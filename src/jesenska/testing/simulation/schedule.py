@@ -20,8 +20,8 @@ tree cut off        nothing reaches the tree, or comes from it, perhaps until br
 With several brokers, these, too:
 
 pause               a broker's process stands still, perhaps until its session has ended
-partition           nothing reaches a broker, or nothing comes from it, or both, or two brokers do not reach each other,
-                    or a broker and the tree do not
+partition           nothing reaches a broker, or nothing comes from it, or both; or two brokers do not reach each
+                    other, or a broker and the tree do not
 
 Half of the faults of several brokers are such; the others are several that come together (`combined`). Half of the
 time they hit a broker that is something at that moment: controller, coordinator of the group, leader of a partition.
@@ -330,7 +330,12 @@ class Simulation:
 
     def later(self, seconds: float, what: Callable[[], object]) -> None:
         """Something of a fault that comes later, unless faults are over by then."""
-        self.world.after(seconds, lambda: None if self._is_over else what())
+
+        def happen() -> None:
+            if not self._is_over:
+                what()
+
+        self.world.after(seconds, happen)
 
     @property
     def controller(self) -> BrokerHost | None:
@@ -415,6 +420,8 @@ class Simulation:
         self._met(host, "pause")
         self._tell(host, f"{{}} stands still for {seconds:.3f} s")
         self._trouble(seconds)
+        # One that is about to start may lose its session.
+        host.is_cut_off_until = max(host.is_cut_off_until, self.world.now + seconds + _TREE_BACK_SECONDS)
         host.pause(seconds)
         return True
 
