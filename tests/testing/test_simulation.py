@@ -52,8 +52,8 @@ _CLUSTER_BUGS = {
     "what_is_being_loaded_is_kept": 29,
     "one_in_sync_is_enough": 3,
 }
-#: Mistakes of three brokers that no seed finds soon: a follower that is ahead of the next leader must not have heard of
-#: the newest high watermark when its leader goes.
+#: Mistakes of three brokers that no seed finds soon. To find this one, a leader must go while a follower is ahead of
+#: the next leader and has not heard of the newest high watermark.
 _NOT_FOUND_SOON = {"cut_to_the_high_watermark"}
 #: Seeds that are tried from there on: other code may come to the same fault a little later.
 _CLUSTER_SEEDS = 60
