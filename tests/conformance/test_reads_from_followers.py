@@ -28,6 +28,7 @@ from jesenska.metadata import nodes, paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.zookeeper.client import connect
 from jesenska.testing import BrokerProcess
+from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
     FetchRequestForgottenTopicsData,
@@ -66,10 +67,10 @@ _SETTINGS = {
     "offsets.topic.replication.factor": "1",
 }
 #: One replica that is not there keeps what is new from being committed, from when all are asked for.
-#: The last two are ours alone, and not compared.
-_HELD, _FREE, _READ, _HEARD = "held", "free", "read", "heard"
+#: The last three are not compared.
+_HELD, _FREE, _READ, _HEARD, _PROBE = "held", "free", "read", "heard", "probe"
 _BOTH = [_LEADER, _FOLLOWER]
-_TOPICS = {_HELD: {"0": [*_BOTH, _NOBODY]}, _FREE: {"0": _BOTH, "1": _BOTH}, _READ: {"0": _BOTH}, _HEARD: {"0": _BOTH}}
+_TOPICS = {_HELD: {"0": [*_BOTH, _NOBODY]}, _FREE: {"0": _BOTH, "1": _BOTH}, _READ: {"0": _BOTH}, _HEARD: {"0": _BOTH}, _PROBE: {"0": [*_BOTH, _NOBODY]}}
 _READ_RECORDS = 2000
 _START, _COMMITTED, _END = 1, 5, 7
 _FIRST_WITH_EPOCHS, _FIRST_WITH_RACKS = 9, 11
@@ -101,6 +102,8 @@ class Side:
         self.write(_HELD, _LEADER, _COMMITTED - 3)
         self._until(lambda: self.high_watermark(_FOLLOWER, _HELD) == _COMMITTED, "the follower does not hear what is committed")
         self.on_leader(self._hold)
+        # Settings are taken in the order in which they were changed, and the probe's was the last.
+        self._until(lambda: self._refuses(_PROBE), "what is new goes on to be committed")
         self.write(_HELD, _LEADER, _END - _COMMITTED)
         self._until(lambda: self.offset(_FOLLOWER, _HELD, -2, -1, 5)[1] == _END, "the follower does not get everything")
         self._until(
@@ -123,7 +126,11 @@ class Side:
     async def _hold(self, cluster: Cluster) -> None:
         admin = Admin(cluster)
         await admin.delete_records({TopicPartition(_HELD, 0): _START})
-        await admin.alter_configs(2, _HELD, [ConfigChange("min.insync.replicas", "3")])
+        for topic in (_HELD, _PROBE):
+            await admin.alter_configs(2, topic, [ConfigChange("min.insync.replicas", "3")])
+
+    def _refuses(self, topic: str) -> bool:
+        return produce(self.links[_LEADER], topic, 3, make_batch(), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
     def on_leader(self, work: Callable[[Cluster], Awaitable[None]]) -> None:
         async def main() -> None:
@@ -287,6 +294,25 @@ def test_followers_are_not_asked_by_other_followers(sides: tuple[Side, Side]) ->
         for replica in (_LEADER, _NOBODY):
             ours, theirs = (side.told(side.fetch(_FOLLOWER, version, [(_HELD, 0, 2, -1)], replica=replica)) for side in sides)
             assert ours == theirs, (version, replica)
+
+
+@pytest.mark.parametrize("version", [9, 10, 11])
+def test_producers_at_a_follower_are_sent_to_the_leader(sides: tuple[Side, Side], version: int) -> None:
+    """From version 10 on with its address, and nobody else's."""
+    answers = []
+    for side in sides:
+        items = [ProduceRequestPartition(index=number, records=make_batch()) for number in (0, 1, 5)]
+        request = ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[ProduceRequestTopic(name=_FREE, partition_data=items)])
+        answer = side.links[_FOLLOWER].ask(request, version, ProduceResponse)
+        parts = sorted(answer.responses[0].partition_responses, key=lambda part: part.index)
+        told = [
+            (part.index, ErrorCode(part.error_code), part.base_offset, part.log_start_offset, part.current_leader.leader_id, part.current_leader.leader_epoch)
+            for part in parts
+        ]
+        answers.append((told, sorted((node.node_id, node.rack) for node in answer.node_endpoints)))
+    ours, theirs = answers
+    assert ours == theirs
+    assert [node for node, _ in ours[1]] == ([_LEADER] if version >= 10 else [])
 
 
 @pytest.mark.parametrize("broker_id", [_FOLLOWER, _LEADER], ids=["follower", "leader"])

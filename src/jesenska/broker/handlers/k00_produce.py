@@ -107,6 +107,7 @@ _BEFORE_THE_LOG = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.INVALID_REQUIRED_ACKS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
 #: The byte of a batch's attributes that says so: they have two.
 _LOW_ATTRIBUTES = ATTRIBUTES_OFFSET + 1
@@ -137,7 +138,7 @@ class _Item:
 class _Produce:
     """A request in work: its partitions, and how many of them wait for their write."""
 
-    __slots__ = ("_broker", "_context", "_failed", "_items", "_pending", "_response", "_returned", "_stop_waiting", "acks", "timeout_ms")
+    __slots__ = ("_broker", "_context", "_failed", "_items", "_moved", "_pending", "_response", "_returned", "_stop_waiting", "acks", "timeout_ms")
 
     def __init__(self, broker: Services, context: Context, acks: int, timeout_ms: int, response: ProduceResponse, items: list[_Item]) -> None:
         self._broker = broker
@@ -148,6 +149,8 @@ class _Produce:
         self._items = items
         self._pending = 0
         self._failed: KafkaError | None = None
+        #: The leaders that the answer names; None for nobody.
+        self._moved: set[int] | None = None
         self._returned = False
         self._stop_waiting: Callable[[], None] | None = None
 
@@ -243,10 +246,12 @@ class _Produce:
             if failed is not None:
                 self._context.close(f"a produce request without acks failed: {failed}")
             return NO_ANSWER
-        if failed is not None and self._context.version >= _FIRST_WITH_LEADERS and failed.code in _MOVED:
+        moved = self._moved
+        if moved is not None:
             self._response.node_endpoints = [
                 ProduceResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
                 for node, host, port in self._broker.endpoints_for(self._context.connection.listener_name)
+                if node.broker_id in moved
             ]
         return self._response
 
@@ -265,6 +270,9 @@ class _Produce:
         if item.partition is not None:
             if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
                 answer.current_leader = ProduceResponseCurrentLeader(leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch)
+                if self._moved is None:
+                    self._moved = set()
+                self._moved.add(item.partition.leader)
             if _was_in_the_log(error, item.records):
                 answer.log_start_offset = item.partition.log_start_offset
 
@@ -357,8 +365,8 @@ def _prepare(item: _Item, topic: Topic | None, data: ProduceRequestPartition, ve
     if topic.is_internal and client_id != _ADMIN_CLIENT:
         raise InvalidTopicException(f"clients do not write to the internal topic {topic.name}")
     partition = topic.partitions[data.index]
-    log = partition.leader_log()
     item.partition = partition
+    log = partition.leader_log()
     records = data.records
     if not isinstance(records, memoryview):
         raise InvalidRecordError("a partition without records")
