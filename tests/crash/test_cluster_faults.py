@@ -1,9 +1,11 @@
 """Three brokers under load, while they are killed, stand still, and are cut off from each other, from their clients
 and from the tree: the history of the clients is clean, and all replicas have the same log.
 
-JESENSKA_ROUNDS says how many rounds (default: 3), JESENSKA_SEED which:
+JESENSKA_ROUNDS says how many rounds (default: 3), JESENSKA_SEED which, JESENSKA_LOADS whose clients are at work at
+once (our own, librdkafka's and Apache Kafka's; default: ours in one cluster, the two others in another):
 
     JESENSKA_ROUNDS=30 python -m pytest tests/crash/test_cluster_faults.py -s
+    JESENSKA_ROUNDS=30 JESENSKA_LOADS=ours,librdkafka,java python -m pytest tests/crash/test_cluster_faults.py -s
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.testing.faults import Fault, RecordedLoad, Round, Schedule, Target, apply, check, read_history
+from jesenska.testing.faults import Fault, Round, Schedule, Target, apply, check, read_history
 from tests.cluster.cluster import BrokerCluster
 from tests.cluster.witness import Witness
+from tests.crash.client_process import JAVA, LIBRDKAFKA, OURS, Together, assert_clients_took_part, load_of
 from tests.testing.test_faults_end_to_end import assert_all_took_part
 
 ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "3"))
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
+LOADS = [os.environ["JESENSKA_LOADS"]] if os.environ.get("JESENSKA_LOADS") else [OURS, f"{LIBRDKAFKA},{JAVA}"]
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 60 * ROUNDS)]
 
@@ -49,14 +53,16 @@ def _drawn(seed: int, rounds: int, brokers: list[int]) -> Schedule:
     return Schedule(seed, tuple(one(number) for number in range(rounds)))
 
 
-def test_a_cluster_keeps_its_promises_under_faults(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kinds", LOADS)
+def test_a_cluster_keeps_its_promises_under_faults(tmp_path: Path, kinds: str) -> None:
     settings = {"replica.lag.time.max.ms": "2000", "log.segment.bytes": "50000"}
     with BrokerCluster(tmp_path / "cluster", session_ms=1500, settings=settings, proxied=True) as cluster:
         targets = {}
         for broker_id, broker in cluster.brokers.items():
             targets[f"broker {broker_id}"] = Target(broker, broker.proxy)
             targets[f"tree of {broker_id}"] = Target(None, broker.tree_proxy)
-        load = RecordedLoad(cluster.bootstrap, "orders", tmp_path, replication_factor=3)
+        cluster.create("orders", 3)
+        load = Together([load_of(kind, cluster.bootstrap, "orders", tmp_path) for kind in kinds.split(",")])
         schedule = _drawn(SEED, ROUNDS, list(cluster.brokers))
         print(schedule.to_json())
         with Witness(cluster):
@@ -64,6 +70,11 @@ def test_a_cluster_keeps_its_promises_under_faults(tmp_path: Path) -> None:
             cluster.until_whole()
             cluster.until_logs_equal("orders", 3)
             cluster.until_logs_equal("__consumer_offsets", 3)
-    history = read_history([load.path])
-    assert_all_took_part(history)
+    history = read_history(load.paths)
+    print(f"{len(history)} operations; errors that clients were told: {load.errors_by_kind()}")
+    for kind in kinds.split(","):
+        if kind == OURS:
+            assert_all_took_part(history)
+        else:
+            assert_clients_took_part(history, kind)
     assert check(history) == []

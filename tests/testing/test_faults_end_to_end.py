@@ -44,14 +44,14 @@ _ALWAYS = (
 def assert_all_took_part(history: list[Operation]) -> None:
     """A history in which nobody does anything is clean, too."""
     sent = Counter(operation.client for operation in history if isinstance(operation, SendAcknowledged))
-    assert set(sent) == {"producer-0", "producer-1"}
+    assert {"producer-0", "producer-1"} <= set(sent)
     read: Counter[str] = Counter()
     for operation in history:
         if isinstance(operation, Polled):
             read[operation.client] += len(operation.records)
     assert {"reader-0", "last-reader"} <= set(read) and any(name.startswith("member-") for name in read)
-    assert read["last-reader"] >= sum(sent.values())
-    assert any(isinstance(operation, CommitAcknowledged) for operation in history)
+    assert read["last-reader"] >= sent["producer-0"] + sent["producer-1"]
+    assert any(isinstance(operation, CommitAcknowledged) and operation.client.startswith("member-") for operation in history)
 
 
 def test_a_broker_keeps_its_promises_under_every_fault(tmp_path: Path) -> None:
