@@ -26,7 +26,7 @@ from tests.peers.java_programs import class_path_and_program
 OURS, LIBRDKAFKA, JAVA = "ours", "librdkafka", "java"
 JAVA_RELEASE = "4.3.1"
 
-_BEGIN_SECONDS, _END_SECONDS = 120.0, 600.0
+_BEGIN_SECONDS, _END_SECONDS = 120.0, 300.0
 _LOOK_SECONDS = 0.01
 _ACKNOWLEDGED, _POLLED = b'{"what":"acknowledged"', b'{"what":"polled"'
 
@@ -70,6 +70,11 @@ class ClientProcess:
     def notices(self) -> list[str]:
         """What its clients were let know of connections, which is no error of what they do."""
         return [line for line in self._said if line.startswith("notice ")]
+
+    @property
+    def stuck(self) -> list[str]:
+        """Its clients that could not be closed (`rdkafka_clients` says why)."""
+        return [line for line in self._said if line.startswith("stuck ")]
 
     def _hear(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -185,6 +190,10 @@ class Together:
     def errors_by_kind(self) -> dict[str, int]:
         """How often the same was said, whatever the numbers in it."""
         return dict(Counter(re.sub(r"[0-9]+", "N", line) for line in self.errors))
+
+    @property
+    def stuck(self) -> list[str]:
+        return [line for load in self.loads if isinstance(load, ClientProcess) for line in load.stuck]
 
     @property
     def notices(self) -> list[str]:

@@ -71,7 +71,7 @@ def test_a_cluster_keeps_its_promises_under_faults(tmp_path: Path, kinds: str) -
             cluster.until_logs_equal("orders", 3)
             cluster.until_logs_equal("__consumer_offsets", 3)
     history = read_history(load.paths)
-    print(f"{len(history)} operations; errors that clients were told: {load.errors_by_kind()}")
+    print(f"{len(history)} operations; errors that clients were told: {load.errors_by_kind()}; {load.stuck}")
     for kind in kinds.split(","):
         if kind == OURS:
             assert_all_took_part(history)

@@ -7,7 +7,7 @@
 //
 // stdout    error CLIENT: what a callback or a call was told as an error
 // stdin     its end asks for the end: the producer delivers what it has; everything is read once from the beginning; the group commits all of that; the exit
-//           code is 0 then
+//           code is 0 then. It is 1 where that takes longer than END_SECONDS
 
 import java.io.FileOutputStream;
 import java.io.IOException;
@@ -15,6 +15,7 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -68,6 +69,9 @@ public class RecordedClients {
         }
         others.add(thread(RecordedClients::lookAtOffsets));
         while (System.in.read() >= 0) {}
+        Thread limit = new Thread(RecordedClients::endLate);
+        limit.setDaemon(true);
+        limit.start();
         produced.countDown();
         producing.join();
         guarded(() -> awaitCommits(readEverything()));
@@ -90,6 +94,15 @@ public class RecordedClients {
             error.printStackTrace();
             Runtime.getRuntime().halt(1);
         }
+    }
+
+    /** What takes too long ends the process, with what each thread does. */
+    private static void endLate() {
+        guarded(() -> {
+            Thread.sleep(TimeUnit.SECONDS.toMillis(END_SECONDS));
+            Thread.getAllStackTraces().forEach((thread, stack) -> System.err.println(thread + "\n    " + Arrays.toString(stack).replace(", ", "\n    ")));
+            throw new AssertionError("it has not come to its end after " + END_SECONDS + " s; the group has committed " + committed);
+        });
     }
 
     private static synchronized void error(String client, Object text) {
@@ -267,13 +280,8 @@ public class RecordedClients {
     }
 
     private static void awaitCommits(Map<TopicPartition, Long> ends) throws InterruptedException {
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(END_SECONDS);
         synchronized (RecordedClients.class) {
-            while (!ends.entrySet().stream().allMatch(end -> committed.getOrDefault(end.getKey(), 0L) >= end.getValue())) {
-                long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-                if (left <= 0) throw new AssertionError("the group has committed " + committed + " after " + END_SECONDS + " s, and the ends are " + ends);
-                RecordedClients.class.wait(left);
-            }
+            while (!ends.entrySet().stream().allMatch(end -> committed.getOrDefault(end.getKey(), 0L) >= end.getValue())) RecordedClients.class.wait();
         }
     }
 
@@ -288,9 +296,7 @@ public class RecordedClients {
             Map<TopicPartition, Long> begins = consumer.beginningOffsets(partitions), ends = consumer.endOffsets(partitions);
             consumer.assign(partitions);
             begins.forEach(consumer::seek);
-            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(END_SECONDS);
             while (!ends.entrySet().stream().allMatch(end -> consumer.position(end.getKey()) >= end.getValue())) {
-                if (System.nanoTime() > deadline) throw new AssertionError(name + " does not get to the ends " + ends);
                 polled(name, consumer.poll(Duration.ofMillis(POLL_MS)));
             }
             List<String> ranges = new ArrayList<>();
