@@ -44,9 +44,8 @@ class Set:
     alone: bool = False
 
 
-#: Tests by the set in which they run, those that wait longest first and those that compute most last, so that no
-#: processor is idle at the end. A path inside another's is not in that. What is named nowhere, new directories too, is
-#: in "others".
+#: Tests by the set in which they run, those that take longest first, so that no processor is idle at the end. A path
+#: inside another's is not in that. What is named nowhere, new directories too, is in "others".
 PATHS: Mapping[str, Sequence[str]] = {
     "conformance": ["tests/conformance"],
     "others": [],
@@ -57,12 +56,12 @@ PATHS: Mapping[str, Sequence[str]] = {
     "pipeline": ["tests/pipeline"],
     "demo": ["tests/pipeline/test_demo_recovery.py"],
     "cluster": ["tests/cluster", "tests/crash/test_cluster_faults.py"],
+    "simulator": ["tests/testing"],
     "packaging": ["tests/packaging"],
     "crash": ["tests/crash"],
     "hostile": ["tests/fuzz", "tests/docs"],
     "tools": ["tests/cli"],
     "source": ["tests/test_compiled_modules.py"],
-    "simulator": ["tests/testing"],
     "seeds": ["tests/testing/test_seeds.py"],
 }
 #: Many schedules of the simulator in two processes: they need the machine for themselves.
