@@ -8,7 +8,7 @@ set has directories of its own for temporary files, for pytest's cache and for H
 files of one that fails are kept. Ctrl-C ends every set with the processes that its tests have started.
 
 JESENSKA_SETS says how many run at a time (default: three more than there are processors, as tests wait for each
-other's processes).
+other's processes). Beside them runs one of those that only compute, at a low priority: it takes what they leave idle.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ _SUMMARY = re.compile(r"=+ (.*(?:passed|failed|error|no tests ran).*) in .*=+")
 
 @dataclass(frozen=True)
 class Set:
-    """`alone`: nothing runs beside it."""
+    """`alone`: nothing runs beside it. `computes`: it waits for nobody, and nobody for it, so that it can run at a low
+    priority."""
 
     name: str
     command: Sequence[str]
     alone: bool = False
+    computes: bool = False
 
 
 #: Tests by the set in which they run, those that take longest first, so that no processor is idle at the end. A path
@@ -56,23 +58,28 @@ PATHS: Mapping[str, Sequence[str]] = {
     "pipeline": ["tests/pipeline"],
     "demo": ["tests/pipeline/test_demo_recovery.py"],
     "cluster": ["tests/cluster", "tests/crash/test_cluster_faults.py"],
-    "simulator": ["tests/testing"],
+    "testing": ["tests/testing"],
     "packaging": ["tests/packaging"],
     "crash": ["tests/crash"],
     "hostile": ["tests/fuzz", "tests/docs"],
     "tools": ["tests/cli"],
     "source": ["tests/test_compiled_modules.py"],
+    "cluster-seeds": ["tests/testing/test_cluster_seeds.py"],
+    "simulator": ["tests/testing/test_simulation.py"],
+    "codecs": ["tests/wire", "tests/records"],
     "seeds": ["tests/testing/test_seeds.py"],
 }
-#: Many schedules of the simulator in two processes: they need the machine for themselves.
+COMPUTE = {"cluster-seeds", "simulator", "codecs"}
+_LOW_PRIORITY = 10
+#: Many schedules of the simulator in two processes, in so many minutes: they need the machine for themselves.
 ALONE = "seeds"
 
 
 def sets() -> list[Set]:
     """All of them in the order in which they begin."""
     lint = "ruff check . && ruff format --check --quiet . && { lint-imports --no-cache >/dev/null || lint-imports --no-cache; }"
-    first = [Set("lint", ["bash", "-ec", lint]), Set("types", ["mypy", "src", "tests", "bench"])]
-    tests = [Set(name, _pytest(name), alone=name == ALONE) for name in PATHS]
+    first = [Set("lint", ["bash", "-ec", lint]), Set("types", ["mypy", "src", "tests", "bench"], computes=True)]
+    tests = [Set(name, _pytest(name), alone=name == ALONE, computes=name in COMPUTE) for name in PATHS]
     tests.sort(key=lambda what: what.alone)
     return [*tests[:4], *first, *tests[4:]]
 
@@ -152,18 +159,39 @@ class Runner:
         return not self._failed
 
     def _start(self) -> None:
-        while self._waiting and len(self._running) < self._at_a_time:
-            first = self._waiting[0]
-            if self._running and (first.alone or self._running[0].what.alone):
-                return
-            self._running.append(self._started(self._waiting.pop(0)))
+        while (following := self._following()) is not None:
+            self._waiting.remove(following)
+            self._running.append(self._started(following))
+
+    def _following(self) -> Set | None:
+        """The set that begins now, None if none does."""
+        running = [run.what for run in self._running]
+        if any(what.alone for what in running):
+            return None
+        first_alone = next((index for index, what in enumerate(self._waiting) if what.alone), len(self._waiting))
+        before = self._waiting[:first_alone]
+        compute, others = [what for what in before if what.computes], [what for what in before if not what.computes]
+        computing = sum(what.computes for what in running)
+        if compute and not computing:
+            return compute[0]
+        if others:
+            return others[0] if len(running) - computing < self._at_a_time else None
+        if compute:
+            return compute[0] if len(running) < self._at_a_time else None
+        return self._waiting[0] if self._waiting and not running else None
 
     def _started(self, what: Set) -> _Run:
         directory = self._directory / what.name
         directory.mkdir()
         output = (self._directory / f"{what.name}.txt").open("w+b")
         process = subprocess.Popen(
-            what.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT, env=_environment(what.name, directory), process_group=0
+            ["nice", "-n", str(_LOW_PRIORITY), *what.command] if what.computes else what.command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=ROOT,
+            env=_environment(what.name, directory),
+            process_group=0,
         )
         return _Run(what, process, output, directory)
 

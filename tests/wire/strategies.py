@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from jesenska.wire.language import (
 _INTEGERS = {INT8: (8, True), INT16: (16, True), UINT16: (16, False), INT32: (32, True), UINT32: (32, False), INT64: (64, True)}
 
 
+@cache
 def _primitive(kind: Type) -> st.SearchStrategy[Any]:
     if kind is BOOLEAN:
         return st.booleans()
@@ -59,10 +61,11 @@ def _value(item: Field, version: int) -> st.SearchStrategy[Any]:
     return st.one_of(st.none(), found) if item.null_allowed(version) else found
 
 
+@cache
 def structs(kind: type[Struct], version: int) -> st.SearchStrategy[Any]:
     """Structs with every field that the version has; the others keep their defaults."""
     fields = {item.name: _value(item, version) for item in kind.fields if item.present(version)}
-    return st.builds(lambda **values: kind(**values), **fields)
+    return st.fixed_dictionaries(fields).map(lambda values: kind(**values))
 
 
 def messages(kind: type[Message], version: int) -> st.SearchStrategy[Any]:

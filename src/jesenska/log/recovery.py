@@ -288,7 +288,7 @@ class LogLoader:
         self._files.mkdir(self._directory)
         names = self._settle_leftovers()
         segments = self._find_segments(names)
-        epochs = epochs_file.read_leader_epochs(self._directory, self._files)
+        epochs = epochs_file.read_leader_epochs(self._directory, self._files) if epochs_file.FILE_NAME in names else None
         has_data = any(segment.size_bytes for segment in segments)
         stored_epochs = None if epochs is None else epochs.entries()
         # What a crash left without the file has its epochs in its batches: recovery finds them there as far as it
@@ -319,7 +319,8 @@ class LogLoader:
         if epochs.entries() != (stored_epochs or []):
             # After a crash the log's next flush syncs it.
             epochs_file.write_leader_epochs(self._directory, epochs.entries(), self._files, sync=self._clean)
-        self.load_producers(segments, log_start_offset, next_offset)
+        if names:  # a new log has no producers
+            self.load_producers(segments, log_start_offset, next_offset)
         for segment in segments[:-1]:
             segment.is_sealed = True
         last = segments[-1]

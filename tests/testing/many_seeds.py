@@ -1,0 +1,39 @@
+"""Runs many seeds of the simulator, in two processes at a time. JESENSKA_SIMULATIONS says how many of one broker,
+JESENSKA_CLUSTER_SIMULATIONS how many of three, JESENSKA_SEED which is the first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+_FIRST = int(os.environ.get("JESENSKA_SEED", "1"))
+_PROCESSES = 2
+#: A machine that is busy takes long, which is no failure; what does not end at all is one.
+_SECONDS_MAX = 3600
+TIMEOUT_SECONDS = _SECONDS_MAX + 60
+
+
+def run_seeds(brokers: int, seeds: int, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the command prints of them; all of them pass."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "jesenska.testing.simulation", "--brokers", str(brokers)),
+            *("--seed", str(_FIRST), "--schedules", str(seeds), "--processes", str(_PROCESSES), *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+        timeout=_SECONDS_MAX,
+    )
+    with capsys.disabled():
+        print(f"\n{seeds} simulations of {brokers} brokers took {time.monotonic() - began:.0f} s with {_PROCESSES} processes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{seeds} of {seeds} seeds pass" in done.stderr
+    return done.stdout
