@@ -34,6 +34,7 @@ from jesenska.client.backoff import Backoff
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
 from jesenska.net.network import Network
+from jesenska.records.header import NO_LEADER_EPOCH
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -55,12 +56,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
+    """A partition as the metadata have it. The leader epoch is -1 where the brokers tell none to be relied on."""
+
     topic_partition: TopicPartition
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     error_code: int
+    topic_id: uuid.UUID = NO_UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,10 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
 _CONTROLLER_PAUSE_SECONDS = 0.1
 #: Where answers of a controller have what became of each topic.
 _ANSWERED_IN = ("topics", "responses", "results")
+#: How long others come before a broker that told of a leader that was replaced.
+_BEHIND_SECONDS = 5.0
+#: Brokers before 2.4 may tell of leader epochs that were (KAFKA-9212): they count from this version of Metadata on.
+_RELIABLE_EPOCHS = 9
 
 
 class Cluster:
@@ -156,6 +164,9 @@ class Cluster:
         #: The newest that is known of each topic's partitions, under the topic's id; kept when a topic is forgotten,
         #: for as long as there is such a topic.
         self._newest: dict[str, tuple[uuid.UUID, dict[int, PartitionInfo]]] = {}
+        #: Who told of each topic; and who has told of leaders that were replaced, and until when others come first.
+        self._told_by: dict[str, tuple[str, int]] = {}
+        self._behind_until: dict[tuple[str, int], float] = {}
         self._topics_at: dict[str, float] = {}
         self._topics_used_at: dict[str, float] = {}
         self._closed = False
@@ -243,14 +254,17 @@ class Cluster:
         return self._retry.seconds(failures, self._chance())
 
     async def any_channel(self) -> Channel:
-        """A connection to whichever broker answers first in the order: those known, then the bootstrap list."""
+        """A connection to whichever broker answers first in the order: those known, then the bootstrap list. Those
+        that told of leaders that were replaced come last."""
+        now = self.clock.monotonic()
         for address, channel in self._channels.items():
-            if not address[2] and not channel.closed:
-                self._used_at[address] = self.clock.monotonic()
+            if not address[2] and not channel.closed and not self._is_behind(address[:2], now):
+                self._used_at[address] = now
                 return channel
         addresses = list(dict.fromkeys([*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]))
         # Those that may be asked at once come first.
-        addresses.sort(key=lambda address: self._failed.get(address, (0, 0.0))[1])
+        not_before = {address: self._failed.get(address, (0, 0.0))[1] for address in addresses}
+        addresses.sort(key=lambda address: (not_before[address] > now, self._is_behind(address, now), not_before[address]))
         failure: KafkaError | None = None
         for host, port in addresses:
             try:
@@ -259,6 +273,9 @@ class Cluster:
                 failure = error
         assert failure is not None
         raise failure
+
+    def _is_behind(self, address: tuple[str, int], now: float) -> bool:
+        return self._behind_until.get(address, now) > now
 
     async def channel_of(self, broker_id: int, purpose: str = "") -> Channel:
         """A connection to one broker; NetworkException if it is not known or does not answer. A broker answers the
@@ -285,19 +302,20 @@ class Cluster:
         )
 
     async def ask_any(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
-        return await self._ask(self.any_channel, request, response, at_most)
+        return (await self._ask(self.any_channel, request, response, at_most))[0]
 
     async def ask_broker(self, broker_id: int, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
-        return await self._ask(lambda: self.channel_of(broker_id), request, response, at_most)
+        return (await self._ask(lambda: self.channel_of(broker_id), request, response, at_most))[0]
 
-    async def _ask(self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None) -> Answer:
-        """Asks once more, on a new connection, where the one that was kept has broken meanwhile."""
+    async def _ask(self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None) -> tuple[Answer, Channel]:
+        """The answer, and where it came from. Asks once more, on a new connection, where the one that was kept has
+        broken meanwhile."""
         channel = await open_one()
         try:
-            return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most)
+            return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most), channel
         except NetworkException:
             channel = await open_one()
-            return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most)
+            return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most), channel
 
     async def ask_controller(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
         """Asks the broker that the metadata names as controller, and again where it is not any more."""
@@ -320,7 +338,9 @@ class Cluster:
         is forgotten."""
         wanted = None if topics is None else list(topics)
         request = MetadataRequest(topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted], allow_auto_topic_creation=create)
-        answer = await self.ask_any(request, MetadataResponse)
+        answer, channel = await self._ask(self.any_channel, request, MetadataResponse, None)
+        has_epochs = channel.version_for(MetadataRequest) >= _RELIABLE_EPOCHS
+        told_by, is_behind = (channel.host, channel.port), False
         self.nodes = {item.node_id: Node(item.node_id, item.host, item.port, item.rack) for item in answer.brokers}
         self.controller_id = answer.controller_id
         self.cluster_id = answer.cluster_id
@@ -338,40 +358,54 @@ class Cluster:
                     self._newest.pop(name, None)
                 errors[name] = KafkaError.of(topic.error_code, _topic_error(name, topic.error_code))
                 continue
-            partitions = tuple(
-                self._newer(
+            partitions = []
+            for item in sorted(topic.partitions, key=lambda item: item.partition_index):
+                told = PartitionInfo(
+                    TopicPartition(name, item.partition_index),
+                    item.leader_id,
+                    item.leader_epoch if has_epochs else NO_LEADER_EPOCH,
+                    tuple(item.replica_nodes),
+                    tuple(item.isr_nodes),
+                    item.error_code,
                     topic.topic_id,
-                    PartitionInfo(
-                        TopicPartition(name, item.partition_index),
-                        item.leader_id,
-                        item.leader_epoch,
-                        tuple(item.replica_nodes),
-                        tuple(item.isr_nodes),
-                        item.error_code,
-                    ),
                 )
-                for item in sorted(topic.partitions, key=lambda item: item.partition_index)
-            )
-            self._topics[name] = TopicInfo(name, topic.topic_id, topic.is_internal, partitions)
+                partitions.append(self._newer(told))
+                is_behind = is_behind or partitions[-1] is not told
+            self._topics[name] = TopicInfo(name, topic.topic_id, topic.is_internal, tuple(partitions))
             self._topics_at[name] = now
+            self._told_by[name] = told_by
             self._topics_used_at.setdefault(name, now)
+        if is_behind:
+            self._behind_until[told_by] = now + _BEHIND_SECONDS
+        elif answer.topics:
+            self._behind_until.pop(told_by, None)
         if self._metadata_idle_seconds is not None:
             for name in [name for name in self._topics if now - self._topics_used_at[name] >= self._metadata_idle_seconds]:
                 self.forget_topic(name)
         return errors
 
-    def _newer(self, topic_id: uuid.UUID, told: PartitionInfo) -> PartitionInfo:
+    def _newer(self, told: PartitionInfo) -> PartitionInfo:
         """What was told, or what is known of a newer leader epoch: a broker that was cut off tells of whoever led
         before (KIP-320). Where topics have no ids nobody knows whether a lower epoch is that of a new topic."""
-        name, number = told.topic_partition
+        (name, number), topic_id = told.topic_partition, told.topic_id
         known_id, partitions = self._newest.get(name, (topic_id, {}))
         if topic_id != known_id or topic_id == NO_UUID:
             partitions = {}
+        self._newest[name] = topic_id, partitions
+        if told.leader_epoch < 0:
+            return told
         known = partitions.get(number)
         if known is None or told.leader_epoch >= known.leader_epoch:
             partitions[number] = known = told
-        self._newest[name] = topic_id, partitions
         return known
+
+    def doubt(self, topic: str) -> None:
+        """The leaders that are known of the topic were replaced: the next look asks again, and another broker where
+        there is one."""
+        self.forget_topic(topic)
+        told_by = self._told_by.get(topic)
+        if told_by is not None:
+            self._behind_until[told_by] = self.clock.monotonic() + _BEHIND_SECONDS
 
     async def topics(self) -> dict[str, TopicInfo]:
         """All topics, asked for now."""

@@ -37,10 +37,11 @@ async def list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int], is
     attempts = 0
     while len(found) < len(times):
         attempts += 1
-        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
         for key, time in times.items():
             if key not in found:
-                by_leader.setdefault((await cluster.leader_of(key)).leader, {})[key] = time
+                info = await cluster.leader_of(key)
+                by_leader.setdefault(info.leader, {})[key] = time, info.leader_epoch
         for leader, wanted in by_leader.items():
             try:
                 await _ask(cluster, leader, wanted, isolation_level, found)
@@ -58,11 +59,14 @@ async def list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int], is
     return found
 
 
-async def _ask(cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], isolation_level: int, found: dict[TopicPartition, FoundOffset]) -> None:
+async def _ask(
+    cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, tuple[int, int]], isolation_level: int, found: dict[TopicPartition, FoundOffset]
+) -> None:
+    """Asks one leader, with each time for the leader epoch under which it is known to lead: another one refuses."""
     topics: dict[str, ListOffsetsRequestTopic] = {}
-    for key, time in wanted.items():
+    for key, (time, leader_epoch) in wanted.items():
         topic = topics.setdefault(key.topic, ListOffsetsRequestTopic(name=key.topic))
-        topic.partitions.append(ListOffsetsRequestPartition(partition_index=key.partition, timestamp=time))
+        topic.partitions.append(ListOffsetsRequestPartition(partition_index=key.partition, current_leader_epoch=leader_epoch, timestamp=time))
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=list(topics.values()), timeout_ms=30_000)
     answer = await cluster.ask_broker(leader, request, ListOffsetsResponse)
     for topic_answer in answer.topics:

@@ -203,17 +203,16 @@ class _RangeReader:
 
 
 async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: int, options: SourceOptions) -> FetchResponsePartition:
+    leads = await cluster.leader_of(key)
+    part = FetchRequestPartition(partition=key.partition, current_leader_epoch=leads.leader_epoch, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
         max_wait_ms=options.fetch_max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
         isolation_level=1 if options.read_committed else 0,
-        topics=[
-            FetchRequestTopic(topic=key.topic, partitions=[FetchRequestPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=max_bytes)])
-        ],
+        topics=[FetchRequestTopic(topic=key.topic, partitions=[part])],
     )
-    leader = (await cluster.leader_of(key)).leader
-    channel = await cluster.channel_of(leader)
+    channel = await cluster.channel_of(leads.leader)
     version = channel.version_for(FetchRequest, _NAMES_NOT_IDS)
     try:
         patience = options.fetch_max_wait_ms / 1000 + cluster.request_timeout_seconds
