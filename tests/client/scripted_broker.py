@@ -18,10 +18,11 @@ Answer = Callable[[Message], Message | None]
 
 class ScriptedBroker:
     """Listens on loopback while in its `async with` block. `answers` has what it says, by the kind of request; it
-    announces those APIs in every version."""
+    announces those APIs in every version, or up to that of `at_most`."""
 
-    def __init__(self, answers: Mapping[type[Message], Answer]) -> None:
+    def __init__(self, answers: Mapping[type[Message], Answer], at_most: Mapping[type[Message], int] | None = None) -> None:
         self.answers = dict(answers)
+        self.at_most = dict(at_most or {})
         self.port = 0
         self._server: asyncio.Server
         self._writers: set[asyncio.StreamWriter] = set()
@@ -72,5 +73,8 @@ class ScriptedBroker:
     def _versions(self) -> ApiVersionsResponse:
         kinds: list[type[Message]] = [ApiVersionsRequest, *self.answers]
         return ApiVersionsResponse(
-            api_keys=[ApiVersionsResponseApiKey(api_key=kind.api_key, min_version=kind.versions[0], max_version=kind.versions[1]) for kind in kinds]
+            api_keys=[
+                ApiVersionsResponseApiKey(api_key=kind.api_key, min_version=kind.versions[0], max_version=self.at_most.get(kind, kind.versions[1]))
+                for kind in kinds
+            ]
         )

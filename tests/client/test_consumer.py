@@ -15,6 +15,7 @@ from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.offsets import EARLIEST
+from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
 
@@ -71,7 +72,7 @@ def test_a_poll_that_fails_or_is_given_up_takes_nothing_away(broker: BrokerProce
     fetch_ahead = Consumer._fetch_ahead
     faults = [fault]
 
-    async def fails(self: Consumer, taken: Mapping[TopicPartition, int]) -> None:
+    async def fails(self: Consumer, taken: Mapping[TopicPartition, Position]) -> None:
         if taken and faults:
             raise faults.pop()
         await fetch_ahead(self, taken)

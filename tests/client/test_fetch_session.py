@@ -11,49 +11,61 @@ from jesenska.broker.server import Broker
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
-from jesenska.client.fetch_session import FetchPlan, FetchSessionHandler
+from jesenska.client.fetch_session import Asked, FetchPlan, FetchSessionHandler
 from jesenska.client.producer import Producer
 from jesenska.config.layers import BrokerConfig
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
+PARTITIONS = {"a": A, "b": B, "c": C}
+
+
+def at(**offsets: int) -> dict[TopicPartition, Asked]:
+    return {PARTITIONS[name]: Asked(offset, 4) for name, offset in offsets.items()}
+
+
+def test_a_partition_whose_leader_epoch_changed_is_said_again() -> None:
+    session = FetchSessionHandler()
+    session.plan({B: Asked(5, 4), C: Asked(7)})
+    session.answered(77)
+    assert session.plan({B: Asked(5, 5), C: Asked(7)}).wanted == {B: Asked(5, 5)}
 
 
 def test_only_what_is_new_or_moved_or_dropped_is_said_again() -> None:
     session = FetchSessionHandler()
-    assert session.plan({A: 0, B: 5}) == FetchPlan(0, 0, {A: 0, B: 5}, [])
+    assert session.plan(at(a=0, b=5)) == FetchPlan(0, 0, at(a=0, b=5), [])
     session.answered(77)
-    assert session.plan({A: 0, B: 5}) == FetchPlan(77, 1, {}, [])
+    assert session.plan(at(a=0, b=5)) == FetchPlan(77, 1, {}, [])
     session.answered(77)
-    assert session.plan({A: 3, C: 0}) == FetchPlan(77, 2, {A: 3, C: 0}, [B])
+    assert session.plan(at(a=3, c=0)) == FetchPlan(77, 2, at(a=3, c=0), [B])
     session.answered(77)
-    assert session.plan({A: 3, B: 5, C: 0}) == FetchPlan(77, 3, {B: 5}, [])
+    assert session.plan(at(a=3, b=5, c=0)) == FetchPlan(77, 3, at(b=5), [])
 
 
 def test_after_a_failure_everything_is_said_and_the_old_session_is_named_to_be_ended() -> None:
     session = FetchSessionHandler()
-    session.plan({A: 0})
+    session.plan(at(a=0))
     session.answered(77)
-    session.plan({A: 1})
+    session.plan(at(a=1))
     session.failed()
-    assert session.plan({A: 1, B: 0}) == FetchPlan(77, 0, {A: 1, B: 0}, [])
+    assert session.plan(at(a=1, b=0)) == FetchPlan(77, 0, at(a=1, b=0), [])
     session.answered(78)
-    assert session.plan({A: 1, B: 0}) == FetchPlan(78, 1, {}, [])
+    assert session.plan(at(a=1, b=0)) == FetchPlan(78, 1, {}, [])
 
 
 def test_without_a_session_everything_is_said_each_time() -> None:
     session = FetchSessionHandler()
     for _ in range(2):
-        assert session.plan({A: 0}) == FetchPlan(0, 0, {A: 0}, [])
+        assert session.plan(at(a=0)) == FetchPlan(0, 0, at(a=0), [])
         session.answered(0)
 
 
 def test_the_epoch_after_the_last_is_one() -> None:
     session = FetchSessionHandler()
-    session.plan({A: 0})
+    session.plan(at(a=0))
     session.answered(1)
     session._epoch = 2**31 - 1
     session.answered(1)
-    assert session.plan({A: 0}).epoch == 1
+    assert session.plan(at(a=0)).epoch == 1
 
 
 def test_a_consumer_of_many_partitions_keeps_a_session_and_gets_over_its_loss(tmp_path: Path) -> None:

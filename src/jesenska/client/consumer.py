@@ -13,6 +13,16 @@ With a rack the leader may name a nearer replica (KIP-392), which is asked then;
 metadata.max.age.ms, and as soon as the replica answers an error, cannot be reached, or is not in the metadata any
 more. An offset that is out of range there may be in the leader's log: the position stays.
 
+Each request names the leader epoch that the metadata have (KIP-320): a broker that does not lead, or not in that
+epoch, refuses it, and then the metadata are asked for again. Under another leader a position is checked before it is
+read on from (client.positions):
+
+    the metadata name an older epoch    they are asked for again, from another broker where there is one; after
+    than the position has               request.timeout.ms the leader that they name is asked all the same
+    the log was truncated               reading goes on where the log became another one; LogTruncationError where
+                                        auto.offset.reset is none
+    the leader does not know the epoch  auto.offset.reset says where reading goes on; LogTruncationError with none
+
 Left out: groups (with the group coordinator), read_committed beyond passing it on; the public API comes later.
 """
 
@@ -24,7 +34,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from jesenska.base.errors import (
     CorruptMessageError,
@@ -37,11 +48,13 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.cluster import Cluster
-from jesenska.client.fetch_session import FetchSessionHandler
+from jesenska.client.cluster import Cluster, PartitionInfo
+from jesenska.client.fetch_session import Asked, FetchSessionHandler
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
+from jesenska.client.positions import LogTruncationError, Position, epoch_ends
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batches
+from jesenska.records.header import NO_LEADER_EPOCH
 from jesenska.records.record import Record
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
@@ -66,7 +79,8 @@ class Fetched:
     """Batches of one partition from `start_offset` on, as they stand in the log: the first may begin before it, the
     last may be cut.
 
-    `next_offset` is where the following fetch begins; `high_watermark` the end of what is committed."""
+    `next_offset` is where the following fetch begins; `high_watermark` the end of what is committed; `leader_epoch`
+    that of the last batch."""
 
     topic_partition: TopicPartition
     start_offset: int
@@ -74,6 +88,22 @@ class Fetched:
     high_watermark: int
     log_start_offset: int
     data: memoryview
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+class _Led(NamedTuple):
+    """Under which leader a position was found to be in the log."""
+
+    topic_id: UUID
+    leader_epoch: int
+
+
+class _Wanted(NamedTuple):
+    """What a broker is asked for. Where the position was not checked under this leader, that comes first."""
+
+    position: Position
+    led: _Led
+    is_checked: bool
 
 
 class Consumer:
@@ -107,7 +137,10 @@ class Consumer:
         self.max_poll_records = max_poll_records
         self.rack = rack
         self._purpose = f"fetch-{id(self):x}"
-        self._positions: dict[TopicPartition, int] = {}
+        self._positions: dict[TopicPartition, Position] = {}
+        self._led: dict[TopicPartition, _Led] = {}
+        #: Since when the metadata of a partition have been older than its position.
+        self._doubted_since: dict[TopicPartition, float] = {}
         #: What has arrived and was not taken yet, in order; a partition with something here is not fetched further.
         self._fetched: dict[TopicPartition, deque[Fetched]] = {}
         self._paused: set[TopicPartition] = set()
@@ -134,15 +167,18 @@ class Consumer:
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
-    async def assign(self, partitions: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
+    async def assign(self, partitions: Mapping[TopicPartition, int | Position] | Iterable[TopicPartition]) -> None:
         """Replaces the assignment. Offsets may be EARLIEST and LATEST; without offsets `auto_offset_reset` says where
-        to begin."""
+        to begin. A Position with a leader epoch is checked against the log."""
         start = LATEST if self.auto_offset_reset == "latest" else EARLIEST
-        wanted = dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions, start)
-        special = {key: offset for key, offset in wanted.items() if offset < 0}
+        named = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions, start)
+        wanted = {key: _position(place) for key, place in named.items()}
+        special = {key: position.offset for key, position in wanted.items() if position.offset < 0}
         if special:
             found = await list_offsets(self.cluster, special, self.isolation_level)
-            wanted.update({key: item.offset for key, item in found.items()})
+            wanted.update({key: Position(item.offset, item.leader_epoch) for key, item in found.items()})
+        self._led = {key: led for key, led in self._led.items() if key in wanted and wanted[key] == self._positions.get(key)}
+        self._doubted_since = {key: since for key, since in self._doubted_since.items() if key in wanted}
         self._positions = wanted
         self._fetched.clear()
         self._paused &= set(wanted)
@@ -154,12 +190,19 @@ class Consumer:
 
     def position(self, topic_partition: TopicPartition) -> int:
         """The offset of the next record that `poll` gives."""
+        return self._positions[topic_partition].offset
+
+    def position_with_epoch(self, topic_partition: TopicPartition) -> Position:
+        """As `position`, with the leader epoch of what was read last."""
         return self._positions[topic_partition]
 
-    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+    def seek(self, topic_partition: TopicPartition, offset: int | Position) -> None:
+        """The next record that `poll` gives. A Position with a leader epoch is checked against the log."""
         if topic_partition not in self._positions:
             raise InvalidRequestError(f"{topic_partition} is not assigned to this consumer.")
-        self._positions[topic_partition] = offset
+        self._positions[topic_partition] = _position(offset)
+        self._led.pop(topic_partition, None)
+        self._doubted_since.pop(topic_partition, None)
         self._fetched.pop(topic_partition, None)
 
     def pause(self, topic_partition: TopicPartition) -> None:
@@ -192,12 +235,11 @@ class Consumer:
                 done += 1
                 if len(records) == left and records[-1].offset + 1 < fetched.next_offset:
                     rest = records[-1].offset + 1
-                    self._put_back(
-                        Fetched(partition, rest, fetched.next_offset, fetched.high_watermark, fetched.log_start_offset, _from_batch_of(fetched.data, rest))
-                    )
-                    self._positions[partition] = rest
+                    data, epoch = _from_batch_of(fetched.data, rest)
+                    self._put_back(Fetched(partition, rest, fetched.next_offset, fetched.high_watermark, fetched.log_start_offset, data, fetched.leader_epoch))
+                    self._positions[partition] = Position(rest, epoch)
                 else:
-                    self._positions[partition] = fetched.next_offset
+                    self._positions[partition] = Position(fetched.next_offset, fetched.leader_epoch)
                 left -= len(records)
                 if records:
                     result[partition] = records
@@ -213,7 +255,7 @@ class Consumer:
         """Everything that has arrived, undecoded; positions move past it. Empty if nothing came in time."""
         taken = await self._take(timeout_seconds)
         for fetched in taken:
-            self._positions[fetched.topic_partition] = fetched.next_offset
+            self._positions[fetched.topic_partition] = Position(fetched.next_offset, fetched.leader_epoch)
         return taken
 
     def _put_back(self, fetched: Fetched) -> None:
@@ -228,13 +270,14 @@ class Consumer:
             ready = [items.popleft() for key, items in self._fetched.items() if items and key in self._positions and key not in self._paused]
             try:
                 async with asyncio.timeout(max(deadline - self.cluster.clock.monotonic(), _LOOK_UP_SECONDS)):
-                    await self._fetch_ahead({item.topic_partition: item.next_offset for item in ready})
+                    await self._fetch_ahead({item.topic_partition: Position(item.next_offset, item.leader_epoch) for item in ready})
             except TimeoutError:
                 self._lookups_failed += 1
             except BaseException:
                 # What is not given out stays: else what is behind it would come next.
                 for item in ready:
-                    if self._positions.get(item.topic_partition) == item.start_offset:
+                    position = self._positions.get(item.topic_partition)
+                    if position is not None and position.offset == item.start_offset:
                         self._put_back(item)
                 raise
             if ready:
@@ -251,16 +294,17 @@ class Consumer:
                 if pause >= left:
                     return []
 
-    async def _fetch_ahead(self, taken: Mapping[TopicPartition, int]) -> None:
+    async def _fetch_ahead(self, taken: Mapping[TopicPartition, Position]) -> None:
         """Asks each broker that has no fetch in flight for what is not here yet. Where nobody says who leads a
         partition, that is for the next time."""
-        wanted: dict[int, dict[TopicPartition, int]] = {}
+        wanted: dict[int, dict[TopicPartition, _Wanted]] = {}
         failed = False
-        for key, position in list(self._positions.items()):
+        doubted: set[str] = set()
+        for key in list(self._positions):
             if self._fetched.get(key) or key in self._paused or key in self._in_flight:
                 continue
             try:
-                asked = await self._broker_to_ask(key)
+                info = await self._leader_of(key)
             except KafkaError as error:
                 if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
                     raise
@@ -268,35 +312,62 @@ class Consumer:
                 if isinstance(error, NetworkException | RequestTimedOutError):
                     break  # nobody answers: the others would only wait as long
                 continue
-            if asked is not None and asked not in self._fetching:
-                wanted.setdefault(asked, {})[key] = taken.get(key, position)
-        self._lookups_failed = self._lookups_failed + 1 if failed else 0
-        for broker_id, positions in wanted.items():
+            position = taken.get(key) or self._positions.get(key)
+            if info is None or position is None:
+                continue
+            led = _Led(info.topic_id, info.leader_epoch)
+            is_checked = self._led.get(key) == led
+            if not is_checked and self._was_replaced(key, position, led):
+                doubted.add(key.topic)
+                continue
+            if position.leader_epoch < 0 or led.leader_epoch < 0:
+                self._led[key], is_checked = led, True
+            asked = self._nearest(key, info) if is_checked else info.leader
+            if asked not in self._fetching:
+                wanted.setdefault(asked, {})[key] = _Wanted(position, led, is_checked)
+        for topic in doubted:
+            self.cluster.doubt(topic)
+        self._lookups_failed = self._lookups_failed + 1 if failed or doubted else 0
+        for broker_id, items in wanted.items():
             if broker_id not in self._fetching:
-                self._in_flight.update(positions)
-                task = asyncio.get_running_loop().create_task(self._fetch(broker_id, positions))
+                self._in_flight.update(items)
+                task = asyncio.get_running_loop().create_task(self._fetch(broker_id, items))
                 self._fetching[broker_id] = task
 
-    async def _broker_to_ask(self, key: TopicPartition) -> int | None:
-        """The follower that the leader has named, as long as that holds, or the leader; None as for `_leader_of`."""
-        leader = await self._leader_of(key)
+    def _was_replaced(self, key: TopicPartition, position: Position, led: _Led) -> bool:
+        """Whether the metadata name a leader before the one whose records were read. Not for longer than a request may
+        take: the topic may have been made anew before it was read here, and then epochs begin again."""
+        known = self._led.get(key, led)
+        newest = max(position.leader_epoch, known.leader_epoch)
+        if not 0 <= led.leader_epoch < newest or known.topic_id != led.topic_id:
+            self._doubted_since.pop(key, None)
+            return False
+        now = self.cluster.clock.monotonic()
+        if now < self._doubted_since.setdefault(key, now) + self.cluster.request_timeout_seconds:
+            return True
+        del self._doubted_since[key]
+        logger.warning("%s was read under leader epoch %d, but the brokers tell of %d: that leader is asked now.", key, newest, led.leader_epoch)
+        return False
+
+    def _nearest(self, key: TopicPartition, info: PartitionInfo) -> int:
+        """The follower that the leader has named, as long as that holds, or the leader."""
         near = self._near.get(key)
-        if leader is None or near is None:
-            return leader
+        if near is None:
+            return info.leader
         broker_id, until = near
         if self.cluster.clock.monotonic() < until and broker_id in self.cluster.nodes:
             return broker_id
         del self._near[key]
-        return leader
+        return info.leader
 
-    async def _leader_of(self, key: TopicPartition) -> int | None:
-        """The broker to ask. None for a partition that has gone while there are others to read: it is looked for again
-        after a while. UnknownTopicOrPartitionError where all have gone."""
+    async def _leader_of(self, key: TopicPartition) -> PartitionInfo | None:
+        """The partition with its leader. None for one that has gone while there are others to read: it is looked for
+        again after a while. UnknownTopicOrPartitionError where all have gone."""
         now = self.cluster.clock.monotonic()
         if now < self._gone_until.get(key, now) and len(self._gone_until) < len(self._positions):
             return None
         try:
-            leader = (await self.cluster.leader_of(key)).leader
+            info = await self.cluster.leader_of(key)
         except UnknownTopicOrPartitionError as error:
             known = key in self._gone_until
             self._gone_until[key] = self.cluster.clock.monotonic() + _GONE_SECONDS
@@ -306,11 +377,11 @@ class Consumer:
                 logger.warning("%s is not read any more: %s", key, error)
             return None
         self._gone_until.pop(key, None)
-        return leader
+        return info
 
-    async def _fetch(self, broker_id: int, positions: dict[TopicPartition, int]) -> None:
+    async def _fetch(self, broker_id: int, wanted: dict[TopicPartition, _Wanted]) -> None:
         try:
-            await self._fetch_once(broker_id, positions)
+            await self._fetch_once(broker_id, wanted)
             self._failures.pop(broker_id, None)
         except asyncio.CancelledError:
             raise
@@ -321,7 +392,7 @@ class Consumer:
             if not error.retriable and not is_near:
                 self._failure = error
             else:
-                for key in positions:
+                for key in wanted:
                     self.cluster.forget_topic(key.topic)
                 failures = self._failures[broker_id] = self._failures.get(broker_id, 0) + 1
                 await asyncio.sleep(self.cluster.retry_pause_seconds(failures))
@@ -329,7 +400,7 @@ class Consumer:
             self._failure = error
         finally:
             self._fetching.pop(broker_id, None)
-            self._in_flight.difference_update(positions)
+            self._in_flight.difference_update(wanted)
             self._arrived.set()
         if self._positions and self._failure is None and not any(self._fetched.values()):
             await self._look_again()
@@ -341,28 +412,96 @@ class Consumer:
             self._failure = error
             self._arrived.set()
 
-    async def _fetch_once(self, broker_id: int, positions: dict[TopicPartition, int]) -> None:
-        session = self._sessions.setdefault(broker_id, FetchSessionHandler())
-        try:
-            answer = await self._ask(broker_id, session, positions)
-            if answer.error_code in _SESSION_ERRORS:
-                # The broker has given it up, or was started again: from the beginning.
+    async def _fetch_once(self, broker_id: int, wanted: dict[TopicPartition, _Wanted]) -> None:
+        """Checks what is to be checked, fetches the rest, and raises what failed of either."""
+        failures: list[KafkaError] = []
+        checked = await self._check(broker_id, wanted, failures)
+        if checked:
+            session = self._sessions.setdefault(broker_id, FetchSessionHandler())
+            try:
+                answer = await self._ask(broker_id, session, checked)
+                if answer.error_code in _SESSION_ERRORS:
+                    # The broker has given it up, or was started again: from the beginning.
+                    session.failed()
+                    answer = await self._ask(broker_id, session, checked)
+                if answer.error_code != ErrorCode.NONE:
+                    raise KafkaError.of(answer.error_code, "The broker refuses a fetch.")
+                session.answered(answer.session_id)
+                await self._take_in(broker_id, answer, checked, failures)
+            except BaseException:
                 session.failed()
-                answer = await self._ask(broker_id, session, positions)
-            if answer.error_code != ErrorCode.NONE:
-                raise KafkaError.of(answer.error_code, "The broker refuses a fetch.")
-            session.answered(answer.session_id)
-            await self._take_in(broker_id, answer, positions)
-        except BaseException:
-            session.failed()
-            raise
+                raise
+        if failures:
+            # What does not pass comes first.
+            raise min(failures, key=lambda error: error.retriable)
 
-    async def _ask(self, broker_id: int, session: FetchSessionHandler, positions: dict[TopicPartition, int]) -> FetchResponse:
-        plan = session.plan(positions)
+    async def _check(self, broker_id: int, wanted: dict[TopicPartition, _Wanted], failures: list[KafkaError]) -> dict[TopicPartition, _Wanted]:
+        """The partitions of which the broker's log is the one that was read, as far as it can say; the others are
+        moved."""
+        unchecked = {key: (item.position, item.led.leader_epoch) for key, item in wanted.items() if not item.is_checked}
+        found = None
+        if unchecked:
+            channel = await self.cluster.channel_of(broker_id, self._purpose)
+            found = await epoch_ends(channel, unchecked, self.cluster.request_timeout_seconds)
+        checked: dict[TopicPartition, _Wanted] = {}
+        for key, item in wanted.items():
+            if key not in unchecked:
+                checked[key] = item
+                continue
+            if found is not None:
+                if key not in found.ends:
+                    failures.append(found.errors.get(key) or NetworkException(f"{key}: the broker's answer leaves the partition out."))
+                    continue
+                end = found.ends[key]
+                if end is None or end.offset < item.position.offset:
+                    try:
+                        await self._leave(key, item, end)
+                    except KafkaError as error:
+                        failures.append(error)
+                    continue
+            self._found(key, item)
+            checked[key] = item
+        return checked
+
+    async def _leave(self, key: TopicPartition, wanted: _Wanted, end: Position | None) -> None:
+        """The log is not the one in which this position was reached: to where they part, or, where nobody knows, to
+        where auto.offset.reset says."""
+        position = wanted.position
+        if self.auto_offset_reset == "none":
+            raise LogTruncationError(key, position, end)
+        if end is None:
+            logger.warning(
+                "%s was read up to offset %d in leader epoch %d, of which its leader knows nothing: reading goes on at the %s offset.",
+                key, position.offset, position.leader_epoch, self.auto_offset_reset,
+            )  # fmt: skip
+            if await self._reset(key, position.offset):
+                # The new offset is the leader's own.
+                self._led[key] = wanted.led
+        elif self._found(key, wanted):
+            logger.warning("%s was read up to offset %d, but its log was truncated to offset %d: reading goes on there.", key, position.offset, end.offset)
+            self._positions[key] = end
+
+    def _found(self, key: TopicPartition, wanted: _Wanted) -> bool:
+        """Notes that a position was checked, unless it was moved meanwhile."""
+        position = self._positions.get(key)
+        if position is None or position.offset != wanted.position.offset:
+            return False
+        self._led[key] = wanted.led
+        return True
+
+    async def _ask(self, broker_id: int, session: FetchSessionHandler, wanted: Mapping[TopicPartition, _Wanted]) -> FetchResponse:
+        plan = session.plan({key: Asked(item.position.offset, item.led.leader_epoch) for key, item in wanted.items()})
         topics: dict[str, FetchRequestTopic] = {}
-        for key, offset in plan.wanted.items():
+        for key, asked in plan.wanted.items():
             topic = topics.setdefault(key.topic, FetchRequestTopic(topic=key.topic))
-            topic.partitions.append(FetchRequestPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=self.max_partition_bytes))
+            topic.partitions.append(
+                FetchRequestPartition(
+                    partition=key.partition,
+                    current_leader_epoch=asked.current_leader_epoch,
+                    fetch_offset=asked.offset,
+                    partition_max_bytes=self.max_partition_bytes,
+                )
+            )
         forgotten: dict[str, FetchRequestForgottenTopicsData] = {}
         for key in plan.forgotten:
             forgotten.setdefault(key.topic, FetchRequestForgottenTopicsData(topic=key.topic)).partitions.append(key.partition)
@@ -381,14 +520,14 @@ class Consumer:
         timeout_seconds = self.max_wait_seconds + self.cluster.request_timeout_seconds
         return await channel.request(request, FetchResponse, timeout_seconds=timeout_seconds, at_most=_NAMES_NOT_IDS)
 
-    async def _take_in(self, broker_id: int, answer: FetchResponse, positions: dict[TopicPartition, int]) -> None:
+    async def _take_in(self, broker_id: int, answer: FetchResponse, wanted: Mapping[TopicPartition, _Wanted], failures: list[KafkaError]) -> None:
         misled: list[TopicPartition] = []
         for answered in answer.responses:
             for item in answered.partitions:
                 key = TopicPartition(answered.topic, item.partition_index)
-                asked = positions.get(key)
-                if asked is None:
+                if key not in wanted:
                     continue
+                asked = wanted[key].position.offset
                 if item.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     if self._near.get(key, (None,))[0] == broker_id:
                         del self._near[key]
@@ -397,22 +536,23 @@ class Consumer:
                         await self._reset(key, asked)
                     continue
                 if item.error_code != ErrorCode.NONE:
-                    raise KafkaError.of(item.error_code, f"{key}: the broker answers {ErrorCode(item.error_code).name} to a fetch at offset {asked}.")
+                    name = ErrorCode(item.error_code).name if item.error_code in set(ErrorCode) else str(item.error_code)
+                    failures.append(KafkaError.of(item.error_code, f"{key}: the broker answers {name} to a fetch at offset {asked}."))
+                    continue
                 if item.preferred_read_replica >= 0:
                     self._near[key] = item.preferred_read_replica, self.cluster.clock.monotonic() + self.cluster.metadata_max_age_seconds
                     if item.preferred_read_replica not in self.cluster.nodes:
                         misled.append(key)
                     continue
                 self.high_watermarks[key] = item.high_watermark
-                waiting = self._fetched.setdefault(key, deque())
-                expected = waiting[-1].next_offset if waiting else self._positions.get(key)
-                if not item.records or asked != expected:
+                if not item.records or asked != self._expected(key):
                     continue  # nothing, or the position was moved (seek, another assignment) while this was under way
                 assert isinstance(item.records, memoryview)
-                next_offset = _next_offset(item.records, asked)
-                if next_offset == asked:
+                end = _end_of(item.records, asked)
+                if end.offset == asked:
                     raise CorruptMessageError(f"{key}: the batch at offset {asked} is cut short in the broker's answer.")
-                waiting.append(Fetched(key, asked, next_offset, item.high_watermark, item.log_start_offset, item.records))
+                fetched = Fetched(key, asked, end.offset, item.high_watermark, item.log_start_offset, item.records, end.leader_epoch)
+                self._fetched.setdefault(key, deque()).append(fetched)
         if misled:
             # The leader knows other replicas than the metadata, or more of them than they have: soon it may not.
             for key in misled:
@@ -420,13 +560,25 @@ class Consumer:
             self._arrived.set()
             await asyncio.sleep(self.cluster.retry_pause_seconds(1))
 
-    async def _reset(self, key: TopicPartition, offset: int) -> None:
+    def _expected(self, key: TopicPartition) -> int | None:
+        """Where what comes next begins."""
+        waiting = self._fetched.get(key)
+        if waiting:
+            return waiting[-1].next_offset
+        position = self._positions.get(key)
+        return None if position is None else position.offset
+
+    async def _reset(self, key: TopicPartition, offset: int) -> bool:
+        """Moves a position that is not in the log, unless it was moved meanwhile."""
         if self.auto_offset_reset == "none":
             raise OffsetOutOfRangeError(f"{key}: offset {offset} is not in the log, and auto.offset.reset is none.")
         where = EARLIEST if self.auto_offset_reset == "earliest" else LATEST
-        found = await list_offsets(self.cluster, {key: where}, self.isolation_level)
-        if self._positions.get(key) == offset:
-            self._positions[key] = found[key].offset
+        found = (await list_offsets(self.cluster, {key: where}, self.isolation_level))[key]
+        position = self._positions.get(key)
+        if position is None or position.offset != offset:
+            return False
+        self._positions[key] = Position(found.offset, found.leader_epoch)
+        return True
 
     async def close(self) -> None:
         """Ends fetches in flight; the cluster stays open."""
@@ -440,17 +592,24 @@ class Consumer:
         self._fetched.clear()
 
 
-def _next_offset(data: memoryview, asked: int) -> int:
+def _position(place: int | Position) -> Position:
+    return place if isinstance(place, Position) else Position(place)
+
+
+def _end_of(data: memoryview, asked: int) -> Position:
     """Behind the last whole batch."""
-    following = asked
+    following, epoch = asked, NO_LEADER_EPOCH
     for _, header in iter_headers(data):
-        following = header.next_offset
-    return max(following, asked)
+        following, epoch = header.next_offset, header.partition_leader_epoch
+    return Position(max(following, asked), epoch)
 
 
-def _from_batch_of(data: memoryview, offset: int) -> memoryview:
-    """The data from the batch that holds the offset on."""
+def _from_batch_of(data: memoryview, offset: int) -> tuple[memoryview, int]:
+    """The data from the batch that holds the offset on, and the leader epoch of the record before the offset."""
+    epoch = NO_LEADER_EPOCH
     for position, header in iter_headers(data):
+        if header.base_offset < offset:
+            epoch = header.partition_leader_epoch
         if header.last_offset >= offset:
-            return data[position:]
-    return data[len(data) :]
+            return data[position:], epoch
+    return data[len(data) :], epoch
