@@ -14,6 +14,7 @@ from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer, RebalanceCallback
 from jesenska.client.group_admin import GroupAdmin
+from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
 
@@ -230,14 +231,14 @@ def test_a_member_whose_offsets_could_not_be_read_when_it_joined_joins_again(fas
         await fill(cluster, "unread", 2, 10)
         consumer = member(cluster, "unread", "unread")
         fails = [NetworkException("gone"), NetworkException("gone")]
-        committed = consumer.committed
+        committed = consumer.committed_positions
 
-        async def broken(keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        async def broken(keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
             if fails:
                 raise fails.pop()
             return await committed(keys)
 
-        monkeypatch.setattr(consumer, "committed", broken)
+        monkeypatch.setattr(consumer, "committed_positions", broken)
         await settle([consumer], 2)
         assert not fails
         await consumer.close()
@@ -268,5 +269,37 @@ def test_a_group_goes_on_after_the_broker_was_killed(tmp_path: Path) -> None:
             await consumer.commit()
             assert await consumer.committed([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 75}
             await consumer.close()
+
+        run(broker, work)
+
+
+def test_a_commit_has_the_leader_epoch_of_what_was_read_and_the_next_member_begins_with_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", settings=FAST) as broker:
+        key = TopicPartition("epochs", 0)
+
+        async def work(cluster: Cluster) -> None:
+            await fill(cluster, "epochs", 1, 3)
+            broker.kill()
+            broker.start()
+            await fill(cluster, "epochs", 1, 3)
+            epoch = (await cluster.topics())["epochs"].partitions[0].leader_epoch
+            assert epoch > 0
+            first = member(cluster, "g", "epochs")
+            read = 0
+            while read < 6:
+                read += sum(map(len, (await first.poll(1)).values()))
+            await first.commit()
+            assert await first.committed_positions([key]) == {key: Position(6, epoch)}
+            # An offset that is the position has its epoch, another one the epoch that is given, if any.
+            for offset, committed in ((6, Position(6, epoch)), (2, Position(2)), (Position(3, 0), Position(3, 0))):
+                await first.commit({key: offset})
+                assert await first.committed_positions([key]) == {key: committed}
+            await first.close()
+            second = member(cluster, "g", "epochs")
+            while not second.assignment():
+                await second.poll(0)
+            # The first one has committed its position as it went.
+            assert second._consumer.position_with_epoch(key) == Position(6, epoch)
+            await second.close()
 
         run(broker, work)

@@ -19,6 +19,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer
 from jesenska.client.group_admin import GroupAdmin
+from jesenska.client.positions import Position
 
 _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 _SESSION_SECONDS = 10
@@ -94,11 +95,12 @@ class WatchedMember(GroupConsumer):
 
     ledger: GroupLedger
 
-    async def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    async def committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         wanted = set(keys)
         before = {key: offset for key, offset in self.ledger.floors(self.group_id).items() if key in wanted}
-        found = await super().committed(wanted)
-        self.ledger.has_seen(self.group_id, before, found, "a member of ours that joins")
+        found = await super().committed_positions(wanted)
+        offsets = {key: position.offset for key, position in found.items()}
+        self.ledger.has_seen(self.group_id, before, offsets, "a member of ours that joins")
         return found
 
 

@@ -41,6 +41,7 @@ from jesenska.client.assignors import ASSIGNORS, COOPERATIVE, MemberView
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
+from jesenska.client.positions import Position
 from jesenska.records.record import Record
 from jesenska.wire.consumer_protocol import (
     decode_assignment,
@@ -164,7 +165,7 @@ class GroupConsumer:
     def position(self, topic_partition: TopicPartition) -> int:
         return self._consumer.position(topic_partition)
 
-    def seek(self, topic_partition: TopicPartition, offset: int) -> None:
+    def seek(self, topic_partition: TopicPartition, offset: int | Position) -> None:
         """The next record that is read of one of this member's partitions, and what a commit without offsets
         commits."""
         self._consumer.seek(topic_partition, offset)
@@ -350,7 +351,7 @@ class GroupConsumer:
             await self._give_up(lost)
             # With a cooperative protocol others get what was given up in the rebalance that follows.
             self._join_due = self._join_due or protocol in COOPERATIVE
-        positions: dict[TopicPartition, int] = {key: self._consumer.position(key) for key in assigned & self._consumer.assignment()}
+        positions = {key: self._consumer.position_with_epoch(key) for key in assigned & self._consumer.assignment()}
         if new:
             positions.update(await self._starting_offsets(new))
         await self._consumer.assign(positions)
@@ -358,15 +359,15 @@ class GroupConsumer:
         if new:
             self._on_assigned(sorted(new))
 
-    async def _starting_offsets(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        committed = await self.committed(keys)
+    async def _starting_offsets(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+        committed = await self.committed_positions(keys)
         missing = [key for key in keys if key not in committed]
         if missing and self._auto_offset_reset == "none":
             raise InvalidRequestError(f"Group {self.group_id} has no offset for {missing[0]}, and auto.offset.reset is none.")
         if missing:
             where = LATEST if self._auto_offset_reset == "latest" else EARLIEST
             found = await list_offsets(self.cluster, dict.fromkeys(missing, where))
-            committed.update({key: item.offset for key, item in found.items()})
+            committed.update({key: Position(item.offset, item.leader_epoch) for key, item in found.items()})
         return committed
 
     async def _give_up(self, keys: Collection[TopicPartition]) -> None:
@@ -377,7 +378,7 @@ class GroupConsumer:
             await self._commit_quietly()
         gone = set(keys)
         self._owned -= gone
-        await self._consumer.assign({key: self._consumer.position(key) for key in self._consumer.assignment() - gone})
+        await self._consumer.assign({key: self._consumer.position_with_epoch(key) for key in self._consumer.assignment() - gone})
         self._on_revoked(sorted(gone))
 
     # --- heartbeats --------------------------------------------------------------------------------------------------
@@ -423,6 +424,10 @@ class GroupConsumer:
 
     async def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """What the group has committed; partitions without an offset are left out."""
+        return {key: position.offset for key, position in (await self.committed_positions(keys)).items()}
+
+    async def committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+        """As `committed`, with the leader epochs that were committed."""
         by_topic: dict[str, list[int]] = {}
         for key in sorted(keys):
             by_topic.setdefault(key.topic, []).append(key.partition)
@@ -440,23 +445,31 @@ class GroupConsumer:
                 if item.error_code != ErrorCode.NONE:
                     raise KafkaError.of(item.error_code, f"Group {self.group_id}: {topic.name}-{item.partition_index} has no readable offset.")
                 if item.committed_offset >= 0:
-                    found[TopicPartition(topic.name, item.partition_index)] = item.committed_offset
+                    found[TopicPartition(topic.name, item.partition_index)] = Position(item.committed_offset, item.committed_leader_epoch)
         return found
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int | Position] | None = None) -> None:
         """Commits these offsets, or the positions of everything that this member reads; raises what the coordinator
         answers, and UnknownMemberIdError where the group has gone on without this member: its offsets are others' to
-        commit."""
-        wanted = {key: self._consumer.position(key) for key in self._owned & self._consumer.assignment()} if offsets is None else dict(offsets)
+        commit. An offset that is this member's position is committed with the leader epoch of what was read."""
+        held = {key: self._consumer.position_with_epoch(key) for key in self._owned & self._consumer.assignment()}
+        wanted = held if offsets is None else {key: _with_epoch(offset, held.get(key)) for key, offset in offsets.items()}
         self._committed_at = self.cluster.clock.monotonic()
         if not wanted:
             return
         if self.generation < 0:
             raise UnknownMemberIdError(f"Group {self.group_id} has no member here at present: poll first; what was read since the last commit is read again.")
         topics: dict[str, OffsetCommitRequestTopic] = {}
-        for key, offset in sorted(wanted.items()):
+        for key, position in sorted(wanted.items()):
             topic = topics.setdefault(key.topic, OffsetCommitRequestTopic(name=key.topic))
-            topic.partitions.append(OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=offset, committed_metadata=""))
+            topic.partitions.append(
+                OffsetCommitRequestPartition(
+                    partition_index=key.partition,
+                    committed_offset=position.offset,
+                    committed_leader_epoch=position.leader_epoch,
+                    committed_metadata="",
+                )
+            )
         request = OffsetCommitRequest(
             group_id=self.group_id,
             generation_id_or_member_epoch=self.generation,
@@ -517,6 +530,12 @@ async def find_coordinator(cluster: Cluster, group_id: str) -> int:
         if not error.retriable or cluster.clock.monotonic() > deadline:
             raise error if not isinstance(error, CoordinatorNotAvailableError) else CoordinatorNotAvailableError(f"Group {group_id} has no coordinator.")
         await asyncio.sleep(cluster.retry_pause_seconds(attempts))
+
+
+def _with_epoch(offset: int | Position, held: Position | None) -> Position:
+    if isinstance(offset, Position):
+        return offset
+    return held if held is not None and held.offset == offset else Position(offset)
 
 
 def _members(joined: JoinGroupResponse) -> list[MemberView]:

@@ -28,6 +28,7 @@ from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
 from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
+from jesenska.client.positions import Position
 from jesenska.client.producer import Producer, RecordMetadata
 from jesenska.records.record import Record
 from jesenska.testing.faults.history import ClientHistory, HistoryWriter
@@ -324,11 +325,11 @@ class _Member(GroupConsumer):
     def _given(self, new: Sequence[TopicPartition]) -> None:
         self._history.assigned(sorted(self.assignment()), {key: self.position(key) for key in new})
 
-    async def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    async def committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         began_ns = self._history.now_ns()
-        found = await super().committed(keys)
+        found = await super().committed_positions(keys)
         for key in keys:
-            self._history.found(began_ns, self.group_id, key, found.get(key, -1))
+            self._history.found(began_ns, self.group_id, key, found[key].offset if key in found else -1)
         return found
 
     async def read_and_commit(self) -> bool:
