@@ -101,7 +101,7 @@ _CONTROLLER_PAUSE_SECONDS = 0.1
 _ANSWERED_IN = ("topics", "responses", "results")
 #: How long others come before a broker that told of a leader that was replaced.
 _BEHIND_SECONDS = 5.0
-#: Brokers before 2.4 may tell of leader epochs that were (KAFKA-9212): they count from this version of Metadata on.
+#: Brokers before 2.4 may tell of leader epochs that were: they count from this version of Metadata on.
 _RELIABLE_EPOCHS = 9
 
 
