@@ -72,6 +72,8 @@ class Replica:
     refused: frozenset[int] = frozenset()
     #: Whether it looks at the epochs of requests.
     fences: bool = True
+    #: The replica that it sends consumers to.
+    near: int = -1
 
     def refuses(self, current_leader_epoch: int) -> ErrorCode:
         if current_leader_epoch in (-1, self.epoch) or not self.fences:
@@ -99,8 +101,10 @@ class Replica:
         error = ErrorCode.FENCED_LEADER_EPOCH if asked.partition in self.refused else self.refuses(asked.current_leader_epoch)
         if error == ErrorCode.NONE and asked.fetch_offset > len(self.log):
             error = ErrorCode.OFFSET_OUT_OF_RANGE
-        records = self.records(asked.fetch_offset) if error == ErrorCode.NONE else b""
-        return FetchResponsePartition(partition_index=asked.partition, error_code=error, high_watermark=len(self.log), records=records)
+        records = self.records(asked.fetch_offset) if error == ErrorCode.NONE and self.near < 0 else b""
+        return FetchResponsePartition(
+            partition_index=asked.partition, error_code=error, high_watermark=len(self.log), preferred_read_replica=self.near, records=records
+        )
 
     def list_offsets(self, request: Message) -> ListOffsetsResponse:
         assert isinstance(request, ListOffsetsRequest)
@@ -224,6 +228,23 @@ async def test_the_position_is_checked_once_under_each_leader() -> None:
         assert await read(consumer, 2) == [2, 3]
     assert follower.checks == [(1, 2)]
     assert follower.look_ups == []
+
+
+@on_a_loop
+async def test_the_leader_checks_a_position_that_is_read_on_from_at_a_near_replica() -> None:
+    leader, near = Replica(epoch=1, log=[1, 1], tells=(0, 1), near=1), Replica(epoch=1, log=[1, 1], tells=(0, 1))
+    async with consumer_of(leader, near) as consumer:
+        await consumer.assign({KEY: 0})
+        assert await read(consumer, 2) == [0, 1]
+        for replica in (leader, near):
+            # Nobody refuses: the metadata alone tell of the new epoch.
+            replica.epoch, replica.tells, replica.fences = 2, (0, 2), False
+        consumer.cluster.forget_topic("t")
+        await moved(consumer, lambda: bool(leader.checks or near.checks))
+        leader.log, near.log = [1, 1, 2], [1, 1, 2]
+        assert await read(consumer, 1) == [2]
+    assert (leader.checks, near.checks) == ([(1, 2)], [])
+    assert near.fetches[-1][0] >= 2
 
 
 @pytest.mark.parametrize("reset", _RESETS)
