@@ -230,3 +230,19 @@ def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> 
         assert [partition.leader for partition in other.view.topics["near"].partitions] == [-1, -1, -1, leader]
 
     with_cluster(tmp_path, 2, work)
+
+
+def test_replicas_of_which_clients_are_told_later_than_of_others_are_kept(tmp_path: Path) -> None:
+    async def work(brokers: Cluster) -> None:
+        await brokers.create(1, 1)
+        other = next(broker for broker in brokers.brokers.values() if not broker.topics.is_controller)
+        orderer = Orderer(brokers.controller.broker_id, other.orders.fence.controller_epoch)
+        state = PartitionView(PartitionStateNode(other.broker_id, 0, (other.broker_id,), 1))
+        topic = TopicView("later", TopicNode({0: (other.broker_id,), 1: (other.broker_id,)}, uuid.uuid4()), 0, {0: state, 1: state})
+        assert await other.orders.lead_and_follow(orderer, [TopicPartitions(topic, (0, 1))]) == {}
+        facts = brokers.controller.topics.facts
+        for number in (0, 1):
+            await other.orders.update_metadata(orderer, Metadata((TopicPartitions(topic, (number,)),), (), facts.brokers))
+        assert [partition.is_served for partition in other.view.topics["later"].partitions] == [True, True]
+
+    with_cluster(tmp_path, 2, work)

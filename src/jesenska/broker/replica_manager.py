@@ -314,13 +314,16 @@ class ReplicaManager:
                     propose(partition)
 
     def _show(self, topic: TopicView, count: int) -> None:
-        """Puts a topic with so many partitions into the view, or in the place of a smaller one."""
+        """Puts a topic with so many partitions into the view, or in the place of a smaller one. Replicas that this
+        broker was told of, and clients are not yet, are kept for later."""
         name, config = topic.name, self._settings_of(topic.name)
         before = self._core.view.topics.get(name)
         partitions = list(before.partitions) if before is not None else []
-        made = self._new.pop(name, {})
+        made = self._new.get(name, {})
         for number in range(len(partitions), count):
-            partitions.append(made.get(number) or self._partition(topic, number, config))
+            partitions.append(made.pop(number) if number in made else self._partition(topic, number, config))
+        if not made:
+            self._new.pop(name, None)
         self._put(name, partitions, config)
         if name == OFFSETS_TOPIC:
             self.offsets_keeper.take_over(self._core.view.topics[name])
