@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jesenska.base.clock import ManualClock
+from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
@@ -18,6 +19,7 @@ from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import ConnectionLossError, Stat
 from jesenska.replication import isr_changes
 from jesenska.replication.isr_changes import IsrChanges
+from jesenska.replication.isr_syncs import IsrSyncs
 from jesenska.replication.replicas import Replicas
 from tests.on_a_loop import on_a_loop
 
@@ -33,6 +35,8 @@ class Leading:
         self.topic_partition = TopicPartition("t", number)
         self.replicas = Replicas(self.topic_partition, LEADER, (LEADER, FIRST, SECOND), 1, 1000)
         self.replicas.led_by(LEADER, 4, (LEADER,), 0, 10, 0)
+        #: Syncs under way.
+        self.syncs: list[Callable[[KafkaError | None], None]] = []
 
     @property
     def leader_epoch(self) -> int:
@@ -45,6 +49,24 @@ class Leading:
     @property
     def proposed_isr(self) -> tuple[int, ...] | None:
         return self.replicas.proposed_isr
+
+    @property
+    def is_to_be_synced(self) -> bool:
+        return self.replicas.is_to_be_synced
+
+    @property
+    def waits_for_sync(self) -> bool:
+        return self.replicas.waits_for_sync
+
+    def sync(self, done: Callable[[KafkaError | None], None]) -> None:
+        standing = self.replicas.standing
+
+        def ended(failure: KafkaError | None) -> None:
+            if failure is None:
+                self.replicas.synced(standing)
+            done(failure)
+
+        self.syncs.append(ended)
 
     def isr_written(self, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> None:
         self.replicas.isr_written(isr, leader_epoch, partition_epoch)
@@ -86,7 +108,8 @@ class Scene:
     def __init__(self, store: Store) -> None:
         self.other = store
         self.store = UncertainStore(store)
-        self.changes = IsrChanges(self.store, LEADER, lambda: 7)  # type: ignore[arg-type]
+        self.syncs = IsrSyncs()
+        self.changes = IsrChanges(self.store, LEADER, lambda: 7, self.syncs)  # type: ignore[arg-type]
 
     @staticmethod
     async def made(partitions: int = 1) -> Scene:
@@ -225,3 +248,59 @@ async def test_after_the_end_nothing_is_written() -> None:
     await scene.changes.close()
     scene.changes.propose(partition)
     assert (await scene.state())[1] == 0
+
+
+def _shrinking() -> Leading:
+    """All are in sync, two are asked for, and both followers are to leave the ISR."""
+    partition = Leading()
+    partition.replicas.min_in_sync = 2
+    partition.replicas.led_by(LEADER, 4, (LEADER, FIRST, SECOND), 1, 10, 0)
+    assert partition.replicas.drop_lagging(20, 5000)
+    return partition
+
+
+async def _shrinking_scene(partition: Leading) -> Scene:
+    scene = await Scene.made()
+    await scene.other.set(PATH, PartitionStateNode(LEADER, 4, partition.replicas.isr, 7).encode())
+    scene.changes.propose(partition)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return scene
+
+
+@on_a_loop
+async def test_an_isr_with_too_few_is_written_when_the_log_is_synced() -> None:
+    partition = _shrinking()
+    scene = await _shrinking_scene(partition)
+    assert (await scene.state())[0].isr == (LEADER, FIRST, SECOND)
+    (ended,) = partition.syncs
+    ended(None)
+    await scene.settle()
+    assert (await scene.state())[0].isr == partition.replicas.isr == (LEADER,)
+    assert len(partition.syncs) == 1
+
+
+@on_a_loop
+async def test_an_isr_with_too_few_is_not_written_while_the_disk_fails() -> None:
+    partition = _shrinking()
+    scene = await _shrinking_scene(partition)
+    partition.syncs.pop()(KafkaStorageError("broken"))
+    await scene.settle()
+    assert (await scene.state())[0].isr == (LEADER, FIRST, SECOND)
+    assert partition.proposed_isr == (LEADER,)
+    scene.syncs.try_again()
+    partition.syncs.pop()(None)
+    await scene.settle()
+    assert (await scene.state())[0].isr == (LEADER,)
+
+
+@on_a_loop
+async def test_what_was_told_while_the_log_was_synced_asks_for_another_sync() -> None:
+    partition = _shrinking()
+    scene = await _shrinking_scene(partition)
+    partition.replicas.led_by(LEADER, 5, (LEADER,), 0, 20, 5000)
+    partition.syncs.pop()(None)
+    partition.syncs.pop()(None)
+    await scene.settle()
+    assert not partition.is_to_be_synced
+    assert (await scene.state())[0].isr == (LEADER, FIRST, SECOND)

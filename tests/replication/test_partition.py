@@ -16,7 +16,7 @@ from jesenska.base.errors import (
     UnknownLeaderEpochError,
 )
 from jesenska.base.identifiers import NO_UUID, TopicPartition
-from jesenska.log.background import DirectoryWriter
+from jesenska.log.background import DirectoryWriter, InlineBackground
 from jesenska.log.closing import close_log
 from jesenska.log.leader_appends import AppendResult
 from jesenska.log.log_config import LogConfig
@@ -113,6 +113,51 @@ def test_too_few_in_sync_take_no_write_with_acks_all_and_commit_nothing_until_mo
     harness.partition.isr_written((1, 2), 0, 2)
     assert harness.codes() == ["AppendResult"]
     assert harness.partition.high_watermark == 2
+
+
+def test_the_log_is_synced_before_an_isr_with_too_few_may_be_written(tmp_path: Path) -> None:
+    flusher = ManualBackground()
+    with LogHarness(tmp_path, writer=DirectoryWriter(InlineBackground(), flusher)) as files:
+        log, partition = files.log, Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1, 2), 2, 100), lambda key: None, lambda: 200)
+        partition.found_log(log)
+        partition.led_by(1, 0, (1, 2), 0)
+        batch = make_batch(3)
+        assert partition.append(memoryview(batch), [read_header(batch)], 1, NOW_MS, lambda outcome: None) is not None
+        partition.follower_fetched(2, 3, 3)
+        log.high_watermark = 3
+        partition._replicas.proposed_isr = (1,)
+        outcomes: list[KafkaError | None] = []
+        partition.sync(outcomes.append)
+        assert (partition.waits_for_sync, outcomes) == (True, [])
+        flusher.run_all()
+        assert (partition.waits_for_sync, outcomes) == (False, [None])
+        assert log.recovery_point == 3
+
+
+def test_a_log_that_is_synced_already_is_not_synced_again(tmp_path: Path) -> None:
+    flusher = ManualBackground()
+    with LogHarness(tmp_path, writer=DirectoryWriter(InlineBackground(), flusher)) as files:
+        partition = Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1, 2), 2, 100), lambda key: None, lambda: 0)
+        partition.found_log(files.log)
+        partition.led_by(1, 0, (1,), 0)
+        batch = make_batch(3)
+        assert partition.append(memoryview(batch), [read_header(batch)], 1, NOW_MS, lambda outcome: None) is not None
+        files.log.flush()
+        flusher.run_all()
+        outcomes: list[KafkaError | None] = []
+        partition.sync(outcomes.append)
+        assert (partition.is_to_be_synced, outcomes) == (False, [None])
+
+
+def test_a_log_that_could_not_be_synced_is_to_be_synced_still(harness: Harness) -> None:
+    harness.partition.configure(LogConfig(), 2)
+    assert harness.append(1) is not None
+    harness.partition.led_by(1, 1, (1,), 0)
+    harness.log.flushes.failure = "broken"
+    outcomes: list[KafkaError | None] = []
+    harness.partition.sync(outcomes.append)
+    assert [type(outcome).__name__ for outcome in outcomes] == ["KafkaStorageError"]
+    assert harness.partition.is_to_be_synced
 
 
 def test_a_smaller_isr_in_the_same_epoch_lets_what_waits_be_answered(harness: Harness) -> None:

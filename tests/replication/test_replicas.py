@@ -251,17 +251,95 @@ def test_nobody_comes_back_while_the_leader_has_no_log() -> None:
     assert replicas.follower_fetched(2, 100, 100, 0, 2)
 
 
+def _syncs(replicas: Replicas) -> tuple[bool, bool]:
+    """Whether the log is to be synced, and whether what is proposed waits for that."""
+    return replicas.is_to_be_synced, replicas.waits_for_sync
+
+
+def test_an_isr_with_too_few_waits_for_a_sync_and_nothing_is_committed_meanwhile() -> None:
+    replicas = leading((1, 2), min_in_sync=2)
+    assert _syncs(replicas) == (False, False)
+    assert replicas.drop_lagging(110, _LAG_MS + 1)
+    assert _syncs(replicas) == (True, True)
+    replicas.follower_fetched(2, 110, 110, 40, _LAG_MS + 2)
+    assert replicas.next_high_watermark(40, 110, _LAG_MS + 2) == 40
+    replicas.synced(replicas.standing)
+    assert _syncs(replicas) == (False, False)
+    assert replicas.next_high_watermark(40, 110, _LAG_MS + 2) == 40
+    assert replicas.isr_written((1,), 5, 1)
+    assert _syncs(replicas) == (False, False)
+
+
+def test_a_smaller_isr_that_is_large_enough_waits_for_no_sync() -> None:
+    replicas = leading(min_in_sync=2)
+    replicas.follower_fetched(2, 100, 100, 40, _LAG_MS)
+    assert replicas.drop_lagging(110, _LAG_MS + 1)
+    assert replicas.proposed_isr == (1, 2)
+    assert not replicas.is_to_be_synced
+    assert replicas.next_high_watermark(40, 110, _LAG_MS + 1) == 40
+    replicas.follower_fetched(2, 110, 110, 40, _LAG_MS + 2)
+    replicas.follower_fetched(3, 110, 110, 40, _LAG_MS + 2)
+    assert replicas.next_high_watermark(40, 110, _LAG_MS + 2) == 110
+
+
+def test_where_one_in_sync_is_enough_nothing_is_synced() -> None:
+    replicas = leading()
+    assert replicas.drop_lagging(110, _LAG_MS + 1)
+    assert not replicas.is_to_be_synced
+    assert not leading((1,), min_in_sync=2, assigned=(1,)).is_to_be_synced
+
+
+def test_who_is_told_that_too_few_are_in_sync_is_to_sync() -> None:
+    replicas = leading((1,), min_in_sync=2)
+    assert _syncs(replicas) == (True, False)
+    replicas.synced(replicas.standing)
+    assert _syncs(replicas) == (False, False)
+    assert replicas.led_by(1, 6, (1,), 0, 100, 3)
+    assert _syncs(replicas) == (True, False)
+
+
+def test_a_follower_syncs_where_it_is_one_of_too_few_in_sync() -> None:
+    replicas = Replicas(_KEY, 2, (1, 2, 3), 3, _LAG_MS)
+    replicas.led_by(1, 5, (1, 2), 0, 100, 0)
+    assert replicas.is_to_be_synced
+    replicas.led_by(1, 5, (1, 3), 1, 100, 0)
+    assert not replicas.is_to_be_synced
+
+
+def test_whoever_comes_back_need_not_wait_for_a_sync() -> None:
+    """The disk of the one that is left may fail."""
+    replicas = leading((1,), min_in_sync=2)
+    assert replicas.follower_fetched(2, 100, 100, 40, 1)
+    assert replicas.is_to_be_synced
+    assert not replicas.waits_for_sync
+
+
+def test_a_sync_for_what_stood_before_does_not_count() -> None:
+    replicas = leading((1, 2), min_in_sync=2)
+    assert replicas.drop_lagging(110, _LAG_MS + 1)
+    before = replicas.standing
+    assert replicas.led_by(1, 6, (1, 2), 0, 110, _LAG_MS + 2)
+    assert replicas.drop_lagging(120, 2 * _LAG_MS + 3)
+    replicas.synced(before)
+    assert replicas.waits_for_sync
+
+
 _FOLLOWERS = st.sampled_from((2, 3))
 
 
 class _Leadership(RuleBasedStateMachine):
     """A leader, two followers, and a controller whose answers come late and in any order: what is committed is in the
-    log of everybody who could be elected. The same broker leads in every epoch; that followers cut their logs after an
-    election is not part of this."""
+    log of everybody who could be elected, and on the leader's disk where fewer could be than min.insync.replicas asks
+    for. The same broker leads in every epoch; that followers cut their logs after an election is not part of this."""
 
-    @initialize(isr=st.sampled_from([(1,), (1, 2), (1, 3), (1, 2, 3)]))
-    def begin(self, isr: tuple[int, ...]) -> None:
-        self.replicas = leading(isr, end=0)
+    @initialize(isr=st.sampled_from([(1,), (1, 2), (1, 3), (1, 2, 3)]), min_in_sync=st.integers(1, 3))
+    def begin(self, isr: tuple[int, ...], min_in_sync: int) -> None:
+        self.replicas = leading(isr, end=0, min_in_sync=min_in_sync)
+        self.min_in_sync = min_in_sync
+        #: What the leader's disk holds, and the sync under way: what stood when it began, and where the log ended.
+        self.synced = 0
+        self.syncing: tuple[tuple[int, int, tuple[int, ...] | None], int] | None = None
+        self.has_unsent = False
         #: What the controller has written: an election could choose any of these.
         self.written, self.epoch, self.version = isr, 5, 0
         #: Proposals on their way to the controller, with the state that each was made on top of; answers on their way
@@ -278,7 +356,12 @@ class _Leadership(RuleBasedStateMachine):
 
     def _ask(self, proposes: bool) -> None:
         if proposes:
-            assert self.replicas.proposed_isr is not None
+            self.has_unsent = True
+            self._send()
+
+    def _send(self) -> None:
+        if self.has_unsent and self.replicas.proposed_isr is not None and not self.replicas.waits_for_sync:
+            self.has_unsent = False
             self.asked.append((self.replicas.proposed_isr, self.replicas.leader_epoch, self.replicas.partition_epoch))
 
     @rule(records=st.integers(1, 5))
@@ -299,6 +382,21 @@ class _Leadership(RuleBasedStateMachine):
         self.now_ms += passes_ms
         self._ask(self.replicas.drop_lagging(self.end, self.now_ms))
         self._moved()
+
+    @precondition(lambda self: self.syncing is None)
+    @rule()
+    def a_sync_begins(self) -> None:
+        self.syncing = self.replicas.standing, self.end
+
+    @precondition(lambda self: self.syncing is not None)
+    @rule(fails=st.booleans())
+    def a_sync_ends(self, fails: bool) -> None:
+        assert self.syncing is not None
+        (standing, end), self.syncing = self.syncing, None
+        if not fails:
+            self.synced = max(self.synced, end)
+            self.replicas.synced(standing)
+        self._send()
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data(), refuses=st.booleans())
@@ -332,6 +430,11 @@ class _Leadership(RuleBasedStateMachine):
     def whoever_could_be_elected_has_what_is_committed(self) -> None:
         for number in self.written:
             assert self.has[number] >= self.high_watermark, f"broker {number} of the ISR {self.written} has {self.has[number]} of {self.high_watermark}"
+
+    @invariant()
+    def what_too_few_have_is_synced(self) -> None:
+        if len(self.written) < self.min_in_sync:
+            assert self.synced >= self.high_watermark, f"{self.high_watermark} is committed, and the disk of {self.written} holds {self.synced}"
 
     @invariant()
     def the_leader_is_in_sync(self) -> None:

@@ -187,6 +187,11 @@ def one_in_sync_is_enough() -> None:
     Replicas._needed_in_sync = property(lambda self: 1)  # type: ignore[assignment,method-assign]
 
 
+def too_few_in_sync_sync_nothing() -> None:
+    """Who is left alone in sync has what was acknowledged in its page cache."""
+    Replicas.is_to_be_synced = property(lambda self: False)  # type: ignore[assignment,method-assign]
+
+
 BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
@@ -208,6 +213,7 @@ BUGS: dict[str, Callable[[], None]] = {
         a_new_leader_tells_what_it_knows,
         what_is_being_loaded_is_kept,
         one_in_sync_is_enough,
+        too_few_in_sync_sync_nothing,
     )
 }
 

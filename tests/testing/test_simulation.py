@@ -51,6 +51,7 @@ _CLUSTER_BUGS = {
     "a_new_leader_tells_what_it_knows": 1,
     "what_is_being_loaded_is_kept": 37,
     "one_in_sync_is_enough": 3,
+    "too_few_in_sync_sync_nothing": 1,
 }
 #: Mistakes of three brokers that no seed finds soon. To find this one, a leader must go while a follower is ahead of
 #: the next leader and has not heard of the newest high watermark.

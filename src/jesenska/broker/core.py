@@ -13,6 +13,7 @@ from jesenska.broker.pool import Pool
 from jesenska.broker.waiting import WaitingRoom
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.log_directories import LogDirectories
+from jesenska.replication.isr_syncs import IsrSyncs
 
 _POOL_THREADS = 2
 
@@ -32,6 +33,7 @@ class BrokerCore:
         self.pool = Pool(loop, machine.threads(_POOL_THREADS, "pool"))
         self.waiting = WaitingRoom(loop)
         self.view = MetadataCache("", -1)
+        self.isr_syncs = IsrSyncs()
         #: Set by `Broker.start`.
         self.directories: LogDirectories
 

@@ -273,6 +273,8 @@ class ReplicaManager:
         if partition.replicas != topic.node.replicas[number]:
             partition.assign(topic.node.replicas[number])
         partition.led_by(state.leader, state.leader_epoch, state.isr, version)
+        if partition.is_to_be_synced:
+            self._core.isr_syncs.ask(partition)
 
     def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, log_config: LogConfig) -> PartitionLog | None:
         """The partition's log, made if it is not there; None if the disk does not let it, which is logged."""

@@ -161,7 +161,7 @@ class Broker(Services):
         self._controllership = controllership = Controllership(self, home, files_config, home.facts, self.replicas, self.orders, self.peers)
         self.topics = Topics(self, controllership, self._settings, self.peers)
         self.groups = self.replicas.offsets_keeper = Groups(self, self.topics.create_automatically)
-        self.isr_changes = IsrChanges(store, self.broker_id, lambda: self.orders.fence.controller_epoch)
+        self.isr_changes = IsrChanges(store, self.broker_id, lambda: self.orders.fence.controller_epoch, self.isr_syncs)
         self.producer_ids = ProducerIds(store, self.broker_id)
         controllership.candidacy = Candidacy(store, self.broker_id, self.clock, controllership)
         self._registration = Registration(store, self.broker_id, node, self.clock, home.session_timeout_ms, controllership.candidacy)
@@ -295,6 +295,7 @@ class Broker(Services):
                     await asyncio.sleep(0)
                 self.replicas.make_missing_logs()
                 self.replicas.propose_isrs(self.propose_isr)
+                self.isr_syncs.try_again()
                 self._links.look()
                 self.dispatcher.close_idle()
             except Exception:
@@ -322,6 +323,7 @@ class Broker(Services):
         self.waiting.close()
         if self._is_served:
             await self.groups.close()
+            self.isr_syncs.close()
             await self.isr_changes.close()
         await self.dispatcher.close(_STOP_GRACE_SECONDS)
         if self._is_served:

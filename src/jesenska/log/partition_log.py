@@ -381,6 +381,11 @@ class PartitionLog:
         """Syncs everything that is published, in the background; `done` is called on the owner's thread."""
         self.flushes.flush(self._published_end, done)
 
+    @property
+    def is_synced(self) -> bool:
+        """True if the disk holds everything that is published, and no flush failed."""
+        return self.flushes.failure is None and self.flushes.is_synced(self.log_end_offset)
+
     def flush_if_due(self, now_ms: int) -> None:
         """Flushes if the topic's `flush.ms` has passed since the last time."""
         self.flushes.flush_if_due(self._published_end, now_ms, self.config.flush_ms)

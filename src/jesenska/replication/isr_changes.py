@@ -10,6 +10,9 @@ says what is proposed.
     the partition is gone          nothing: its topic is being deleted
     not answered                   read, and tried again after a pause
 
+An ISR with fewer members than min.insync.replicas asks for is written when this broker has synced its log
+(`isr_syncs`): what was acknowledged before may be nowhere else then.
+
 Controllers hear of what was written from /isr_change_notification, and tell all brokers, for their clients. Many
 partitions are named in one node; one that could not be written is written with the next."""
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from jesenska.base.identifiers import TopicPartition
@@ -25,6 +29,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, PartitionStateNode, encode_partitions
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import BadVersionError, NoNodeError, TreeError
+from jesenska.replication.isr_syncs import IsrSyncs, Syncing
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +40,8 @@ _TELLING_PAUSE_SECONDS: Final = 1.0
 _TOLD_AT_ONCE: Final = 3000
 
 
-class Proposing(Protocol):
+class Proposing(Syncing, Protocol):
     """A partition that this broker leads, or has led."""
-
-    topic_partition: TopicPartition
 
     @property
     def leader_epoch(self) -> int: ...
@@ -51,14 +54,20 @@ class Proposing(Protocol):
     @property
     def proposed_isr(self) -> tuple[int, ...] | None: ...
 
+    @property
+    def waits_for_sync(self) -> bool:
+        """True while the proposal is not to be written, since the log is to be synced before."""
+        ...
+
     def isr_written(self, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> None: ...
 
 
 class IsrChanges:
     """Those of one broker, on the running loop. `controller_epoch` gives the newest that is known."""
 
-    def __init__(self, store: Store, broker_id: int, controller_epoch: Callable[[], int]) -> None:
+    def __init__(self, store: Store, broker_id: int, controller_epoch: Callable[[], int], syncs: IsrSyncs) -> None:
         self._store = store
+        self._syncs = syncs
         self._broker_id = broker_id
         self._controller_epoch = controller_epoch
         self._loop = asyncio.get_running_loop()
@@ -71,11 +80,15 @@ class IsrChanges:
     @property
     def is_idle(self) -> bool:
         """True if every proposal was dealt with and every change told."""
-        return not self._waiting and not self._working and not self._untold and self._telling is None
+        return not self._waiting and not self._working and not self._untold and self._telling is None and self._syncs.is_idle
 
     def propose(self, partition: Proposing) -> None:
         """Writes what the partition proposes when it is its turn; nothing if it proposes nothing any more by then."""
-        if not self._closed:
+        if self._closed:
+            return
+        if partition.waits_for_sync:
+            self._syncs.ask(partition, partial(self.propose, partition))
+        else:
             self._waiting[partition.topic_partition] = partition
             self._begin()
 
@@ -94,6 +107,9 @@ class IsrChanges:
                 return
             if topic_partition not in self._working:
                 del self._waiting[topic_partition]
+                if partition.waits_for_sync:
+                    self.propose(partition)
+                    continue
                 self._working[topic_partition] = self._loop.create_task(self._work(partition))
 
     async def _work(self, partition: Proposing) -> None:
@@ -114,7 +130,7 @@ class IsrChanges:
         path = paths.partition_state(name, number)
         while True:
             isr, leader_epoch, version = partition.proposed_isr, partition.leader_epoch, partition.partition_epoch
-            if isr is None:
+            if isr is None or partition.waits_for_sync:
                 return True
             node = PartitionStateNode(self._broker_id, leader_epoch, isr, self._controller_epoch())
             try:
@@ -150,6 +166,7 @@ class IsrChanges:
 
     def _take(self, partition: Proposing, isr: tuple[int, ...], leader_epoch: int, version: int) -> None:
         partition.isr_written(isr, leader_epoch, version)
+        self._syncs.ask(partition)
         self._untold[partition.topic_partition] = None
         if self._telling is None and not self._closed:
             self._telling = self._loop.create_task(self._tell())

@@ -30,6 +30,8 @@ ACKS_ALL = -1
 
 #: What became of a write.
 Done = Callable[[AppendResult | KafkaError], None]
+#: Why a log could not be synced; None where it could.
+Synced = Callable[[KafkaError | None], None]
 
 
 class Watcher(Protocol):
@@ -374,6 +376,33 @@ class Partition:
         """The controller has certainly not taken what was proposed on top of that state."""
         if self._replicas.proposal_refused(leader_epoch, partition_epoch):
             self._look_again()
+
+    @property
+    def is_to_be_synced(self) -> bool:
+        """True while its log is to be synced since too few replicas are in sync, or are to be."""
+        return self._log is not None and self._replicas.is_to_be_synced
+
+    @property
+    def waits_for_sync(self) -> bool:
+        """True while what is proposed is not to be written, since the log is to be synced before."""
+        return self._replicas.waits_for_sync
+
+    def sync(self, done: Synced) -> None:
+        """Syncs the log, in the background. Where that fails it is to be synced still."""
+        log, standing = self._log, self._replicas.standing
+        if log is None:
+            done(None)
+            return
+
+        def ended(failure: KafkaError | None) -> None:
+            if failure is None and self._log is log:
+                self._replicas.synced(standing)
+            done(failure)
+
+        if log.is_synced:
+            ended(None)
+        else:
+            log.flush(ended)
 
     # --- who is told -------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,15 @@ write with acks=all asks for.
     comes back        a follower that has reached the high watermark, and the start of the leader's epoch
     high watermark    the lowest log end offset of all in sync, and of assigned followers that are about to be. It
                       never goes back while one broker leads, and does not move while fewer are in sync than
-                      min.insync.replicas asks for. A follower that has not fetched since this broker began to lead
-                      holds it where it is. With the leader alone it is the log end offset.
+                      min.insync.replicas asks for, or are to be. A follower that has not fetched since this broker
+                      began to lead holds it where it is. With the leader alone it is the log end offset.
     proposed ISR      stands until the controller has taken or refused it. Until then the high watermark waits for
                       everybody who is in the old or in the new one, while min.insync.replicas counts those who are in
                       the old one (KIP-497).
     min.insync        min.insync.replicas, but no more than the partition has replicas
+    to be synced      the log of whoever is in sync where fewer are than min.insync.replicas asks for, or are proposed:
+                      what was acknowledged may be nowhere else. Such a proposal is written when the log is synced.
+                      Nothing is committed between the two
     epochs            a client that sends a leader epoch is refused if it knows an older or a newer leader (KIP-320).
                       What the controller writes has a number of its own in each leader epoch, the partition epoch:
                       what is not newer than what is known changes nothing.
@@ -79,6 +82,7 @@ class Replicas:
     __slots__ = (
         "_epoch_start_offset",
         "_followers",
+        "_is_synced",
         "_last_end_offset",
         "assigned",
         "broker_id",
@@ -114,6 +118,8 @@ class Replicas:
         self._epoch_start_offset: int | None = None
         #: Where the log ended when that was looked at last.
         self._last_end_offset = _UNKNOWN
+        #: True if the log was synced since too few are in sync, or are proposed.
+        self._is_synced = False
         #: True if this broker leads and has no followers to wait for.
         self.is_alone = False
 
@@ -129,6 +135,7 @@ class Replicas:
         self.leader, self.leader_epoch, self.isr, self.partition_epoch = leader, leader_epoch, tuple(isr), partition_epoch
         self.leads = leader == self.broker_id
         self.proposed_isr = None
+        self._is_synced = False
         if begins or not self.leads:
             self._epoch_start_offset = log_end_offset if begins else None
             self._followers = _NOBODY
@@ -149,8 +156,10 @@ class Replicas:
         newer state is known."""
         if leader_epoch != self.leader_epoch or partition_epoch <= self.partition_epoch:
             return False
+        self._is_synced = self._is_synced and self.proposed_isr == tuple(isr)
         self.isr, self.partition_epoch = tuple(isr), partition_epoch
         self.proposed_isr = None
+        self._is_synced = self._is_synced and self._has_too_few
         self._count()
         return True
 
@@ -160,7 +169,7 @@ class Replicas:
         is changed, if a newer state is known."""
         if (leader_epoch, partition_epoch) != (self.leader_epoch, self.partition_epoch):
             return False
-        self.proposed_isr = None
+        self.proposed_isr, self._is_synced = None, False
         self._count()
         return True
 
@@ -228,13 +237,40 @@ class Replicas:
             return max(current, log_end_offset)
         if log_end_offset != self._last_end_offset:
             self._appended(log_end_offset, now_ms)
-        if len(self.isr) < self._needed_in_sync:
+        if self._has_too_few:
             return current
         in_either, lowest = self._in_either, log_end_offset
         for number, follower in self._followers.items():
             if follower.log_end_offset < lowest and (number in in_either or self._is_about_to_join(number, follower, log_end_offset, now_ms)):
                 lowest = follower.log_end_offset
         return max(current, lowest)
+
+    @property
+    def _has_too_few(self) -> bool:
+        """Fewer are in sync than are asked for, or are to be."""
+        needed, proposed = self._needed_in_sync, self.proposed_isr
+        return len(self.isr) < needed or (proposed is not None and len(proposed) < needed)
+
+    @property
+    def is_to_be_synced(self) -> bool:
+        """True while this broker's log is to be synced, since too few others have what was committed."""
+        return not self._is_synced and self._has_too_few and self.broker_id in self.isr
+
+    @property
+    def waits_for_sync(self) -> bool:
+        """True while what is proposed is not to be written, since the log is to be synced before."""
+        proposed = self.proposed_isr
+        return proposed is not None and len(proposed) < len(self.isr) and self.is_to_be_synced
+
+    @property
+    def standing(self) -> tuple[int, int, tuple[int, ...] | None]:
+        """What `synced` stands on: another value where a state was told or something was proposed since."""
+        return self.leader_epoch, self.partition_epoch, self.proposed_isr
+
+    def synced(self, standing: tuple[int, int, tuple[int, ...] | None]) -> None:
+        """This broker's log was synced from when things stood like that."""
+        if standing == self.standing and self._has_too_few:
+            self._is_synced = True
 
     def _appended(self, log_end_offset: int, now_ms: int) -> None:
         """Who had the whole log had it until now."""
@@ -326,7 +362,7 @@ class Replicas:
         stays = tuple(number for number in self.isr if number == self.broker_id or not self._lags(self._followers[number], log_end_offset, now_ms))
         if stays == self.isr:
             return False
-        self.proposed_isr = stays
+        self.proposed_isr, self._is_synced = stays, False
         self._count()
         return True
 

@@ -77,10 +77,12 @@ class ClusterWatch:
     def __init__(self, world: World, hosts: Sequence[BrokerHost]) -> None:
         self.world = world
         self._hosts = hosts
-        #: min.insync.replicas of the topic that is written to.
+        #: min.insync.replicas of all topics.
         self.min_in_sync = 1
         #: What stands in the tree.
         self.states: dict[TopicPartition, PartitionStateNode] = {}
+        #: Partitions whose leader has written itself that nobody else is in sync.
+        self.shrunk_by_leader: set[TopicPartition] = set()
         self.controller_id = -1
         self._controller_epoch = 0
         #: Everybody who was controller, in order.
@@ -167,6 +169,10 @@ class ClusterWatch:
                 )
             if state.leader >= 0 and state.leader not in before.isr:
                 raise ViolationError(f"broker {state.leader} is elected leader of {topic_partition}, and was not in sync")
+        if before is not None and before.leader_epoch == state.leader_epoch and state.isr == (state.leader,):
+            self.shrunk_by_leader.add(topic_partition)
+        else:
+            self.shrunk_by_leader.discard(topic_partition)
         self._look_at(topic_partition)
         self._look_often(topic_partition)
         if state.leader >= 0 and (before is None or before.leader != state.leader):
@@ -191,6 +197,15 @@ class ClusterWatch:
         """-1 where nobody leads."""
         state = None if topic_partition is None else self.states.get(topic_partition)
         return -1 if state is None else state.leader
+
+    def knows_state(self, host: BrokerHost, topic_partition: TopicPartition, state: PartitionStateNode) -> bool:
+        """Whether a broker has been told that a partition is led so."""
+        broker = _running(host)
+        topic = None if broker is None else broker.view.topics.get(topic_partition.topic)
+        if topic is None or topic_partition.partition >= len(topic.partitions):
+            return False
+        partition = topic.partitions[topic_partition.partition]
+        return (partition.leader, partition.leader_epoch, partition.isr) == (state.leader, state.leader_epoch, state.isr)
 
     def states_of(self, host: BrokerHost) -> list[str]:
         """What a broker is now, in the words of `coverage`; nothing while it is not there."""

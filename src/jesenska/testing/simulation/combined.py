@@ -5,9 +5,14 @@ place taken         a broker goes; somebody takes the controller's node away the
                     a moment
 stale orders        the controller does not reach a broker, has something to tell it, and is replaced
 registered anew     the same, and the broker's session ends meanwhile, so that it registers anew
-heir goes           a follower of a leader is behind when that one goes; who leads next may go at once
+heir goes           a follower of a leader is behind when that one goes, half of the time by milliseconds; who leads
+                    next may go at once
 leader alone        no follower reaches a leader, its clients do, and send again what was not answered; it may go then
 power and more      a broker loses its power and is back soon; another one may go meanwhile
+last one's power    a leader is left alone, cut from its followers or while they stand still, and loses its power once
+                    nobody else is in sync; only where min.insync.replicas is 2, so that nothing may be lost by that
+just started        a broker goes, and is hit again within a tenth of a second of its start
+hit while behind    a follower is cut from a leader until it is out of sync, and is hit then
 slow heir           a coordinator goes; the disk of the next one is slow when it begins, and that one may be replaced
 far behind          a follower comes back that has missed much, with a slow disk"""
 
@@ -20,6 +25,9 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.testing.simulation.cluster_watch import ClusterWatch
 from jesenska.testing.simulation.host import BrokerHost
 from jesenska.testing.simulation.world import World
+
+#: For so long it is waited that a leader is left alone, and so often it is looked at.
+_PATIENCE_SECONDS, _LOOK_SECONDS = 9.0, 0.005
 
 
 class Hitting(Protocol):
@@ -49,6 +57,12 @@ class Hitting(Protocol):
 
     def lose_power(self, host: BrokerHost, back_after: float | None = None) -> bool: ...
 
+    def is_left_alone(self, host: BrokerHost) -> bool: ...
+
+    def lose_power_alone(self, host: BrokerHost, back_after: float) -> bool: ...
+
+    def hit(self, host: BrokerHost) -> None: ...
+
     def slow_down(self, host: BrokerHost, times: float, seconds: float) -> bool: ...
 
     def cut_between(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool: ...
@@ -74,6 +88,9 @@ class CombinedFaults:
             self._heir_goes,
             self._leader_alone,
             self._power_and_more,
+            self.last_ones_power,
+            self._just_started,
+            self._hit_while_behind,
             self._slow_heir,
             self._far_behind,
         )
@@ -149,7 +166,7 @@ class CombinedFaults:
             else:
                 simulation.pause(leader, uniform(4.0, 8.0))
 
-        simulation.later(uniform(0.05, 1.0), go)
+        simulation.later(uniform(0.0, 0.02) if self._random.random() < 0.5 else uniform(0.05, 1.0), go)
 
     def _leader_alone(self) -> None:
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()
@@ -168,6 +185,49 @@ class CombinedFaults:
         if simulation.lose_power(host, self._random.uniform(0.1, 2.0)) and self._random.random() < 0.5:
             other = self._others(host)[0]
             simulation.later(self._random.uniform(0.05, 4.0), lambda: simulation.kill(other))
+
+    def last_ones_power(self, is_cut: bool | None = None) -> None:
+        """`is_cut`: the leader is cut from its followers, and says itself that nobody else is in sync; if not, they
+        stand still, and a controller says so."""
+        simulation, uniform, found = self._simulation, self._random.uniform, self._led()
+        if found is None:
+            return
+        leader, is_cut = found[1], self._random.random() < 0.6 if is_cut is None else is_cut
+        for other in self._others(leader):
+            if is_cut:
+                simulation.cut_between(leader, other, uniform(9.0, 13.0))
+            else:
+                simulation.pause(other, uniform(5.0, 9.0))
+        program, until = leader.program, simulation.world.now + _PATIENCE_SECONDS
+
+        def look() -> None:
+            if leader.program is not program or not leader.is_up:
+                return
+            if simulation.is_left_alone(leader):
+                simulation.lose_power_alone(leader, uniform(0.1, 2.0))
+            elif simulation.world.now < until:
+                simulation.later(_LOOK_SECONDS, look)
+            else:
+                simulation.kill(leader)
+
+        look()
+
+    def _just_started(self) -> None:
+        simulation, uniform = self._simulation, self._random.uniform
+        host = self._random.choice(simulation.hosts)
+        host.when_started(lambda: simulation.later(uniform(0.0, 0.1), lambda: simulation.hit(host)))
+        if self._random.random() < 0.5:
+            simulation.kill(host)
+        else:
+            simulation.stop(host)
+
+    def _hit_while_behind(self) -> None:
+        simulation, uniform, found = self._simulation, self._random.uniform, self._led()
+        if found is None:
+            return
+        follower, seconds = self._others(found[1])[0], uniform(7.0, 10.0)
+        simulation.cut_between(found[1], follower, seconds)
+        simulation.later(uniform(6.0, seconds + 0.05), lambda: simulation.hit(follower))
 
     def _slow_heir(self) -> None:
         simulation, uniform, watch = self._simulation, self._random.uniform, self._simulation.watch

@@ -51,6 +51,7 @@ class BrokerHost:
         self.is_cut_off_until = -1.0
         #: Called before its process ends by a fault.
         self.before_end: Callable[[], None] = _nothing
+        self._started: list[Callable[[], None]] = []
         self._network = network
         self._directory = directory
         self._settings = settings
@@ -69,6 +70,13 @@ class BrokerHost:
         process.clock.offset_ms = self._clock_offset_ms
         self.program = BrokerProgram(process, self.data, self._settings)
         self._start(process, self._run(self.program))
+        started, self._started = self._started, []
+        for what in started:
+            what()
+
+    def when_started(self, what: Callable[[], None]) -> None:
+        """Calls `what` once, when the next process has begun to start."""
+        self._started.append(what)
 
     async def _run(self, program: BrokerProgram) -> None:
         began = self.world.now

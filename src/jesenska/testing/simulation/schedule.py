@@ -3,7 +3,8 @@ judgement at the end.
 
 killed              a broker's process is gone between two steps, with what it wrote left on the disk
 power loss          and the disk keeps only what was synced, and any part of the rest; on a lone broker where the topic
-                    asks for a sync before each answer, among several where all replicas are in sync
+                    asks for a sync before each answer, among several where all replicas are in sync, or where nobody
+                    else is and min.insync.replicas is 2
 stopped             in order, and started again
 cut                 connections break, some or all
 slow disk           whatever threads do takes long for a while
@@ -39,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.testing.simulation.clients import SimulatedMember, Writer, create_topic, read_everything, take_controllers_place
 from jesenska.testing.simulation.cluster_watch import ClusterWatch
 from jesenska.testing.simulation.combined import CombinedFaults
@@ -81,6 +83,8 @@ _SEVERAL = {
 #: After a loss of power one other broker is left alone for so long: sessions end within this time. Who has lost what
 #: was not synced is to be out of the ISRs before the last of the others goes.
 _SPARED_SECONDS = 5.0
+#: A leader that is told by a controller that nobody else is in sync may take so long to sync its log.
+_SYNC_SECONDS = 0.3
 #: Seconds between two looks for first replicas that do not lead.
 _BALANCE_SECONDS = ("3", "300")
 #: A broker that starts may need so long to find out that the tree is there again.
@@ -90,7 +94,18 @@ _TREE_BACK_SECONDS = 5.0
 class Simulation:
     """One seed's run. `run` raises ViolationError; `world.trace` says what happened."""
 
-    def __init__(self, seed: int, directory: Path, *, seconds: float = SECONDS, faults: int = FAULTS, tree_apart: bool = False, brokers: int = 1) -> None:
+    def __init__(
+        self,
+        seed: int,
+        directory: Path,
+        *,
+        seconds: float = SECONDS,
+        faults: int = FAULTS,
+        tree_apart: bool = False,
+        brokers: int = 1,
+        is_synced: bool | None = None,
+        min_in_sync: int | None = None,
+    ) -> None:
         self.world = World(seed)
         self.history = History()
         self._directory = directory
@@ -107,20 +122,33 @@ class Simulation:
         self._members: list[SimulatedMember] = []
         self._names = 0
         #: Every answer waits for its sync: then a lone machine may go down at any time.
-        self._synced = self.world.random.random() < 0.5
-        balance = {"leader.imbalance.check.interval.seconds": self.world.random.choice(_BALANCE_SECONDS)} if brokers > 1 else {}
-        self.hosts = [self._host(number, brokers, balance) for number in range(brokers)]
+        self.is_synced = self.world.random.random() < 0.5
+        if is_synced is not None:
+            self.is_synced = is_synced
+        several: dict[str, str] = {}
+        if brokers > 1:
+            least = self.world.random.choice((1, 2))
+            several = {
+                "leader.imbalance.check.interval.seconds": self.world.random.choice(_BALANCE_SECONDS),
+                "min.insync.replicas": str(least if min_in_sync is None else min_in_sync),
+            }
+        self.hosts = [self._host(number, brokers, several) for number in range(brokers)]
         self._bootstrap = ",".join(f"{host.name}:{_PORT}" for host in self.hosts)
         self.topic_partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self.watch = ClusterWatch(self.world, self.hosts)
         self.coverage = Coverage()
-        self._combined = CombinedFaults(self)
+        self.combined = CombinedFaults(self)
         self._is_over = False
         #: Until when a broker stands still or is cut off, or its disk is slow.
         self._trouble_until = -1.0
         self._spared: BrokerHost | None = None
         self._spared_until = -1.0
+        #: Since when a leader has known of a leader epoch that it begins with nobody else in sync.
+        self._told_alone: dict[tuple[TopicPartition, int, int], float] = {}
+        #: Of whom one is left alone when that one loses its power.
+        self._to_spare: list[BrokerHost] = []
         if self._several:
+            self.watch.min_in_sync = int(several["min.insync.replicas"])
             self.history.on_acknowledged = self.watch.acknowledged
             for host in self.hosts:
                 host.before_end = self.watch.look
@@ -139,17 +167,14 @@ class Simulation:
 
     def run(self) -> None:
         world = self.world
-        world.tell("simulation", f"seed {world.seed}, {'a sync before each answer' if self._synced else 'no sync before an answer'}")
+        world.tell("simulation", f"seed {world.seed}, {'a sync before each answer' if self.is_synced else 'no sync before an answer'}")
         if self._tree_apart:
             self._start_tree(self._directory / "tree")
             self._go_on(self._tree_is_ready, 10.0, "the tree does not start")
         for host in self.hosts:
             host.start()
         self._go_on(lambda: all(host.is_up for host in self.hosts), 60.0, "the brokers do not start")
-        settings = {"flush.messages": "1"} if self._synced else {}
-        if self._several:
-            self.watch.min_in_sync = world.random.choice((1, 2))
-            settings["min.insync.replicas"] = str(self.watch.min_in_sync)
+        settings = {"flush.messages": "1"} if self.is_synced else {}
         maker = Process(world, self._network, "admin")
         made = self._start(maker, create_topic(maker, self._bootstrap, TOPIC, PARTITIONS, len(self.hosts), settings))
         self._go_on(made.done, 60.0, "the topic is not made")
@@ -302,7 +327,7 @@ class Simulation:
 
     def _fault(self) -> None:
         if self._several and self.world.random.random() < 0.5:
-            self._combined.strike()
+            self.combined.strike()
         else:
             self.simple_fault()
 
@@ -320,7 +345,7 @@ class Simulation:
             self._member_gone,
             self._cut_off,
         ]
-        if self._synced or self._several:
+        if self.is_synced or self._several:
             kinds += [self._power_loss] * 3
         if self._tree_apart:
             kinds += [self._tree_killed] * 3 + [self._tree_cut_off] * 3
@@ -402,6 +427,47 @@ class Simulation:
 
     def _power_loss(self) -> None:
         self.lose_power(self._one())
+
+    def is_left_alone(self, host: BrokerHost) -> bool:
+        """Whether a broker is alone in sync somewhere, and must lose nothing if it loses its power now. Where it is
+        alone it has synced what was acknowledged, before it wrote that itself or a moment after a controller has told
+        it. Wherever it is not, one other broker is in sync, too, and stays."""
+        if self.watch.min_in_sync < 2 or not (host.is_up and self._may_be_hit(host)):
+            return False
+        if host.program.process.is_paused or host.program.process.slowness > 1.0:
+            self._told_alone.clear()
+            return False
+        held = [(name, state) for name, state in self.watch.states.items() if host.number in state.isr]
+        alone = [(name, state) for name, state in held if state.isr == (host.number,)]
+        have_synced = [self._has_synced(host, name, state) for name, state in alone]
+        if not alone or not all(have_synced):
+            return False
+        shared = [state for _, state in held if len(state.isr) > 1]
+        self._to_spare = [other for other in self.hosts if other is not host and all(other.number in state.isr for state in shared) and self._stays(other)]
+        return not shared or bool(self._to_spare)
+
+    def _has_synced(self, host: BrokerHost, name: TopicPartition, state: PartitionStateNode) -> bool:
+        if state.leader != host.number:
+            return False
+        if name in self.watch.shrunk_by_leader:
+            return True
+        key = name, host.number, state.leader_epoch
+        if key not in self._told_alone and self.watch.knows_state(host, name, state):
+            self._told_alone[key] = self.world.now
+        return self.world.now >= self._told_alone.get(key, self.world.now) + _SYNC_SECONDS
+
+    def _stays(self, host: BrokerHost) -> bool:
+        """Whether nothing ends the session of a broker soon."""
+        return host.is_up and not host.program.process.is_paused and self.world.now > max(host.is_cut_off_until, self._tree_gone_until)
+
+    def lose_power_alone(self, host: BrokerHost, back_after: float) -> bool:
+        """The broker loses its power that `is_left_alone`."""
+        self._met(host, "power loss")
+        self._tell(host, "{}'s machine loses its power, and nobody else is in sync")
+        if self._to_spare:
+            self._spared, self._spared_until = self.world.random.choice(self._to_spare), self.world.now + _SPARED_SECONDS
+        host.lose_power(back_after)
+        return True
 
     def stop(self, host: BrokerHost) -> bool:
         if not host.is_up or not self._may_be_hit(host):
@@ -496,6 +562,9 @@ class Simulation:
         live = self._network.live()
         for host in self.hosts:
             self._met(host, "cut")
+            if not host.is_up:
+                # Its session with the tree may break before it can be renewed.
+                host.is_cut_off_until = max(host.is_cut_off_until, self.world.now)
         chosen = live if self.world.random.random() < 0.3 else [sock for sock in live if self.world.random.random() < 0.5]
         self.world.tell("fault", f"{len(chosen)} of {len(live)} connections are cut")
         for sock in chosen:
@@ -505,8 +574,30 @@ class Simulation:
         host, times = self._one(), self.world.random.choice((100.0, 1000.0))
         self.slow_down(host, times, self.world.random.uniform(1.0, 5.0))
 
+    def hit(self, host: BrokerHost) -> None:
+        """A fault that comes alone hits that broker, whatever it is doing."""
+        if not self._may_be_hit(host):
+            return
+        uniform, choice = self.world.random.uniform, self.world.random.choice
+        others = [one for one in self.hosts if one is not host]
+        kinds: list[Callable[[], object]] = [
+            lambda: self.kill(host),
+            lambda: self.kill(host),
+            lambda: self.stop(host) or self.kill(host),
+            lambda: self.pause(host, uniform(0.5, 8.0)),
+            lambda: self.slow_down(host, choice((100.0, 1000.0)), uniform(1.0, 5.0)),
+            lambda: self.cut_from_tree(host, uniform(0.5, 6.0)),
+            lambda: self.cut_between(host, choice(others), uniform(0.5, 8.0)),
+            self._cut,
+            lambda: self._fill_disk(host),
+            lambda: self._change_clock(host),
+        ]
+        choice(kinds)()
+
     def _full_disk(self) -> None:
-        host = self._one()
+        self._fill_disk(self._one())
+
+    def _fill_disk(self, host: BrokerHost) -> None:
         self._met(host, "full disk")
         host.files.is_full = True
         self._tell(host, "the disk of {} is full")
@@ -517,7 +608,10 @@ class Simulation:
         self._tell(host, "there is room on the disk of {} again")
 
     def _set_clock(self) -> None:
-        host, change_ms = self._one(), self.world.random.choice((-3_600_000, -1000, 1000, 60_000))
+        self._change_clock(self._one())
+
+    def _change_clock(self, host: BrokerHost) -> None:
+        change_ms = self.world.random.choice((-3_600_000, -1000, 1000, 60_000))
         self._met(host, "clock")
         host.set_clock(change_ms)
         self._tell(host, f"the clock of {{}} is set by {change_ms / 1000:g} s")
@@ -570,10 +664,20 @@ class Simulation:
 
 
 @contextmanager
-def simulation(seed: int, *, seconds: float = SECONDS, faults: int = FAULTS, tree_apart: bool = False, brokers: int = 1) -> Iterator[Simulation]:
-    """A simulation in a directory of its own, which goes with it."""
+def simulation(
+    seed: int,
+    *,
+    seconds: float = SECONDS,
+    faults: int = FAULTS,
+    tree_apart: bool = False,
+    brokers: int = 1,
+    is_synced: bool | None = None,
+    min_in_sync: int | None = None,
+) -> Iterator[Simulation]:
+    """A simulation in a directory of its own, which goes with it. `is_synced` (whether answers wait for a sync) and
+    `min_in_sync` (min.insync.replicas) are the seed's where they are None."""
     directory = Path(tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None))
-    made = Simulation(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart, brokers=brokers)
+    made = Simulation(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart, brokers=brokers, is_synced=is_synced, min_in_sync=min_in_sync)
     try:
         yield made
     finally:
