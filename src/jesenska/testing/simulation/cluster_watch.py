@@ -207,6 +207,27 @@ class ClusterWatch:
         partition = topic.partitions[topic_partition.partition]
         return (partition.leader, partition.leader_epoch, partition.isr) == (state.leader, state.leader_epoch, state.isr)
 
+    def heir_of(self, topic_partition: TopicPartition) -> int:
+        """The broker that leads a partition next if its leader goes; -1 where nobody does, or not all are in sync."""
+        state = self.states.get(topic_partition)
+        if state is None or state.leader < 0 or len(state.isr) < len(self._hosts):
+            return -1
+        broker = _running(self._hosts[state.leader])
+        partition = None if broker is None else broker.replicas._known(topic_partition)
+        return -1 if partition is None else next((number for number in partition.replicas if number != state.leader), -1)
+
+    def is_ahead_of_heir(self, topic_partition: TopicPartition) -> bool:
+        """Whether a follower has more than the heir, and has not heard of the newest high watermark."""
+        heir, logs = self.heir_of(topic_partition), {}
+        for host in self._hosts:
+            broker = _running(host)
+            log = None if broker is None else broker.directories.logs.get(topic_partition)
+            if log is None:
+                return False
+            logs[host.number] = log
+        newest = max(log.high_watermark for log in logs.values())
+        return heir >= 0 and any(log.log_end_offset > logs[heir].log_end_offset and log.high_watermark < newest for log in logs.values())
+
     def states_of(self, host: BrokerHost) -> list[str]:
         """What a broker is now, in the words of `coverage`; nothing while it is not there."""
         if not host.is_up:

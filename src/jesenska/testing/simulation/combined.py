@@ -7,6 +7,8 @@ stale orders        the controller does not reach a broker, has something to tel
 registered anew     the same, and the broker's session ends meanwhile, so that it registers anew
 heir goes           a follower of a leader is behind when that one goes, half of the time by milliseconds; who leads
                     next may go at once
+ahead of the heir   a leader is killed while a follower is ahead of who leads next, and has not heard of the newest
+                    high watermark
 leader alone        no follower reaches a leader, its clients do, and send again what was not answered; it may go then
 power and more      a broker loses its power and is back soon; another one may go meanwhile
 last one's power    a leader is left alone, cut from its followers or while they stand still, and loses its power once
@@ -28,6 +30,8 @@ from jesenska.testing.simulation.world import World
 
 #: For so long it is waited that a leader is left alone, and so often it is looked at.
 _PATIENCE_SECONDS, _LOOK_SECONDS = 9.0, 0.005
+#: The same of a follower that is ahead of the heir.
+_AHEAD_SECONDS, _CLOSE_LOOK_SECONDS = 0.02, 0.0002
 
 
 class Hitting(Protocol):
@@ -67,6 +71,8 @@ class Hitting(Protocol):
 
     def cut_between(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool: ...
 
+    def hold_back(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool: ...
+
     def cut_from_tree(self, host: BrokerHost, seconds: float) -> bool: ...
 
     def reset_clients(self, host: BrokerHost) -> None: ...
@@ -86,6 +92,7 @@ class CombinedFaults:
             self._stale_orders,
             self._registered_anew,
             self._heir_goes,
+            self._ahead_of_heir,
             self._leader_alone,
             self._power_and_more,
             self.last_ones_power,
@@ -167,6 +174,27 @@ class CombinedFaults:
                 simulation.pause(leader, uniform(4.0, 8.0))
 
         simulation.later(uniform(0.0, 0.02) if self._random.random() < 0.5 else uniform(0.05, 1.0), go)
+
+    def _ahead_of_heir(self) -> None:
+        """What the heir asks for next arrives late, when others have more, and moves the high watermark. The answer
+        does not arrive, and the others hear of it with the next record only."""
+        simulation, uniform, found = self._simulation, self._random.uniform, self._led()
+        number = -1 if found is None else simulation.watch.heir_of(found[0])
+        if found is None or number < 0:
+            return
+        (topic_partition, leader), heir = found, simulation.hosts[number]
+        began, seconds = simulation.world.now, uniform(0.3, 0.6)
+        if not simulation.hold_back(heir, leader, seconds):
+            return
+        simulation.later(seconds - 0.05, lambda: simulation.hold_back(leader, heir, uniform(5.0, 8.0)))
+
+        def look() -> None:
+            if simulation.watch.is_ahead_of_heir(topic_partition) or simulation.world.now >= began + seconds + _AHEAD_SECONDS:
+                simulation.kill(leader)
+            else:
+                simulation.later(_CLOSE_LOOK_SECONDS, look)
+
+        simulation.later(seconds - 0.01, look)
 
     def _leader_alone(self) -> None:
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()

@@ -236,8 +236,12 @@ class SimulatedNetwork:
         if receives:
             self._cut(None, process, seconds)
 
+    def hold_back(self, source: Host, target: Host, seconds: float) -> None:
+        """The same for what one of two sends the other."""
+        self._cut(source, target, seconds)
+
     def cut_between(self, one: Host, other: Host, seconds: float) -> None:
-        """The same for what these two send each other."""
+        """The same for what both send each other."""
         self._cut(one, other, seconds)
         self._cut(other, one, seconds)
 

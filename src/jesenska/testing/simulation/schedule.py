@@ -504,6 +504,17 @@ class Simulation:
         self._network.cut_between(host.program.process, other.program.process, seconds)
         return True
 
+    def hold_back(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool:
+        """What a broker sends another arrives later."""
+        if not (self._may_be_hit(host) and self._may_be_hit(other)):
+            return False
+        for one in (host, other):
+            self._met(one, "partition")
+        self._tell(host, f"what {{}} sends {other.name} is held back for {seconds:.3f} s")
+        self._cut_until_end(seconds)
+        self._network.hold_back(host.program.process, other.program.process, seconds)
+        return True
+
     def cut_from_tree(self, host: BrokerHost, seconds: float) -> bool:
         if self._tree is None or not self._may_be_hit(host):
             return False
