@@ -34,7 +34,6 @@ from jesenska.base.errors import (
     MessageTooLargeError,
     NetworkException,
     OutOfOrderSequenceNumberError,
-    RequestTimedOutError,
     UnsupportedVersionError,
 )
 from jesenska.base.identifiers import TopicPartition
@@ -390,18 +389,12 @@ class Producer:
         request = ProduceRequest(acks=self.acks, timeout_ms=int(self.cluster.request_timeout_seconds * 1000), topic_data=list(topics.values()))
         try:
             channel = await self.cluster.channel_of(leader)
-            version = channel.version_for(ProduceRequest, _NAMES_NOT_IDS)
             if self.acks == 0:
-                await channel.send(request, version, expect_answer=False)
+                await channel.send(request, channel.version_for(ProduceRequest, _NAMES_NOT_IDS), expect_answer=False)
                 for queue in queues:
                     self._succeed(queue, -1, -1)
                 return
-            try:
-                async with asyncio.timeout(self.cluster.request_timeout_seconds):
-                    answer: ProduceResponse = await channel.send(request, version)
-            except TimeoutError:
-                channel.close("a produce request was not answered in time")
-                raise RequestTimedOutError("The broker did not answer a produce request in time.") from None
+            answer = await channel.request(request, ProduceResponse, timeout_seconds=self.cluster.request_timeout_seconds, at_most=_NAMES_NOT_IDS)
         except KafkaError as error:
             if error.code in _LEADER_MAY_BE_GONE:
                 # Where nobody can be asked, what was known stands.

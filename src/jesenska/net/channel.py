@@ -33,6 +33,15 @@ _LENGTH = struct.Struct(">i")
 MAX_ANSWER_BYTES = 2**31 - 1
 
 
+class _UnansweredError(Exception):
+    """No answer came in time."""
+
+
+def _give_up(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(_UnansweredError())
+
+
 class _Waiting:
     __slots__ = ("correlation_id", "future", "header_version", "response", "version")
 
@@ -106,14 +115,16 @@ class Channel:
     async def request(self, request: Message, response: type[Answer], *, timeout_seconds: float = 30.0, at_most: int | None = None) -> Answer:
         """Sends at the highest common version and gives the response; RequestTimedOutError closes the channel (its
         answers could no longer be matched)."""
-        version = self.version_for(type(request), at_most)
+        future = self.send(request, self.version_for(type(request), at_most))
+        # Not wait_for, which may swallow a cancellation (Python 3.11); and not timeout, which costs more than a timer.
+        timer = self._loop.call_later(timeout_seconds, _give_up, future)
         try:
-            # Not wait_for: that may swallow a cancellation (Python 3.11), and a task that is told to end would go on.
-            async with asyncio.timeout(timeout_seconds):
-                answer = await self.send(request, version)
-        except TimeoutError:
+            answer = await future
+        except _UnansweredError:
             self.close("a request was not answered in time")
             raise RequestTimedOutError(f"The broker at {self.host}:{self.port} did not answer within {timeout_seconds:g} s.") from None
+        finally:
+            timer.cancel()
         assert isinstance(answer, response)
         return answer
 
