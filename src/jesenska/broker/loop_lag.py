@@ -75,14 +75,19 @@ class LagHistogram:
 
 
 class LoopLag:
-    """Measures from its construction on, until `close`."""
+    """Measures from its construction on, until `close`; never where it is told that there is nothing to measure."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, measures: bool = True) -> None:
         self._loop = loop
         now = loop.time()
         self._since_start, self._since_asked, self._minute = LagHistogram(now), LagHistogram(now), LagHistogram(now)
         self._log_at = now + _LOGGED_EVERY_SECONDS
-        self._timer = loop.call_at(now + INTERVAL_SECONDS, self._due, now + INTERVAL_SECONDS)
+        self._timer: asyncio.TimerHandle | None = None
+        if measures:
+            self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        self._timer = self._loop.call_at(now + INTERVAL_SECONDS, self._due, now + INTERVAL_SECONDS)
 
     def _due(self, due: float) -> None:
         now = self._loop.time()
@@ -94,7 +99,7 @@ class LoopLag:
             self._log_at = now + _LOGGED_EVERY_SECONDS
             logger.debug("the event loop was late by %s", self._minute.figures(now))
             self._minute = LagHistogram(now)
-        self._timer = self._loop.call_at(now + INTERVAL_SECONDS, self._due, now + INTERVAL_SECONDS)
+        self._wait(now)
 
     def since_start(self) -> LagFigures:
         return self._since_start.figures(self._loop.time())
@@ -106,4 +111,5 @@ class LoopLag:
         return found
 
     def close(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()

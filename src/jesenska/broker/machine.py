@@ -41,3 +41,5 @@ class Machine:
     #: Makes the threads among which `LogDirectories` divides a start and a stop; another thread waits for their
     #: results.
     helpers: Threads = _threads
+    #: Whether the event loop may call later than it is asked to; then the broker measures by how much.
+    loop_may_be_late: bool = True

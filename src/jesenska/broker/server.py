@@ -179,7 +179,7 @@ class Broker(Services):
             self._settings.look(EVERYTHING)
         self._accept()
         self._ticking = self._loop.create_task(self._tick())
-        self.loop_lag = LoopLag(self._loop)
+        self.loop_lag = LoopLag(self._loop, measures=self.machine.loop_may_be_late)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
 
     def _accept(self) -> None:

@@ -9,7 +9,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -76,6 +76,7 @@ class Process:
             streams=StreamsOfProcess(self.network),
             threads=self.new_threads,
             helpers=lambda count, name: AtOnce(),
+            loop_may_be_late=False,
         )
         world.processes.append(self)
 
@@ -104,10 +105,15 @@ class Process:
 
     def step(self) -> None:
         """Goes on until it waits for time, for a thread or for something to come."""
-        self._within(self.loop.step)
+        loop = self.loop
+        events._set_running_loop(loop)
+        try:
+            loop.step()
+        finally:
+            events._set_running_loop(None)
         # What has stirred it meanwhile was itself, and is dealt with.
         self.is_stirred = False
-        self.due = self.loop.next_time()
+        self.due = loop.next_time()
 
     def end(self) -> None:
         """It is gone at once: nothing of it runs any more, and its connections end."""
@@ -172,6 +178,58 @@ class AtOnce(Executor):
         return future
 
 
+def _nobody() -> None:
+    """Who is called where a call was taken back."""
+
+
+class _Call:
+    """What is to be called once, or for a socket again and again: what is used of asyncio's handles, for less."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+
+    def __repr__(self) -> str:
+        return f"<call of {self._callback!r}>"
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        # As asyncio does: nothing is kept for a call that does not come.
+        self._callback, self._args = _nobody, ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+
+class _TimedCall(_Call):
+    """One that is due at a time."""
+
+    __slots__ = ("_loop", "_when")
+
+    def __init__(self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: SimulatedLoop, context: Context) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self._when = when
+        #: None when it is due no more.
+        self._loop: SimulatedLoop | None = loop
+
+    def when(self) -> float:
+        return self._when
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback, self._args = _nobody, ()
+            if self._loop is not None:
+                self._loop._timer_cancelled()
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """asyncio's loop on the world's clock: stepped from outside, it never waits. What is asked of it very often
     (callbacks, timers, sockets) is done here; everything else is asyncio's."""
@@ -180,13 +238,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._process = process
         self._world = process.world
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[_Call] = deque()
         #: Timers by time, those of one time in the order in which they were made.
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, _TimedCall]] = []
         self._timer_count = 0
         self._cancelled_timers = 0
-        self._readers: dict[int, asyncio.Handle] = {}
-        self._writers: dict[int, asyncio.Handle] = {}
+        self._readers: dict[int, _Call] = {}
+        self._writers: dict[int, _Call] = {}
         self._default = process.new_threads(1, "default")
         self.set_exception_handler(self._told)
         #: What no task awaited, and callbacks raised.
@@ -206,7 +264,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         timers = self._timers
         while timers:
             when, _, timer = timers[0]
-            if not timer.cancelled():
+            if not timer._cancelled:
                 return when
             self._forget_first()
         return NEVER
@@ -223,17 +281,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if not ready:
                 return
             for _ in range(len(ready)):
-                handle: Any = ready.popleft()
-                if not handle._cancelled:
+                call: Any = ready.popleft()
+                if not call._cancelled:
                     # What Handle._run does, without the call.
                     try:
-                        handle._context.run(handle._callback, *handle._args)
+                        call._context.run(call._callback, *call._args)
                     except BaseException as error:
-                        self._callback_raised(handle, error)
-            handle = None
+                        self._callback_raised(call, error)
+            call = None
         raise StuckError(f"{process.name} turns in circles")
 
-    def _callback_raised(self, handle: asyncio.Handle, error: BaseException) -> None:
+    def _callback_raised(self, handle: _Call, error: BaseException) -> None:
         if isinstance(error, SystemExit | KeyboardInterrupt):
             raise error
         self.call_exception_handler({"message": f"Exception in callback {handle!r}", "exception": error, "handle": handle})
@@ -247,7 +305,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if sock.closed:
                 continue
             reader = readers.get(number)
-            if reader is not None and sock.is_readable:
+            # What is_readable says, without the call.
+            if reader is not None and (sock.arrived or sock.backlog or sock.at_end or sock.is_reset):
                 self._ready.append(reader)
                 process.changed_sockets[number] = sock
             if writers and (writer := writers.get(number)) is not None and sock.is_writable:
@@ -257,62 +316,58 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # --- callbacks and timers ----------------------------------------------------------------------------------------
 
     def call_soon(self, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        return handle
+        call = _Call(callback, args, copy_context() if context is None else context)
+        self._ready.append(call)
+        return call  # type: ignore[return-value]
 
-    def call_soon_threadsafe(self, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        return handle
+    call_soon_threadsafe = call_soon
 
     def call_later(self, delay: float, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None) -> asyncio.TimerHandle:
         return self.call_at(self._world.now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        timer._scheduled = True  # type: ignore[attr-defined]
-        self._timer_count += 1
-        heapq.heappush(self._timers, (when, self._timer_count, timer))
-        return timer
+        timer = _TimedCall(when, callback, args, self, copy_context() if context is None else context)
+        self._timer_count = count = self._timer_count + 1
+        heapq.heappush(self._timers, (when, count, timer))
+        return timer  # type: ignore[return-value]
 
-    def _forget_first(self) -> asyncio.TimerHandle:
+    def _forget_first(self) -> _TimedCall:
         timer = heapq.heappop(self._timers)[2]
-        timer._scheduled = False  # type: ignore[attr-defined]
-        if timer.cancelled():
+        timer._loop = None
+        if timer._cancelled:
             self._cancelled_timers -= 1
         return timer
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+    def _timer_cancelled(self) -> None:
         """Asked by a timer that is cancelled before it is due."""
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_TIMERS_MAX and 2 * self._cancelled_timers > len(self._timers):
-            self._timers[:] = [entry for entry in self._timers if not entry[2].cancelled()]
+            self._timers[:] = [entry for entry in self._timers if not entry[2]._cancelled]
             heapq.heapify(self._timers)
             self._cancelled_timers = 0
 
     # --- sockets -----------------------------------------------------------------------------------------------------
 
     def add_reader(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
-        self._watch(self._readers, fd, asyncio.Handle(callback, args, self))
+        self._watch(self._readers, fd, _Call(callback, args, copy_context()))
 
     def remove_reader(self, fd: Any) -> bool:
         return self._unwatch(self._readers, fd)
 
     def add_writer(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
-        self._watch(self._writers, fd, asyncio.Handle(callback, args, self))
+        self._watch(self._writers, fd, _Call(callback, args, copy_context()))
 
     def remove_writer(self, fd: Any) -> bool:
         return self._unwatch(self._writers, fd)
 
-    def _watch(self, watching: dict[int, asyncio.Handle], number: int, handle: asyncio.Handle) -> None:
+    def _watch(self, watching: dict[int, _Call], number: int, handle: _Call) -> None:
         self._unwatch(watching, number)
         watching[number] = handle
         sock = self._process.sockets.get(number)
         if sock is not None:
             self._process.stir(sock)
 
-    def _unwatch(self, watching: dict[int, asyncio.Handle], number: int) -> bool:
+    def _unwatch(self, watching: dict[int, _Call], number: int) -> bool:
         handle = watching.pop(number, None)
         if handle is None:
             return False
