@@ -15,9 +15,6 @@ from functools import partial
 from jesenska.testing.simulation.coverage import Cell, as_json, as_table
 from jesenska.testing.simulation.schedule import simulation
 
-#: A simulation makes many objects that live for a moment: they are looked through less often than Python does.
-_GARBAGE_THRESHOLDS = (20_000, 20, 20)
-
 
 def outcome_of(seed: int, tree_apart: bool, brokers: int) -> tuple[str | None, Counter[Cell]]:
     """Why a seed fails, None where it does not; and what has met what."""
@@ -64,7 +61,6 @@ def main() -> int:
     # What has been imported stays: it is not looked through for garbage again and again.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     if options.trace is not None:
         return show(options.trace, options.tree_apart, options.brokers)
     failures: list[str] = []

@@ -346,10 +346,13 @@ class ClusterWatch:
 
     def _look_at_logs(self, topic_partition: TopicPartition, found: Sequence[_Found]) -> None:
         """What is committed everywhere was written in the same epochs everywhere."""
-        lowest = min((one.log.high_watermark for one in found), default=0)
+        tables = [one.log.leader_epochs.entries() for one in found]
+        if all(table == tables[0] for table in tables):
+            return  # then they are the same below any offset
+        lowest = min(one.log.high_watermark for one in found)
         first: list[tuple[int, int]] | None = None
-        for one in found:
-            written = [entry for entry in one.log.leader_epochs.entries() if entry[1] < lowest]
+        for one, table in zip(found, tables, strict=True):
+            written = [entry for entry in table if entry[1] < lowest]
             if first is None:
                 first = written
             elif written != first:

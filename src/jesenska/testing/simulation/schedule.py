@@ -32,6 +32,7 @@ the same, and all brokers agree who is controller."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +42,7 @@ from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.metadata.nodes import PartitionStateNode
-from jesenska.testing.simulation.clients import SimulatedMember, Writer, create_topic, read_everything, take_controllers_place
+from jesenska.testing.simulation.clients import BrokerProgram, SimulatedMember, Writer, create_topic, read_everything, take_controllers_place
 from jesenska.testing.simulation.cluster_watch import ClusterWatch
 from jesenska.testing.simulation.combined import CombinedFaults
 from jesenska.testing.simulation.coverage import Coverage
@@ -139,6 +140,8 @@ class Simulation:
         self.coverage = Coverage()
         self.combined = CombinedFaults(self)
         self._is_over = False
+        #: The broker that was looked at last, where there is one, and the high watermarks that it had.
+        self._seen_last: tuple[BrokerProgram, dict[TopicPartition, int]] | None = None
         #: Until when a broker stands still or is cut off, or its disk is slow.
         self._trouble_until = -1.0
         self._spared: BrokerHost | None = None
@@ -288,7 +291,11 @@ class Simulation:
             self.watch.look()
         else:
             for host in self.hosts:
-                for key, offset in host.program.high_watermarks().items():
+                seen = host.program, host.program.high_watermarks()
+                if seen == self._seen_last:
+                    continue
+                self._seen_last = seen
+                for key, offset in seen[1].items():
                     self.history.high_watermark(host.program, key, offset)
         self._judge_tasks()
         self.world.after(0.05, self._watch)
@@ -675,6 +682,19 @@ class Simulation:
 
 
 @contextmanager
+def _garbage_left_lying() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile. What a simulation makes lives for a moment or until its end, and is too
+    little to need it."""
+    was_looked_for = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_looked_for:
+            gc.enable()
+
+
+@contextmanager
 def simulation(
     seed: int,
     *,
@@ -688,9 +708,10 @@ def simulation(
     """A simulation in a directory of its own, which goes with it. `is_synced` (whether answers wait for a sync) and
     `min_in_sync` (min.insync.replicas) are the seed's where they are None."""
     directory = Path(tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None))
-    made = Simulation(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart, brokers=brokers, is_synced=is_synced, min_in_sync=min_in_sync)
-    try:
-        yield made
-    finally:
-        made.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    with _garbage_left_lying():
+        made = Simulation(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart, brokers=brokers, is_synced=is_synced, min_in_sync=min_in_sync)
+        try:
+            yield made
+        finally:
+            made.close()
+            shutil.rmtree(directory, ignore_errors=True)
