@@ -161,11 +161,9 @@ def failure_of(seed: int) -> Exception | None:
     return None
 
 
-def main() -> int:
-    plant, words = BUGS[sys.argv[1]]
-    logging.disable(logging.CRITICAL)
-    first, seeds = (int(text) for text in (*sys.argv[2:], *("1", "100")[len(sys.argv) - 2 :]))
-    assert failure_of(1) is None, "the broker has a mistake already"
+def search(name: str, first: int, seeds: int) -> int:
+    """Makes the mistake; the exit code."""
+    plant, words = BUGS[name]
     plant()
     for seed in range(first, first + seeds):
         error = failure_of(seed)
@@ -174,6 +172,13 @@ def main() -> int:
             return 0 if any(word in str(error) for word in words) else 2
     print("no seed finds it")
     return 1
+
+
+def main() -> int:
+    logging.disable(logging.CRITICAL)
+    first, seeds = (int(text) for text in (*sys.argv[2:], *("1", "100")[len(sys.argv) - 2 :]))
+    assert failure_of(1) is None, "the broker has a mistake already"
+    return search(sys.argv[1], first, seeds)
 
 
 if __name__ == "__main__":

@@ -218,10 +218,8 @@ BUGS: dict[str, Callable[[], None]] = {
 }
 
 
-def main() -> int:
-    name = sys.argv[1]
-    first, seeds = (int(text) for text in [*sys.argv[2:], *("1", "200")[len(sys.argv) - 2 :]])
-    logging.disable(logging.CRITICAL)
+def search(name: str, first: int, seeds: int) -> int:
+    """Makes the mistake; the exit code."""
     BUGS[name]()
     gc.freeze()
     for seed in range(first, first + seeds):
@@ -233,6 +231,12 @@ def main() -> int:
                 return 0
     print(f"no seed of {seeds} fails")
     return 1
+
+
+def main() -> int:
+    logging.disable(logging.CRITICAL)
+    first, seeds = (int(text) for text in [*sys.argv[2:], *("1", "200")[len(sys.argv) - 2 :]])
+    return search(sys.argv[1], first, seeds)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ _CLUSTER_BUGS = {
     "too_few_in_sync_sync_nothing": 1,
 }
 #: Seeds that are tried from there on: other code may come to the same fault a little later.
-_CLUSTER_SEEDS = 60
+_SEEDS, _CLUSTER_SEEDS = 100, 60
 
 
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -117,19 +118,54 @@ def test_the_table_has_a_line_for_each_state() -> None:
     assert starting.split() == ["starting", "3", *["0"] * (len(FAULTS) - 1)]
 
 
+class _Searches:
+    """A process that looks for mistakes, one after the other."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.testing.planted_in_children"]
+        environment = {**os.environ, "JESENSKA_PURE": "1", "PYTHONHASHSEED": "0"}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=Path(__file__).parents[2], env=environment
+        )
+
+    def find(self, bug: str, first: int, seeds: int) -> tuple[int, str]:
+        """The exit code of the search, and what it has printed."""
+        asked, answered = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answered is not None
+        print(bug, first, seeds, file=asked, flush=True)
+        printed = ""
+        for line in answered:
+            if line.startswith("exit "):
+                return int(line.removeprefix("exit ")), printed
+            printed += line
+        pytest.fail(f"the search has ended: {printed}")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def searches() -> Iterator[_Searches]:
+    made = _Searches()
+    yield made
+    made.close()
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", _CLUSTER_BUGS)
-def test_a_cluster_with_a_mistake_is_found_out(bug: str) -> None:
-    done = _run("tests.testing.planted_cluster_bugs", bug, str(_CLUSTER_BUGS[bug]), str(_CLUSTER_SEEDS), JESENSKA_PURE="1", PYTHONHASHSEED="0")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("seed ")
+def test_a_cluster_with_a_mistake_is_found_out(bug: str, searches: _Searches) -> None:
+    code, printed = searches.find(bug, _CLUSTER_BUGS[bug], _CLUSTER_SEEDS)
+    assert code == 0, printed
+    assert printed.startswith("seed ")
 
 
 @pytest.mark.parametrize("bug", _BUGS)
-def test_a_broker_with_a_mistake_is_found_out(bug: str) -> None:
-    done = _run("tests.testing.planted_bugs", bug, str(_BUGS[bug]), JESENSKA_PURE="1", PYTHONHASHSEED="0")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("seed ")
+def test_a_broker_with_a_mistake_is_found_out(bug: str, searches: _Searches) -> None:
+    code, printed = searches.find(bug, _BUGS[bug], _SEEDS)
+    assert code == 0, printed
+    assert printed.startswith("seed ")
 
 
 def test_every_mistake_is_looked_for() -> None:

@@ -1,0 +1,39 @@
+"""Mistakes that are made on purpose, each in a child of one process that has read all modules before.
+
+`JESENSKA_PURE=1 PYTHONHASHSEED=0 python -m tests.testing.planted_in_children` reads lines `NAME FIRST SEEDS`: a
+mistake of `planted_bugs` or of `planted_cluster_bugs`, and the seeds that are tried. It answers each with what the
+search prints, and then a line `exit CODE`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+
+from tests.testing import planted_bugs, planted_cluster_bugs
+
+
+def main() -> int:
+    logging.disable(logging.CRITICAL)
+    # Without a mistake nothing is found.
+    assert planted_bugs.failure_of(1) is None, "the broker has a mistake already"
+    for line in sys.stdin:
+        name, first, seeds = line.split()
+        search = planted_bugs.search if name in planted_bugs.BUGS else planted_cluster_bugs.search
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = search(name, int(first), int(seeds))
+            except BaseException:
+                print(traceback.format_exc())
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        print(f"exit {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
