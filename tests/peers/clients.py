@@ -40,7 +40,7 @@ def go_client() -> list[str]:
     sources = [_HERE / "go" / name for name in ("main.go", "go.mod", "go.sum")]
 
     def make(folder: Path) -> None:
-        # All that it needs is compiled first: without C, optimisation and what debuggers read that takes half the time.
+        # All that it needs is compiled first, which takes half the time so.
         _run("go", "build", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", str(folder / "client"), ".", cwd=_HERE / "go", environment={"CGO_ENABLED": "0"})
 
     return [str(_made("go", sources, make, "go") / "client")]
