@@ -70,7 +70,7 @@ PATHS: Mapping[str, Sequence[str]] = {
     "seeds": ["tests/testing/test_seeds.py"],
 }
 COMPUTE = {"cluster-seeds", "simulator", "codecs"}
-_LOW_PRIORITY = 10
+_LOW_PRIORITY = 3
 #: Many schedules of the simulator in two processes, in so many minutes: they need the machine for themselves.
 ALONE = "seeds"
 

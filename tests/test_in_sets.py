@@ -77,7 +77,7 @@ def test_one_that_computes_runs_beside_the_others_at_a_low_priority(tmp_path: Pa
     files = tmp_path / "files"
     files.mkdir()
     assert Runner([Set("a", waits("a")), Set("b", waits("b"), computes=True)], 1, files).run()
-    assert int((tmp_path / "b").read_text()) == int((tmp_path / "a").read_text()) + 10
+    assert int((tmp_path / "b").read_text()) == int((tmp_path / "a").read_text()) + 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -356,8 +356,9 @@ def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(cluster: Mixed, lea
     (pid,) = cluster.kafka.pids if follower == _KAFKA else (cluster.ours[mine].pid,)
     os.kill(pid, signal.SIGSTOP)
     try:
-        # Acknowledged by all in sync: the leader alone, after a while.
-        assert sorted(cluster.write(topic)) == list(range(60, 120))
+        # Acknowledged by all in sync: the leader alone, after a while. A client that asks the broker that hangs where
+        # to write would wait for it.
+        assert sorted(cluster.write(topic, settings={"bootstrap.servers": cluster.address(leader)})) == list(range(60, 120))
         assert (cluster.state(topic).leader, cluster.state(topic).isr) == (leader, (leader,))
     finally:
         os.kill(pid, signal.SIGCONT)
