@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import ClientOptions
 from jesenska.pipeline.spark import SHORT_RUN, session
 from jesenska.testing import BrokerProcess
+from tests.pipeline.warm_python import warm_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,18 +132,21 @@ def topics(bootstrap: str) -> Iterator[Topics]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    made = session(
-        "tests",
-        config={
-            **SHORT_RUN,
-            "spark.sql.shuffle.partitions": "2",
-            "spark.log.level": "OFF",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.sql.streaming.stopTimeout": "30s",
-        },
-    )
-    yield made
-    made.stop()
+    config = {
+        **SHORT_RUN,
+        "spark.sql.shuffle.partitions": "2",
+        "spark.log.level": "OFF",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.sql.streaming.stopTimeout": "30s",
+    }
+    with warm_python(tmp_path_factory.mktemp("python")) as python:
+        with pytest.MonkeyPatch.context() as patch:
+            # What Spark on this machine starts its workers with.
+            patch.setattr(sys, "executable", str(python))
+            made = session("tests", config=config)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        yield made
+        made.stop()
 
 
 class Reading:
