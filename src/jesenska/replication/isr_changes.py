@@ -102,14 +102,15 @@ class IsrChanges:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self) -> None:
-        for topic_partition, partition in list(self._waiting.items()):
-            if len(self._working) >= _AT_ONCE:
+        # Thousands may wait, and each of them comes here: only those are looked at that there is room for.
+        while len(self._working) < _AT_ONCE:
+            topic_partition = next((one for one in self._waiting if one not in self._working), None)
+            if topic_partition is None:
                 return
-            if topic_partition not in self._working:
-                del self._waiting[topic_partition]
-                if partition.waits_for_sync:
-                    self.propose(partition)
-                    continue
+            partition = self._waiting.pop(topic_partition)
+            if partition.waits_for_sync:
+                self.propose(partition)
+            else:
                 self._working[topic_partition] = self._loop.create_task(self._work(partition))
 
     async def _work(self, partition: Proposing) -> None:
