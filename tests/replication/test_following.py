@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.leader_epochs import LeaderEpochs
-from jesenska.replication.fetch_session import FollowerSession, SessionRequest, Wanted
+from jesenska.replication.fetch_session import NEW_AT_ONCE, FollowerSession, SessionRequest, Wanted
 from jesenska.replication.following import AskWhere, Cut, FollowerState, Following, PartitionAnswer, Position, Received, Work, cut_offset
 
 PAUSE_MS = 1000
@@ -315,6 +315,36 @@ def test_a_leader_without_room_for_a_session_is_told_everything_each_time() -> N
     for _ in range(3):
         assert session.request() == SessionRequest(0, 0, (wanted,), ())
         assert session.answered(0, 0)
+
+
+def test_partitions_that_the_leader_does_not_know_are_named_so_many_at_a_time() -> None:
+    keys = [TopicPartition("t", number) for number in range(2 * NEW_AT_ONCE + 1)]
+    session = FollowerSession()
+    for key in keys:
+        session.want(Wanted(key, ID, 1, 0, 0, -1))
+    first = session.request()
+    assert ([one.topic_partition for one in first.wanted], first.has_more) == (keys[:NEW_AT_ONCE], True)
+    session.answered(0, 9)
+    # What has changed of those that it knows is named at once.
+    session.want(Wanted(keys[0], ID, 1, 5, 0, 1))
+    second = session.request()
+    assert ({one.topic_partition for one in second.wanted}, second.has_more) == ({keys[0], *keys[NEW_AT_ONCE : 2 * NEW_AT_ONCE]}, True)
+    session.answered(0, 9)
+    third = session.request()
+    assert ([one.topic_partition for one in third.wanted], third.has_more) == (keys[-1:], False)
+    session.answered(0, 9)
+    assert session.request().wanted == ()
+
+
+def test_a_leader_that_keeps_no_session_is_told_of_many_partitions_in_one_request() -> None:
+    keys = [TopicPartition("t", number) for number in range(NEW_AT_ONCE + 1)]
+    session = FollowerSession()
+    for key in keys:
+        session.want(Wanted(key, ID, 1, 0, 0, -1))
+    assert session.request().has_more
+    session.answered(0, 0)
+    alone = session.request()
+    assert ([one.topic_partition for one in alone.wanted], alone.has_more) == (keys, False)
 
 
 def test_the_epoch_of_a_session_begins_again_at_one() -> None:

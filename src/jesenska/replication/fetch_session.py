@@ -2,7 +2,9 @@
 leader knows. A decider: it sends nothing.
 
     want, drop    what is wanted of a partition has changed
-    request       what the next request says: everything in a new session, in a running one what has changed since
+    request       what the next request says: everything in a new session, in a running one what has changed since.
+                  Of partitions that the leader does not know so many at a time, since it does nothing else meanwhile;
+                  everything where it keeps no session
     answered      a session goes on, is new, or is over
 
 Only one request is under way at a time. A partition is never asked for and forgotten in the same request, which a
@@ -14,6 +16,7 @@ a new one."""
 from __future__ import annotations
 
 import uuid
+from itertools import islice
 from typing import Final, NamedTuple
 
 from jesenska.base.errors import ErrorCode
@@ -22,6 +25,8 @@ from jesenska.base.identifiers import TopicPartition
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
 _LAST_EPOCH: Final = 2**31 - 1
+#: Partitions in one request that the leader is not told yet.
+NEW_AT_ONCE: Final = 500
 
 
 class Wanted(NamedTuple):
@@ -37,12 +42,14 @@ class Wanted(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
-    """What a fetch request says. `forgotten` names partitions with the topic ids under which they were asked for."""
+    """What a fetch request says. `forgotten` names partitions with the topic ids under which they were asked for.
+    `has_more`: others are to be named in the next one, so nobody is to wait for the answer to this."""
 
     session_id: int
     session_epoch: int
     wanted: tuple[Wanted, ...]
     forgotten: tuple[tuple[TopicPartition, uuid.UUID], ...]
+    has_more: bool = False
 
 
 class FollowerSession:
@@ -56,6 +63,8 @@ class FollowerSession:
         self._changed: dict[TopicPartition, None] = {}
         #: What was not wanted for a while since the last request: it is said again, though it may be the same.
         self._dropped: set[TopicPartition] = set()
+        #: The leader has answered without a session: the next request is on its own.
+        self._is_refused = False
 
     @property
     def is_empty(self) -> bool:
@@ -83,9 +92,11 @@ class FollowerSession:
         changed, self._changed = self._changed, {}
         dropped, self._dropped = self._dropped, set()
         if self._id == NO_SESSION:
-            self._told = dict(self._wanted)
-            return SessionRequest(NO_SESSION, FIRST_EPOCH, tuple(self._wanted.values()), ())
+            self._told = dict(self._wanted if self._is_refused else islice(self._wanted.items(), NEW_AT_ONCE))
+            self._changed = dict.fromkeys(islice(self._wanted, len(self._told), None))
+            return SessionRequest(NO_SESSION, FIRST_EPOCH, tuple(self._told.values()), (), bool(self._changed))
         asked, forgotten = [], []
+        new = 0
         for topic_partition in changed:
             wanted, told = self._wanted.get(topic_partition), self._told.get(topic_partition)
             if wanted == told and (wanted is None or topic_partition not in dropped):
@@ -93,10 +104,16 @@ class FollowerSession:
             if told is not None and (wanted is None or wanted.topic_id != told.topic_id):
                 forgotten.append((topic_partition, told.topic_id))
                 del self._told[topic_partition]
-            if wanted is not None:
-                asked.append(wanted)
-                self._told[topic_partition] = wanted
-        return SessionRequest(self._id, self._epoch, tuple(asked), tuple(forgotten))
+            if wanted is None:
+                continue
+            if told is None:
+                new += 1
+                if new > NEW_AT_ONCE:
+                    self._changed[topic_partition] = None
+                    continue
+            asked.append(wanted)
+            self._told[topic_partition] = wanted
+        return SessionRequest(self._id, self._epoch, tuple(asked), tuple(forgotten), bool(self._changed))
 
     def answered(self, error_code: int, session_id: int) -> bool:
         """The request was answered with this. False if the session is over, and with it the answer worth nothing."""
@@ -104,10 +121,12 @@ class FollowerSession:
             self.lost()
             return False
         self._id = session_id
+        self._is_refused = session_id == NO_SESSION
         self._epoch = FIRST_EPOCH if session_id == NO_SESSION else 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
         return True
 
     def lost(self) -> None:
         """The leader may not know the session: the next request begins a new one."""
         self._id, self._epoch = NO_SESSION, FIRST_EPOCH
+        self._is_refused = False
         self._told = {}

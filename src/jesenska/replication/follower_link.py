@@ -218,7 +218,7 @@ class FollowerLink:
             replica_state=FetchRequestReplicaState(replica_id=settings.replica_id, replica_epoch=settings.broker_epoch)
             if self._version >= _FIRST_WITH_REPLICA_STATE
             else FetchRequestReplicaState(),
-            max_wait_ms=settings.wait_max_ms,
+            max_wait_ms=0 if request.has_more else settings.wait_max_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             session_id=request.session_id,
