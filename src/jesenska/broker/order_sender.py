@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse)
 
-#: Partitions in one request: a broker takes no more than it can work through in a moment.
-_PARTITIONS_AT_ONCE: Final = 2000
+#: Partitions in one request: neither side does anything else while it is made and read.
+_PARTITIONS_AT_ONCE: Final = 500
 _FINAL: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
 
