@@ -83,8 +83,7 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
         raise
     gc.freeze()
     gc.enable()
-    gc.set_threshold(_YOUNG_OBJECTS, 5, 10)
-    memory.keep_small(loop)
+    memory.keep_small(loop, _YOUNG_OBJECTS)
     is_up = True
     on_ready(broker)
     await stopped

@@ -50,8 +50,7 @@ async def served_tree(
             # The tree stays: the collector would walk over it again and again.
             gc.collect()
             gc.freeze()
-            gc.set_threshold(_YOUNG_OBJECTS, 5, 10)
-            memory.keep_small(asyncio.get_running_loop())
+            memory.keep_small(asyncio.get_running_loop(), _YOUNG_OBJECTS)
             yield server
         finally:
             await server.stop()
