@@ -15,7 +15,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.nodes import PartitionStateNode, decode_partitions
 from jesenska.metadata.registration import ensure_paths
-from jesenska.metadata.store import Store
+from jesenska.metadata.store import SessionState, Store
 from jesenska.metadata.tree_operations import ConnectionLossError, Stat
 from jesenska.replication import isr_changes
 from jesenska.replication.isr_changes import IsrChanges
@@ -68,6 +68,9 @@ class Leading:
 
         self.syncs.append(ended)
 
+    def proposal_sent(self) -> None:
+        self.replicas.proposal_sent()
+
     def isr_written(self, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> None:
         self.replicas.isr_written(isr, leader_epoch, partition_epoch)
 
@@ -76,11 +79,14 @@ class Leading:
 
 
 class UncertainStore:
-    """A session whose next changes are lost: on the way there, or on the way back."""
+    """A session whose next changes are lost: on the way there, or on the way back. It may be suspended."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.lost_there = self.lost_back = 0
+        self.state = SessionState.CONNECTED
+        #: Changes that somebody has asked for.
+        self.asked = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -92,6 +98,7 @@ class UncertainStore:
         return await self._change(lambda: self._store.create(path, data, sequential=sequential))
 
     async def _change(self, change: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        self.asked += 1
         if self.lost_there:
             self.lost_there -= 1
             raise ConnectionLossError("/", "lost")
@@ -304,3 +311,56 @@ async def test_what_was_told_while_the_log_was_synced_asks_for_another_sync() ->
     await scene.settle()
     assert not partition.is_to_be_synced
     assert (await scene.state())[0].isr == (LEADER, FIRST, SECOND)
+
+
+async def _synced_while_away() -> tuple[Scene, Leading]:
+    """The session is suspended, and the log is synced for an ISR with too few."""
+    partition = _shrinking()
+    scene = await Scene.made()
+    await scene.other.set(PATH, PartitionStateNode(LEADER, 4, partition.replicas.isr, 7).encode())
+    scene.store.state = SessionState.SUSPENDED
+    scene.changes.propose(partition)
+    partition.syncs.pop()(None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (partition.proposed_isr, scene.store.asked) == ((LEADER,), 0)
+    return scene, partition
+
+
+def _come_back(partition: Leading) -> None:
+    for number in (FIRST, SECOND):
+        assert not partition.replicas.follower_fetched(number, 20, 20, 10, 5001)
+
+
+@on_a_loop
+async def test_while_the_tree_is_out_of_reach_nothing_is_sent_and_followers_that_are_back_stay() -> None:
+    scene, partition = await _synced_while_away()
+    _come_back(partition)
+    assert partition.proposed_isr is None
+    assert partition.replicas.next_high_watermark(10, 20, 5002) == 20
+    scene.store.state = SessionState.CONNECTED
+    await scene.settle()
+    assert (scene.store.asked, (await scene.state())[1]) == (0, 1)
+
+
+@on_a_loop
+async def test_what_could_not_be_sent_is_written_when_the_tree_is_back() -> None:
+    scene, partition = await _synced_while_away()
+    scene.store.state = SessionState.CONNECTED
+    await scene.settle()
+    assert (await scene.state())[0].isr == partition.replicas.isr == (LEADER,)
+
+
+@on_a_loop
+async def test_what_was_sent_and_not_answered_stands_while_the_tree_is_out_of_reach() -> None:
+    partition = _shrinking()
+    scene = await _shrinking_scene(partition)
+    scene.store.lost_back = 1
+    partition.syncs.pop()(None)
+    while not scene.store.asked:
+        await asyncio.sleep(0)
+    _come_back(partition)
+    assert partition.proposed_isr == (LEADER,)
+    assert partition.replicas.next_high_watermark(10, 20, 5002) == 10
+    await scene.settle()
+    assert (await scene.state())[0].isr == partition.replicas.isr == (LEADER,)

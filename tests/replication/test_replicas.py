@@ -261,7 +261,7 @@ def test_an_isr_with_too_few_waits_for_a_sync_and_nothing_is_committed_meanwhile
     assert _syncs(replicas) == (False, False)
     assert replicas.drop_lagging(110, _LAG_MS + 1)
     assert _syncs(replicas) == (True, True)
-    replicas.follower_fetched(2, 110, 110, 40, _LAG_MS + 2)
+    replicas.follower_fetched(2, 109, 110, 40, _LAG_MS + 2)
     assert replicas.next_high_watermark(40, 110, _LAG_MS + 2) == 40
     replicas.synced(replicas.standing)
     assert _syncs(replicas) == (False, False)
@@ -324,6 +324,59 @@ def test_a_sync_for_what_stood_before_does_not_count() -> None:
     assert replicas.waits_for_sync
 
 
+def _two_behind() -> Replicas:
+    """Two are asked for, both followers are to leave the ISR, and nobody has sent that yet."""
+    replicas = leading(min_in_sync=2)
+    assert replicas.drop_lagging(110, _LAG_MS + 1)
+    assert replicas.proposed_isr == (1,)
+    return replicas
+
+
+def _proposed(replicas: Replicas) -> tuple[int, ...] | None:
+    return replicas.proposed_isr
+
+
+def test_what_nobody_has_sent_is_proposed_no_more_when_the_followers_are_back() -> None:
+    replicas = _two_behind()
+    assert not replicas.follower_fetched(2, 110, 110, 40, _LAG_MS + 2)
+    assert _proposed(replicas) == (1, 2)
+    assert _syncs(replicas) == (False, False)
+    assert not replicas.follower_fetched(3, 110, 110, 40, _LAG_MS + 3)
+    assert _proposed(replicas) is None
+    assert replicas.next_high_watermark(40, 110, _LAG_MS + 3) == 110
+    assert not replicas.drop_lagging(110, _LAG_MS + 4)
+
+
+def test_what_was_sent_stands_when_the_followers_are_back() -> None:
+    replicas = _two_behind()
+    replicas.proposal_sent()
+    for number in (2, 3):
+        replicas.follower_fetched(number, 110, 110, 40, _LAG_MS + 2)
+    assert _proposed(replicas) == (1,)
+    assert replicas.next_high_watermark(40, 110, _LAG_MS + 2) == 40
+    assert replicas.isr_written((1, 2, 3), 5, 1)
+    assert replicas.next_high_watermark(40, 110, _LAG_MS + 3) == 110
+
+
+def test_who_is_behind_still_is_to_leave_still() -> None:
+    replicas = _two_behind()
+    replicas.follower_fetched(2, 100, 110, 40, _LAG_MS + 2)
+    assert _proposed(replicas) == (1,)
+    assert replicas.waits_for_sync
+
+
+def test_a_sync_for_what_is_proposed_no_more_does_not_count() -> None:
+    replicas = _two_behind()
+    before = replicas.standing
+    for number in (2, 3):
+        replicas.follower_fetched(number, 110, 110, 40, _LAG_MS + 2)
+    assert replicas.drop_lagging(120, 3 * _LAG_MS)
+    replicas.follower_fetched(2, 120, 120, 40, 3 * _LAG_MS)
+    replicas.synced(before)
+    assert _proposed(replicas) == (1, 2)
+    assert not replicas.waits_for_sync
+
+
 _FOLLOWERS = st.sampled_from((2, 3))
 
 
@@ -340,6 +393,8 @@ class _Leadership(RuleBasedStateMachine):
         self.synced = 0
         self.syncing: tuple[tuple[int, int, tuple[int, ...] | None], int] | None = None
         self.has_unsent = False
+        #: True while the leader does not reach the controller.
+        self.is_away = False
         #: What the controller has written: an election could choose any of these.
         self.written, self.epoch, self.version = isr, 5, 0
         #: Proposals on their way to the controller, with the state that each was made on top of; answers on their way
@@ -360,8 +415,9 @@ class _Leadership(RuleBasedStateMachine):
             self._send()
 
     def _send(self) -> None:
-        if self.has_unsent and self.replicas.proposed_isr is not None and not self.replicas.waits_for_sync:
+        if self.has_unsent and not self.is_away and self.replicas.proposed_isr is not None and not self.replicas.waits_for_sync:
             self.has_unsent = False
+            self.replicas.proposal_sent()
             self.asked.append((self.replicas.proposed_isr, self.replicas.leader_epoch, self.replicas.partition_epoch))
 
     @rule(records=st.integers(1, 5))
@@ -375,6 +431,7 @@ class _Leadership(RuleBasedStateMachine):
         """It asks for what comes after all it has, and then gets some."""
         self._ask(self.replicas.follower_fetched(follower, self.has[follower], self.end, self.high_watermark, self.now_ms))
         self._moved()
+        self._send()
         self.has[follower] = min(self.end, self.has[follower] + records)
 
     @rule(passes_ms=st.integers(1, 2 * _LAG_MS))
@@ -382,6 +439,11 @@ class _Leadership(RuleBasedStateMachine):
         self.now_ms += passes_ms
         self._ask(self.replicas.drop_lagging(self.end, self.now_ms))
         self._moved()
+
+    @rule()
+    def the_controller_goes_out_of_reach_or_comes_back(self) -> None:
+        self.is_away = not self.is_away
+        self._send()
 
     @precondition(lambda self: self.syncing is None)
     @rule()

@@ -9,6 +9,8 @@ says what is proposed.
     there
     the partition is gone          nothing: its topic is being deleted
     not answered                   read, and tried again after a pause
+    no connection to the tree      not sent, and tried again after a pause: meanwhile the leader may propose something
+                                   else, or nothing
 
 An ISR with fewer members than min.insync.replicas asks for is written when this broker has synced its log
 (`isr_syncs`): what was acknowledged before may be nowhere else then.
@@ -27,7 +29,7 @@ from typing import Final, Protocol
 from jesenska.base.identifiers import TopicPartition
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, PartitionStateNode, encode_partitions
-from jesenska.metadata.store import Store
+from jesenska.metadata.store import SessionState, Store
 from jesenska.metadata.tree_operations import BadVersionError, NoNodeError, TreeError
 from jesenska.replication.isr_syncs import IsrSyncs, Syncing
 
@@ -57,6 +59,10 @@ class Proposing(Syncing, Protocol):
     @property
     def waits_for_sync(self) -> bool:
         """True while the proposal is not to be written, since the log is to be synced before."""
+        ...
+
+    def proposal_sent(self) -> None:
+        """What is proposed is being sent: it may be written from now on, whatever is heard of it."""
         ...
 
     def isr_written(self, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> None: ...
@@ -133,6 +139,9 @@ class IsrChanges:
             isr, leader_epoch, version = partition.proposed_isr, partition.leader_epoch, partition.partition_epoch
             if isr is None or partition.waits_for_sync:
                 return True
+            if self._store.state is not SessionState.CONNECTED:
+                return False
+            partition.proposal_sent()
             node = PartitionStateNode(self._broker_id, leader_epoch, isr, self._controller_epoch())
             try:
                 stat = await self._store.set(path, node.encode(), version)

@@ -372,6 +372,10 @@ class Partition:
             self._look_again()
             self.changed()  # consumers may have a nearer replica to read from
 
+    def proposal_sent(self) -> None:
+        """What is proposed is on its way to the controller, or to the tree."""
+        self._replicas.proposal_sent()
+
     def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> None:
         """The controller has certainly not taken what was proposed on top of that state."""
         if self._replicas.proposal_refused(leader_epoch, partition_epoch):

@@ -12,7 +12,9 @@ write with acks=all asks for.
                       began to lead holds it where it is. With the leader alone it is the log end offset.
     proposed ISR      stands until the controller has taken or refused it. Until then the high watermark waits for
                       everybody who is in the old or in the new one, while min.insync.replicas counts those who are in
-                      the old one (KIP-497).
+                      the old one (KIP-497). One that nobody has sent yet, since the tree is out of reach or the disk
+                      is slow, has those in it again who would have left and lag no more; where that is the old ISR,
+                      nothing is proposed
     min.insync        min.insync.replicas, but no more than the partition has replicas
     to be synced      the log of whoever is in sync where fewer are than min.insync.replicas asks for, or are proposed:
                       what was acknowledged may be nowhere else. Such a proposal is written when the log is synced.
@@ -84,6 +86,7 @@ class Replicas:
         "_followers",
         "_is_synced",
         "_last_end_offset",
+        "_sent",
         "assigned",
         "broker_id",
         "is_alone",
@@ -118,6 +121,8 @@ class Replicas:
         self._epoch_start_offset: int | None = None
         #: Where the log ended when that was looked at last.
         self._last_end_offset = _UNKNOWN
+        #: What was proposed, and on top of which state, when it was sent last: it may be written, or be on its way.
+        self._sent: tuple[int, int, tuple[int, ...] | None] | None = None
         #: True if the log was synced since too few are in sync, or are proposed.
         self._is_synced = False
         #: True if this broker leads and has no followers to wait for.
@@ -162,6 +167,10 @@ class Replicas:
         self._is_synced = self._is_synced and self._has_too_few
         self._count()
         return True
+
+    def proposal_sent(self) -> None:
+        """What is proposed is on its way: from now on it stands."""
+        self._sent = self.standing
 
     def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> bool:
         """The controller has certainly not taken what was proposed on top of that state (INELIGIBLE_REPLICA,
@@ -322,6 +331,8 @@ class Replicas:
         if follower is None:
             raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
         follower.fetched(offset, leader_end_offset, now_ms, log_start_offset)
+        if self.proposed_isr is not None:
+            self._keep_caught_up(leader_end_offset, now_ms)
         start = self._epoch_start_offset
         if not may_join or broker_id in self.isr or self.proposed_isr is not None or broker_id not in self.assigned or start is None:
             return False
@@ -359,12 +370,26 @@ class Replicas:
         proposed."""
         if not self.leads or self.proposed_isr is not None:
             return False
-        stays = tuple(number for number in self.isr if number == self.broker_id or not self._lags(self._followers[number], log_end_offset, now_ms))
+        stays = self._who_stays(log_end_offset, now_ms)
         if stays == self.isr:
             return False
         self.proposed_isr, self._is_synced = stays, False
         self._count()
         return True
+
+    def _keep_caught_up(self, log_end_offset: int, now_ms: int) -> None:
+        """Who would have left the ISR and lags no more stays, where nobody has sent the proposal yet."""
+        proposed = self.proposed_isr
+        if proposed is None or len(proposed) >= len(self.isr) or self._sent == self.standing:
+            return
+        stays = self._who_stays(log_end_offset, now_ms)
+        if len(stays) > len(proposed):
+            self.proposed_isr, self._is_synced = None if stays == self.isr else stays, False
+            self._count()
+
+    def _who_stays(self, log_end_offset: int, now_ms: int) -> tuple[int, ...]:
+        """Who of the ISR does not lag behind."""
+        return tuple(number for number in self.isr if number == self.broker_id or not self._lags(self._followers[number], log_end_offset, now_ms))
 
     def _lags(self, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
         if follower.caught_up_at_ms == _UNKNOWN:
