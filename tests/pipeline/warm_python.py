@@ -4,8 +4,8 @@ has imported PySpark and our source already. The look-up of their modules is mos
     with warm_python(directory) as python:
         ...                                 # PYSPARK_PYTHON=python
 
-The module that `python -m` runs, its arguments, variables, directory and standard streams are those that `python` was given; its exit code
-is theirs. When it is killed, they are. Anything but a module is run as by any Python.
+What is forked has the arguments, variables, directory and standard streams that `python -m` was given, which ends with
+its exit code. When `python` is killed, so is it. Anything but a module is run as by any Python.
 """
 
 from __future__ import annotations

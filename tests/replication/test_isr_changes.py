@@ -364,3 +364,25 @@ async def test_what_was_sent_and_not_answered_stands_while_the_tree_is_out_of_re
     assert partition.replicas.next_high_watermark(10, 20, 5002) == 10
     await scene.settle()
     assert (await scene.state())[0].isr == partition.replicas.isr == (LEADER,)
+
+
+@on_a_loop
+async def test_a_proposal_that_has_to_wait_for_a_sync_when_it_is_tried_again_is_written_in_the_end() -> None:
+    """While the tree does not answer, min.insync.replicas is raised."""
+    partition = _shrinking()
+    partition.replicas.min_in_sync = 1
+    scene = await Scene.made()
+    await scene.other.set(PATH, PartitionStateNode(LEADER, 4, partition.replicas.isr, 7).encode())
+    scene.store.lost_there = 1000
+    scene.changes.propose(partition)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert partition.syncs == []
+    partition.replicas.min_in_sync = 2
+    async with asyncio.timeout(10):
+        while not partition.syncs:
+            await asyncio.sleep(0)
+    scene.store.lost_there = 0
+    partition.syncs.pop()(None)
+    await scene.settle()
+    assert (await scene.state())[0].isr == partition.replicas.isr == (LEADER,)

@@ -21,6 +21,7 @@ from jesenska.log.closing import close_log
 from jesenska.log.leader_appends import AppendResult
 from jesenska.log.log_config import LogConfig
 from jesenska.records.header import read_header
+from jesenska.replication.isr_syncs import IsrSyncs
 from jesenska.replication.partition import ACKS_ALL, Partition
 from jesenska.replication.replicas import Replicas
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -147,6 +148,31 @@ def test_a_log_that_is_synced_already_is_not_synced_again(tmp_path: Path) -> Non
         outcomes: list[KafkaError | None] = []
         partition.sync(outcomes.append)
         assert (partition.is_to_be_synced, outcomes) == (False, [None])
+
+
+@pytest.mark.parametrize("goes", ["vanish", "give_up"])
+def test_a_partition_that_goes_while_its_log_is_synced_waits_for_nothing_more(tmp_path: Path, goes: str) -> None:
+    flusher = ManualBackground()
+    with LogHarness(tmp_path, writer=DirectoryWriter(InlineBackground(), flusher)) as files:
+        partition = Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1, 2), 2, 100), lambda key: None, lambda: 200)
+        partition.found_log(files.log)
+        partition.led_by(1, 0, (1, 2), 0)
+        batch = make_batch(3)
+        assert partition.append(memoryview(batch), [read_header(batch)], 1, NOW_MS, lambda outcome: None) is not None
+        partition._replicas.proposed_isr = (1,)
+        syncs, written = IsrSyncs(), list[bool]()
+
+        def propose() -> None:
+            # As `IsrChanges.propose`.
+            if partition.waits_for_sync:
+                syncs.ask(partition, propose)
+            else:
+                written.append(partition.proposed_isr is not None)
+
+        propose()
+        getattr(partition, goes)()
+        flusher.run_all()
+        assert (partition.waits_for_sync, partition.is_to_be_synced, written, syncs.is_idle) == (False, False, [False], True)
 
 
 def test_a_log_that_could_not_be_synced_is_to_be_synced_still(harness: Harness) -> None:

@@ -137,7 +137,11 @@ class IsrChanges:
         path = paths.partition_state(name, number)
         while True:
             isr, leader_epoch, version = partition.proposed_isr, partition.leader_epoch, partition.partition_epoch
-            if isr is None or partition.waits_for_sync:
+            if isr is None:
+                return True
+            if partition.waits_for_sync:
+                # Since this was proposed min.insync.replicas was raised, or others are in sync.
+                self.propose(partition)
                 return True
             if self._store.state is not SessionState.CONNECTED:
                 return False

@@ -389,7 +389,7 @@ class Partition:
     @property
     def waits_for_sync(self) -> bool:
         """True while what is proposed is not to be written, since the log is to be synced before."""
-        return self._replicas.waits_for_sync
+        return self._log is not None and self._replicas.waits_for_sync
 
     def sync(self, done: Synced) -> None:
         """Syncs the log, in the background. Where that fails it is to be synced still."""

@@ -185,6 +185,7 @@ class Replicas:
     def forget_leader(self) -> None:
         """Nobody leads any more: the topic is being deleted."""
         self.leader, self.leads = NO_LEADER, False
+        self.proposed_isr, self._is_synced = None, False
         self._followers = _NOBODY
         self._count()
 
