@@ -169,6 +169,28 @@ def test_an_unused_connection_is_closed_without_being_asked(broker: BrokerProces
     on_cluster(broker.bootstrap, work, connections_max_idle_seconds=0.05)
 
 
+def keeping(cluster: Cluster, topic: str) -> list[str]:
+    """What still has something of a topic."""
+    return [name for name, kept in vars(cluster).items() if isinstance(kept, dict) and topic in kept]
+
+
+@pytest.mark.parametrize("asked", [["gone"], None], ids=["one", "all"])
+def test_nothing_is_kept_of_a_topic_that_there_is_no_more(broker: BrokerProcess, asked: list[str] | None) -> None:
+    async def work(cluster: Cluster) -> None:
+        admin = Admin(cluster)
+        await admin.create_topics([NewTopic("gone", 1, 1)])
+        await cluster.topic("gone")
+        assert keeping(cluster, "gone") != []
+        await admin.delete_topics(["gone"])
+        async with asyncio.timeout(20):
+            await cluster.refresh(asked)
+            while cluster.known("gone") is not None:
+                await cluster.refresh(asked)
+        assert keeping(cluster, "gone") == []
+
+    on_cluster(broker.bootstrap, work)
+
+
 def test_a_topic_that_is_not_used_is_forgotten(broker: BrokerProcess) -> None:
     clock = ManualClock()
 
@@ -182,6 +204,8 @@ def test_a_topic_that_is_not_used_is_forgotten(broker: BrokerProcess) -> None:
         await cluster.refresh(["forget-used"])
         assert cluster.known("forget-used") is not None
         assert cluster.known("forget-unused") is None
+        assert keeping(cluster, "forget-unused") == []
+        assert len(keeping(cluster, "forget-used")) == 5
 
     on_cluster(broker.bootstrap, work, metadata_max_idle_seconds=10, clock=clock)
 

@@ -162,7 +162,7 @@ class Cluster:
         self.cluster_id: str | None = None
         self._topics: dict[str, TopicInfo] = {}
         #: The newest that is known of each topic's partitions, under the topic's id; kept when a topic is forgotten,
-        #: for as long as there is such a topic.
+        #: for as long as there is such a topic and somebody uses it.
         self._newest: dict[str, tuple[uuid.UUID, dict[int, PartitionInfo]]] = {}
         #: Who told of each topic; and who has told of leaders that were replaced, and until when others come first.
         self._told_by: dict[str, tuple[str, int]] = {}
@@ -349,13 +349,14 @@ class Cluster:
         if wanted is None:
             self._topics.clear()
             there = {topic.name for topic in answer.topics}
-            self._newest = {name: newest for name, newest in self._newest.items() if name in there}
+            for gone in self._told_by.keys() - there:
+                self._drop(gone)
         for topic in answer.topics:
             name = topic.name or ""
             if topic.error_code != ErrorCode.NONE:
-                self._topics.pop(name, None)
                 if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    self._newest.pop(name, None)
+                    self._drop(name)
+                self._topics.pop(name, None)
                 errors[name] = KafkaError.of(topic.error_code, _topic_error(name, topic.error_code))
                 continue
             partitions = []
@@ -381,8 +382,16 @@ class Cluster:
             self._behind_until.pop(told_by, None)
         if self._metadata_idle_seconds is not None:
             for name in [name for name in self._topics if now - self._topics_used_at[name] >= self._metadata_idle_seconds]:
-                self.forget_topic(name)
+                self._drop(name)
         return errors
+
+    def _drop(self, name: str) -> None:
+        """Nothing is kept of a topic that there is no more, or that nobody uses."""
+        self._topics.pop(name, None)
+        self._newest.pop(name, None)
+        self._told_by.pop(name, None)
+        self._topics_at.pop(name, None)
+        self._topics_used_at.pop(name, None)
 
     def _newer(self, told: PartitionInfo) -> PartitionInfo:
         """What was told, or what is known of a newer leader epoch: a broker that was cut off tells of whoever led
@@ -441,8 +450,9 @@ class Cluster:
         """What is known of the topic is stale: the next look asks again."""
         self._topics.pop(name, None)
 
-    async def leader_of(self, topic_partition: TopicPartition, *, create: bool = False) -> PartitionInfo:
-        """The partition with its leader; waits for one to be elected as long as a request may take."""
+    async def leader_of(self, topic_partition: TopicPartition, *, create: bool = False, waits: bool = True) -> PartitionInfo:
+        """The partition with its leader; waits for one to be elected as long as a request may take, or raises
+        LeaderNotAvailableError."""
         deadline = self.clock.monotonic() + self.request_timeout_seconds
         attempts = 0
         while True:
@@ -458,6 +468,8 @@ class Cluster:
             if self.clock.monotonic() > deadline:
                 raise RequestTimedOutError(f"{topic_partition} has had no leader for {self.request_timeout_seconds:g} s.")
             self.forget_topic(topic_partition.topic)
+            if not waits:
+                raise LeaderNotAvailableError(f"{topic_partition} has no leader at present.")
             await asyncio.sleep(self.retry_pause_seconds(attempts))
 
     def close_purpose(self, purpose: str) -> None:
