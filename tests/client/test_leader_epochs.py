@@ -74,6 +74,8 @@ class Replica:
     fences: bool = True
     #: The replica that it sends consumers to.
     near: int = -1
+    #: Partitions that nobody leads.
+    leaderless: frozenset[int] = frozenset()
 
     def refuses(self, current_leader_epoch: int) -> ErrorCode:
         if current_leader_epoch in (-1, self.epoch) or not self.fences:
@@ -133,12 +135,19 @@ class Replica:
             brokers = [MetadataResponseBroker(node_id=number, host="127.0.0.1", port=port) for number, port in enumerate(ports)]
             leader, epoch = self.tells
             partitions = [
-                MetadataResponsePartition(partition_index=number, leader_id=leader, leader_epoch=epoch, replica_nodes=[0, 1], isr_nodes=[0, 1])
+                MetadataResponsePartition(
+                    partition_index=number, leader_id=-1 if number in self.leaderless else leader, leader_epoch=epoch, replica_nodes=[0, 1], isr_nodes=[0, 1]
+                )
                 for number in range(self.partitions)
             ]
             return MetadataResponse(brokers=brokers, topics=[MetadataResponseTopic(name="t", topic_id=self.topic_id, partitions=partitions)])
 
-        answers = {MetadataRequest: metadata, FetchRequest: self.fetch, ListOffsetsRequest: self.list_offsets, OffsetForLeaderEpochRequest: self.check}
+        answers = {
+            MetadataRequest: metadata,
+            FetchRequest: self.fetch,
+            ListOffsetsRequest: self.list_offsets,
+            OffsetForLeaderEpochRequest: lambda request: self.check(request),
+        }
         return ScriptedBroker(answers, at_most)
 
 
@@ -404,3 +413,70 @@ async def test_a_broker_that_answers_no_consumer_of_epochs_is_read_on_from() -> 
         assert await read(consumer, 1) == [1]
     assert follower.fetches[0] == (1, 2)
     assert follower.checks == []
+
+
+@on_a_loop
+async def test_a_topic_that_was_made_anew_and_has_less_is_not_taken_for_truncated() -> None:
+    """Leader epochs begin again, so that the new topic has one of the same number."""
+    leader = Replica(epoch=0, log=[0] * 5, tells=(0, 0))
+    async with consumer_of(leader) as consumer:
+        await consumer.assign({KEY: 0})
+        assert await read(consumer, 5) == [0, 1, 2, 3, 4]
+        consumer.pause(KEY)
+        while consumer._in_flight:
+            assert await consumer.poll(0.01) == {}
+        leader.log, leader.topic_id = [0, 0, 0], OTHER_ID
+        consumer.cluster.forget_topic("t")
+        consumer.resume(KEY)
+        assert await read(consumer, 3) == [0, 1, 2]
+    assert leader.checks == [(0, 0)]
+
+
+@pytest.mark.parametrize("position, leaderless", [(Position(2, 9), frozenset()), (Position(0), frozenset({0}))], ids=["behind", "leaderless"])
+@on_a_loop
+async def test_a_partition_without_a_leader_to_believe_costs_the_others_no_look_ups(position: Position, leaderless: frozenset[int]) -> None:
+    leader = Replica(epoch=1, log=[1] * 300, tells=(0, 1), partitions=2, leaderless=leaderless)
+    async with consumer_of(leader) as consumer:
+        await consumer.assign({KEY: position, TopicPartition("t", 1): 0})
+        assert await read(consumer, 300) == [*range(300)]
+        assert consumer.position(KEY) == position.offset
+        assert leader.metadata < 30
+        leader.leaderless, leader.epoch, leader.log = frozenset(), 9, [9] * 300
+        both_tell([leader], 0, 9)
+        assert await read(consumer, 1) == [position.offset]
+
+
+@on_a_loop
+async def test_what_was_sought_while_a_position_was_checked_is_checked_as_well() -> None:
+    leader = Replica(epoch=2, log=[1, 1, 2, 2], tells=(0, 2))
+    async with consumer_of(leader) as consumer:
+        check = leader.check
+
+        def seeks(request: Message) -> OffsetForLeaderEpochResponse:
+            if not leader.checks:
+                consumer.seek(KEY, Position(3, 1))
+            return check(request)
+
+        leader.check = seeks  # type: ignore[method-assign]
+        await consumer.assign({KEY: Position(3, 2)})
+        assert await read(consumer, 2) == [2, 3]
+    assert leader.checks == [(2, 2), (1, 2)]
+
+
+@on_a_loop
+async def test_what_becomes_of_a_position_that_was_moved_meanwhile_is_nobodys_error() -> None:
+    leader = Replica(epoch=2, log=[1, 2, 2], tells=(0, 2))
+    async with consumer_of(leader, reset="none") as consumer:
+        check = leader.check
+
+        def seeks(request: Message) -> OffsetForLeaderEpochResponse:
+            if not leader.checks:
+                consumer.seek(KEY, 1)
+            return check(request)
+
+        leader.check = seeks  # type: ignore[method-assign]
+        await consumer.assign({KEY: Position(3, 1)})
+        assert await read(consumer, 2) == [1, 2]
+        consumer.seek(KEY, 9)
+        leader.before = lambda: consumer.seek(KEY, 2)
+        assert await read(consumer, 1) == [2]

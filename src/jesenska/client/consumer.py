@@ -21,7 +21,9 @@ read on from (client.positions):
     than the position has               request.timeout.ms the leader that they name is asked all the same
     the log was truncated               reading goes on where the log became another one; LogTruncationError where
                                         auto.offset.reset is none
-    the leader does not know the epoch  auto.offset.reset says where reading goes on; LogTruncationError with none
+    the leader does not know the epoch, auto.offset.reset says where reading goes on; LogTruncationError with none
+    or the topic was made anew and has
+    less
 
 Left out: groups (with the group coordinator), read_committed beyond passing it on; the public API comes later.
 """
@@ -47,7 +49,7 @@ from jesenska.base.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.client.cluster import Cluster, PartitionInfo
 from jesenska.client.fetch_session import Asked, FetchSessionHandler
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
@@ -154,6 +156,9 @@ class Consumer:
         self._failures: dict[int, int] = {}
         #: Look-ups of leaders that failed in a row.
         self._lookups_failed = 0
+        #: Partitions of which nobody said who leads them, or of a leader that was replaced, and until when they are
+        #: left alone.
+        self._unled_until: dict[TopicPartition, float] = {}
         self._sessions: dict[int, FetchSessionHandler] = {}
         self._failure: BaseException | None = None
         self._arrived = asyncio.Event()
@@ -179,6 +184,7 @@ class Consumer:
             wanted.update({key: Position(item.offset, item.leader_epoch) for key, item in found.items()})
         self._led = {key: led for key, led in self._led.items() if key in wanted and wanted[key] == self._positions.get(key)}
         self._doubted_since = {key: since for key, since in self._doubted_since.items() if key in wanted}
+        self._unled_until = {key: until for key, until in self._unled_until.items() if key in wanted}
         self._positions = wanted
         self._fetched.clear()
         self._paused &= set(wanted)
@@ -298,10 +304,15 @@ class Consumer:
         """Asks each broker that has no fetch in flight for what is not here yet. Where nobody says who leads a
         partition, that is for the next time."""
         wanted: dict[int, dict[TopicPartition, _Wanted]] = {}
-        failed = False
+        failed = waits = False
+        unled: list[TopicPartition] = []
         doubted: set[str] = set()
+        now = self.cluster.clock.monotonic()
         for key in list(self._positions):
             if self._fetched.get(key) or key in self._paused or key in self._in_flight:
+                continue
+            if self._unled_until and now < self._unled_until.get(key, now):
+                waits = True
                 continue
             try:
                 info = await self._leader_of(key)
@@ -311,6 +322,7 @@ class Consumer:
                 failed = True
                 if isinstance(error, NetworkException | RequestTimedOutError):
                     break  # nobody answers: the others would only wait as long
+                unled.append(key)
                 continue
             position = taken.get(key) or self._positions.get(key)
             if info is None or position is None:
@@ -318,8 +330,10 @@ class Consumer:
             led = _Led(info.topic_id, info.leader_epoch)
             is_checked = self._led.get(key) == led
             if not is_checked and self._was_replaced(key, position, led):
+                unled.append(key)
                 doubted.add(key.topic)
                 continue
+            self._unled_until.pop(key, None)
             if position.leader_epoch < 0 or led.leader_epoch < 0:
                 self._led[key], is_checked = led, True
             asked = self._nearest(key, info) if is_checked else info.leader
@@ -327,7 +341,14 @@ class Consumer:
                 wanted.setdefault(asked, {})[key] = _Wanted(position, led, is_checked)
         for topic in doubted:
             self.cluster.doubt(topic)
-        self._lookups_failed = self._lookups_failed + 1 if failed or doubted else 0
+        if failed or doubted:
+            self._lookups_failed += 1
+        elif not waits:
+            self._lookups_failed = 0
+        if unled:
+            # Others may be read meanwhile: their polls are not to ask each time.
+            until = self.cluster.clock.monotonic() + self.cluster.retry_pause_seconds(self._lookups_failed)
+            self._unled_until.update(dict.fromkeys(unled, until))
         for broker_id, items in wanted.items():
             if broker_id not in self._fetching:
                 self._in_flight.update(items)
@@ -367,7 +388,7 @@ class Consumer:
         if now < self._gone_until.get(key, now) and len(self._gone_until) < len(self._positions):
             return None
         try:
-            info = await self.cluster.leader_of(key)
+            info = await self.cluster.leader_of(key, waits=False)
         except UnknownTopicOrPartitionError as error:
             known = key in self._gone_until
             self._gone_until[key] = self.cluster.clock.monotonic() + _GONE_SECONDS
@@ -455,18 +476,20 @@ class Consumer:
                 end = found.ends[key]
                 if end is None or end.offset < item.position.offset:
                     try:
-                        await self._leave(key, item, end)
+                        await self._leave(key, item, None if self._is_of_a_topic_before(key, item.led) else end)
                     except KafkaError as error:
                         failures.append(error)
                     continue
-            self._found(key, item)
-            checked[key] = item
+            if self._found(key, item):
+                checked[key] = item
         return checked
 
     async def _leave(self, key: TopicPartition, wanted: _Wanted, end: Position | None) -> None:
         """The log is not the one in which this position was reached: to where they part, or, where nobody knows, to
         where auto.offset.reset says."""
         position = wanted.position
+        if self._positions.get(key) != position:
+            return
         if self.auto_offset_reset == "none":
             raise LogTruncationError(key, position, end)
         if end is None:
@@ -481,10 +504,15 @@ class Consumer:
             logger.warning("%s was read up to offset %d, but its log was truncated to offset %d: reading goes on there.", key, position.offset, end.offset)
             self._positions[key] = end
 
+    def _is_of_a_topic_before(self, key: TopicPartition, led: _Led) -> bool:
+        """Whether the position was reached in another topic of that name. Its leader epochs say nothing of this
+        one."""
+        known = self._led.get(key)
+        return known is not None and known.topic_id != led.topic_id and NO_UUID not in (known.topic_id, led.topic_id)
+
     def _found(self, key: TopicPartition, wanted: _Wanted) -> bool:
         """Notes that a position was checked, unless it was moved meanwhile."""
-        position = self._positions.get(key)
-        if position is None or position.offset != wanted.position.offset:
+        if self._positions.get(key) != wanted.position:
             return False
         self._led[key] = wanted.led
         return True
@@ -570,6 +598,9 @@ class Consumer:
 
     async def _reset(self, key: TopicPartition, offset: int) -> bool:
         """Moves a position that is not in the log, unless it was moved meanwhile."""
+        position = self._positions.get(key)
+        if position is None or position.offset != offset:
+            return False
         if self.auto_offset_reset == "none":
             raise OffsetOutOfRangeError(f"{key}: offset {offset} is not in the log, and auto.offset.reset is none.")
         where = EARLIEST if self.auto_offset_reset == "earliest" else LATEST
