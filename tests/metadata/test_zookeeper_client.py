@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import ConnectionLossError
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client_link import Link
 from jesenska.metadata.zookeeper.connect_string import ConnectString
 from jesenska.metadata.zookeeper.frames import Frames, framed
 from jesenska.metadata.zookeeper.messages import ConnectResponse, MessageError, ReplyHeader, Xid
@@ -117,5 +119,25 @@ def test_an_answer_that_is_none_ends_the_connection_and_not_the_store(answer: by
             await back.wait()
             assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
             await store.close()
+
+    asyncio.run(body())
+
+
+def test_what_is_asked_for_in_one_turn_is_sent_in_two_pieces_in_its_order() -> None:
+    async def body() -> None:
+        transport, link = Mock(asyncio.Transport), Link(Mock())
+        link.connection_made(transport)
+        for turn in (b"abc", b"d", b"ef"):
+            for number in turn:
+                link.send(bytes([number]))
+            await asyncio.sleep(0)
+        sent = [call.args[0] for call in transport.write.call_args_list]
+        assert sent == [framed(b"a"), framed(b"b") + framed(b"c"), framed(b"d"), framed(b"e"), framed(b"f")]
+        link.send(b"g")
+        link.send(b"h")
+        link.end("enough")
+        assert [call.args[0] for call in transport.write.call_args_list[5:]] == [framed(b"g"), framed(b"h")]
+        await asyncio.sleep(0)
+        assert transport.write.call_count == 7
 
     asyncio.run(body())

@@ -29,12 +29,17 @@ class LinkOwner(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """One connection to one server. Its first frame is the answer to the handshake, all others are its owner's."""
+    """One connection to one server. Its first frame is the answer to the handshake, all others are its owner's.
+
+    The first frame of a turn of the loop is sent at once, the others together when the turn has ended: whoever loads
+    a tree asks for a hundred things in one turn, and each write costs a call of the system."""
 
     def __init__(self, owner: LinkOwner) -> None:
         self._owner = owner
         self._frames = Frames(ZOOKEEPER_ANSWER_MAX_BYTES)
         self._transport: asyncio.Transport | None = None
+        #: What is sent when the turn has ended; None where nothing was sent in this turn.
+        self._held: list[bytes] | None = None
         self.connected: asyncio.Future[ConnectResponse] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -59,10 +64,22 @@ class Link(asyncio.Protocol):
         self.end(str(exc) if exc is not None else "the server closed the connection")
 
     def send(self, payload: bytes | bytearray) -> None:
-        if self._transport is not None:
-            self._transport.write(framed(payload))
+        if self._transport is None:
+            return
+        if self._held is not None:
+            self._held.append(framed(payload))
+            return
+        self._held = []
+        asyncio.get_running_loop().call_soon(self._send_held)
+        self._transport.write(framed(payload))
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, None
+        if held and self._transport is not None:
+            self._transport.write(b"".join(held))
 
     def end(self, reason: str) -> None:
+        self._send_held()
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
