@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from jesenska.broker.handlers import k03_metadata
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.topics import TopicCreation
+from jesenska.net.channel import open_channel
+from jesenska.net.connection import ReadBuffer
+from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
 
 _PARTITIONS = 1_000
 
@@ -43,5 +49,43 @@ def test_others_are_served_while_a_thousand_logs_are_made_and_deleted(tmp_path: 
         finally:
             task.cancel()
             await broker.stop()
+
+    asyncio.run(main())
+
+
+def test_everything_is_told_in_slices_and_nothing_that_went_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(k03_metadata, "_PARTITIONS_AT_ONCE", 0)
+    monkeypatch.setattr("jesenska.broker.slices._SLICE_SECONDS", -1)
+
+    async def main() -> None:
+        broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}))
+        await broker.start()
+        known, told, steps = k03_metadata._known, [], []
+
+        def knows(*words: object) -> object:
+            told.append(words[1].name)  # type: ignore[attr-defined]
+            if "goes" in broker.view.topics and len(told) == 3:
+                broker.replicas._hide("goes")
+            return known(*words)  # type: ignore[arg-type]
+
+        async def others() -> None:
+            while True:
+                await asyncio.sleep(0)
+                steps.append(len(told))
+
+        try:
+            for name in ("goes", "one", "two", "three"):
+                await broker.topics.create(TopicCreation(name, 2, 1))
+            host, port = broker.endpoints_for(broker.first_listener_name).__next__()[1:]
+            channel = await open_channel(host, port, "many", ReadBuffer(), software_version="1")
+            monkeypatch.setattr(k03_metadata, "_known", knows)
+            task = asyncio.create_task(others())
+            answer = await channel.request(MetadataRequest(topics=None), MetadataResponse)
+            task.cancel()
+            channel.close()
+        finally:
+            await broker.stop()
+        assert {topic.name: len(topic.partitions) for topic in answer.topics} == {"one": 2, "two": 2, "three": 2}
+        assert {1, 2} <= set(steps)
 
     asyncio.run(main())

@@ -32,6 +32,7 @@ from jesenska.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPER
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import INTERNAL_TOPICS, Topic
+from jesenska.broker.slices import Slices
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k03_metadata import (
     MetadataRequest,
@@ -49,6 +50,8 @@ _FIRST_WITH_NULL = 1
 _FIRST_WITH_REPLICAS_THAT_ARE_DOWN = 1
 _FIRST_WITH_CREATION_FLAG = 4
 _FIRST_WITH_LISTENER_NOT_FOUND = 6
+#: With more of them in the cluster, an answer about everything is made in slices.
+_PARTITIONS_AT_ONCE = 1000
 #: These carry topic ids in requests, but a look-up by id came later.
 _IDS_NOT_YET_LOOKED_UP = (10, 11)
 
@@ -60,12 +63,33 @@ def handle(broker: Services, request: MetadataRequest, context: Context) -> Outc
         return _refuse(asked or ())
     everything = asked is None or (context.version < _FIRST_WITH_NULL and not asked)
     if everything or asked is None:
-        return _answer(broker, request, context, [_known(broker, topic, request, context) for topic in broker.view.topics.values()])
+        if broker.view.partition_count > _PARTITIONS_AT_ONCE:
+            return _answer_in_slices(broker, request, context)
+        return _answer(broker, request, context, _all(broker, request, context))
     may_create = broker.auto_create_topics and (context.version < _FIRST_WITH_CREATION_FLAG or request.allow_auto_topic_creation)
     missing = [item.name for item in asked if item.name and item.name not in broker.view.topics and is_legal_topic_name(item.name)] if may_create else []
     if missing:
         return _create_and_answer(broker, request, context, missing)
     return _answer(broker, request, context, _topics(broker, request, context, {}))
+
+
+def _all(broker: Services, request: MetadataRequest, context: Context) -> list[MetadataResponseTopic]:
+    return [_known(broker, topic, request, context) for topic in broker.view.topics.values()]
+
+
+async def _answer_in_slices(broker: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
+    """Everything of a large cluster: others are served in between. Where brokers or topics come or go meanwhile it is
+    made once more, in one go, so that it tells of nothing that it does not name."""
+    view, between = broker.view, Slices(broker.clock)
+    names, brokers = list(view.topics), view.brokers
+    topics = []
+    for name in names:
+        await between()
+        if name not in view.topics:
+            break
+        topics.append(_known(broker, view.topics[name], request, context))
+    is_same = view.brokers == brokers and list(view.topics) == names
+    return _answer(broker, request, context, topics if is_same else _all(broker, request, context))
 
 
 def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
