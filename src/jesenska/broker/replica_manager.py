@@ -301,14 +301,17 @@ class ReplicaManager:
                 partition.found_log(log)
                 self._follow(partition)
 
-    def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
+    async def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
         """Has ISRs proposed with followers that have caught up, and without those that lag behind; called now and
-        then. For the latter it looks twice within replica.lag.time.max.ms."""
-        now_ms, up = self._elapsed_ms(), self._core.view.brokers.keys()
+        then. For the latter it looks twice within replica.lag.time.max.ms. Others are served in between."""
+        slices = Slices(self._core.clock)
+        now_ms = self._elapsed_ms()
         looks_for_lag = now_ms >= self._looks_for_lag_at_ms
         if looks_for_lag:
             self._looks_for_lag_at_ms = now_ms + self._core.config.integer("replica.lag.time.max.ms") // 2
-        for topic in self._core.view.topics.values():
+        for topic in list(self._core.view.topics.values()):
+            await slices()
+            up = self._core.view.brokers.keys()
             for partition in topic.partitions:
                 if not partition.is_served or len(partition.replicas) <= 1:
                     continue

@@ -294,7 +294,7 @@ class Broker(Services):
                 for _ in self.directories.tick_in_steps(self.clock.now_ms()):
                     await asyncio.sleep(0)
                 self.replicas.make_missing_logs()
-                self.replicas.propose_isrs(self.propose_isr)
+                await self.replicas.propose_isrs(self.propose_isr)
                 self.isr_syncs.try_again()
                 self._links.look()
                 self.dispatcher.close_idle()
