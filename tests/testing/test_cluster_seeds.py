@@ -41,7 +41,7 @@ _FLOORS: dict[str, dict[str, int]] = {
         "tree killed": 15,
         "tree cut off": 19,
     },
-    "follower out of sync": {"slow disk": 3, "partition": 5, "tree killed": 2},
+    "follower out of sync": {"slow disk": 4, "partition": 5},
     "coordinator": {"killed": 12, "power loss": 2, "stopped": 6, "cut": 6, "slow disk": 8, "pause": 9, "partition": 26, "tree killed": 4, "tree cut off": 6},
 }
 
