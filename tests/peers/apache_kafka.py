@@ -161,9 +161,7 @@ def make_class_archive(version: str) -> Path:
     return archive
 
 
-def java_command(
-    version: str, main_class: str, *arguments: str, heap: str = "1g", log_level: str = "WARN", log_dir: Path | None = None, java_options: Sequence[str] = ()
-) -> list[str]:
+def java_command(version: str, main_class: str, *arguments: str, heap: str = "1g", log_level: str = "WARN", java_options: Sequence[str] = ()) -> list[str]:
     """The command line that Kafka's own start script would build: same collector and flags, and after them those of
     the environment and `java_options`."""
     folder = jars(version)

@@ -215,6 +215,8 @@ def test_what_waits_for_a_commit_is_told_when_another_broker_leads(harness: Harn
     assert [type(outcome) for outcome in harness.outcomes] == [NotLeaderOrFollowerError]
     with pytest.raises(NotLeaderOrFollowerError, match="broker 2 leads"):
         harness.append(1)
+    with pytest.raises(FencedLeaderEpochError):
+        harness.partition.read(0, 1000, 0, True)
     with pytest.raises(NotLeaderOrFollowerError):
         harness.partition.read(0, 1000, -1, True)
 

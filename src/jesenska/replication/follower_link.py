@@ -64,14 +64,12 @@ class LinkSettings(NamedTuple):
 
 
 class _FollowedLog:
-    __slots__ = ("leader_epoch", "log", "seen_start", "topic_id")
+    __slots__ = ("leader_epoch", "log", "topic_id")
 
     def __init__(self, log: PartitionLog, topic_id: uuid.UUID, leader_epoch: int) -> None:
         self.log = log
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
-        #: Where the log started when that was looked at last.
-        self.seen_start = log.log_start_offset
 
 
 class FollowerLink:
@@ -149,10 +147,7 @@ class FollowerLink:
     def look(self) -> None:
         """Leaves a leader that does not answer; notices where logs start by now."""
         for topic_partition, followed in self._followed.items():
-            start = followed.log.log_start_offset
-            if start != followed.seen_start:
-                followed.seen_start = start
-                self._following.log_starts_at(topic_partition, start)
+            self._following.log_starts_at(topic_partition, followed.log.log_start_offset)
         if self._asked_at is not None and self._channel is not None and self._clock.monotonic() - self._asked_at > self._settings.timeout_ms / 1000:
             self._channel.close(f"broker {self.leader_id} has not answered a fetch for {self._settings.timeout_ms} ms")
 

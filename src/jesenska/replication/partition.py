@@ -216,8 +216,10 @@ class Partition:
             if not replicas.leads:
                 raise replicas.not_leader()
             raise KafkaStorageError(f"the log of {self.topic_partition} is not readable; see the broker's log")
-        if current_leader_epoch != -1 or not replicas.leads:
-            replicas.require_leader(current_leader_epoch)
+        if current_leader_epoch != -1:
+            replicas.require_epoch(current_leader_epoch)
+        if not replicas.leads:
+            raise replicas.not_leader()
         return log
 
     def replica_log(self, current_leader_epoch: int = -1) -> PartitionLog:

@@ -203,22 +203,11 @@ class Replicas:
 
     # --- who leads ---------------------------------------------------------------------------------------------------
 
-    def require_leader(self, current_leader_epoch: int) -> None:
-        """NOT_LEADER_OR_FOLLOWER if another broker leads, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client
-        knows another epoch (-1: it sent none)."""
-        if current_leader_epoch not in (-1, self.leader_epoch):
-            raise self._other_epoch(current_leader_epoch)
-        if not self.leads:
-            raise self.not_leader()
-
     def require_epoch(self, current_leader_epoch: int) -> None:
-        """The same of whoever may read from a follower, too."""
+        """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client knows another epoch (-1: it sent none)."""
         if current_leader_epoch not in (-1, self.leader_epoch):
-            raise self._other_epoch(current_leader_epoch)
-
-    def _other_epoch(self, current_leader_epoch: int) -> FencedLeaderEpochError | UnknownLeaderEpochError:
-        kind = FencedLeaderEpochError if current_leader_epoch < self.leader_epoch else UnknownLeaderEpochError
-        return kind(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
+            kind = FencedLeaderEpochError if current_leader_epoch < self.leader_epoch else UnknownLeaderEpochError
+            raise kind(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
 
     def not_leader(self) -> NotLeaderOrFollowerError:
         """What is told to whoever took this broker for the leader."""
