@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from jesenska.base.errors import ErrorCode
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
@@ -480,3 +480,21 @@ async def test_what_becomes_of_a_position_that_was_moved_meanwhile_is_nobodys_er
         consumer.seek(KEY, 9)
         leader.before = lambda: consumer.seek(KEY, 2)
         assert await read(consumer, 1) == [2]
+
+
+@on_a_loop
+async def test_a_broker_that_knows_no_topic_ids_is_not_believed_a_leader_before_either() -> None:
+    """An older release, of which one is left, and which was cut off."""
+    old, new = Replica(epoch=1, log=[1], tells=(1, 2)), Replica(epoch=2, log=[1, 2, 2], tells=(1, 2))
+    async with consumer_of(old, new) as consumer:
+        await consumer.assign({KEY: 0})
+        assert await read(consumer, 3) == [0, 1, 2]
+        old.tells, old.topic_id = (0, 1), NO_UUID
+        consumer.pause(KEY)
+        while consumer._in_flight:
+            assert await consumer.poll(0.01) == {}
+        consumer.cluster.forget_topic("t")
+        consumer.resume(KEY)
+        new.log.append(2)
+        assert await read(consumer, 1) == [3]
+    assert (old.fetches, old.checks) == ([], [])

@@ -358,9 +358,8 @@ class Consumer:
     def _was_replaced(self, key: TopicPartition, position: Position, led: _Led) -> bool:
         """Whether the metadata name a leader before the one whose records were read. Not for longer than a request may
         take: the topic may have been made anew before it was read here, and then epochs begin again."""
-        known = self._led.get(key, led)
-        newest = max(position.leader_epoch, known.leader_epoch)
-        if not 0 <= led.leader_epoch < newest or known.topic_id != led.topic_id:
+        newest = max(position.leader_epoch, self._led.get(key, led).leader_epoch)
+        if not 0 <= led.leader_epoch < newest or self._is_of_a_topic_before(key, led):
             self._doubted_since.pop(key, None)
             return False
         now = self.cluster.clock.monotonic()
