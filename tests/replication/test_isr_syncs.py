@@ -103,3 +103,14 @@ def test_after_the_end_nothing_is_synced() -> None:
     syncs.close()
     syncs.ask(Replica(disk))
     assert disk.begun == 0
+
+
+def test_a_sync_that_ends_after_the_end_tells_nobody_and_begins_no_other() -> None:
+    disk, syncs, told = Disk(), IsrSyncs(), list[int]()
+    for number in range(_AT_ONCE + 1):
+        syncs.ask(Replica(disk, number), lambda number=number: told.append(number))  # type: ignore[misc]
+    syncs.close()
+    for failure in (KafkaStorageError("broken"), *[None] * (_AT_ONCE - 1)):
+        disk.under_way.pop()(failure)
+    syncs.try_again()
+    assert (disk.begun, disk.under_way, told, syncs.is_idle) == (_AT_ONCE, [], [], True)
