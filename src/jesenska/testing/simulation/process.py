@@ -24,6 +24,8 @@ _Result = TypeVar("_Result")
 
 #: Seconds that work in a thread takes, at least and at most.
 _THREAD_SECONDS = (0.00005, 0.002)
+#: Threads that have more than this to do were given it while the disk was slow.
+_BEHIND_SECONDS = 0.05
 #: Rounds of a loop within one step after which a program turns in circles.
 _ROUNDS_MAX = 100_000
 #: Cancelled timers that are kept until they are due, where they are not the most of all.
@@ -79,6 +81,11 @@ class Process:
             loop_may_be_late=False,
         )
         world.processes.append(self)
+
+    @property
+    def is_slow(self) -> bool:
+        """True while its disk is slow, or is at work still on what it was given then."""
+        return self.slowness > 1.0 or any(threads.is_behind for threads in self.threads)
 
     def new_threads(self, count: int, name: str) -> Executor:
         made = SimulatedThreads(self, name)
@@ -160,6 +167,11 @@ class SimulatedThreads(Executor):
         self._busy_until = max(self._busy_until, process.world.now) + took
         process.world.at(self._busy_until, run)
         return future
+
+    @property
+    def is_behind(self) -> bool:
+        """True while it is at work on what it was given while the disk was slow."""
+        return self._busy_until > self._process.world.now + _BEHIND_SECONDS
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         for run in list(self.waiting):

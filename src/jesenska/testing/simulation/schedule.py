@@ -441,7 +441,7 @@ class Simulation:
         it. Wherever it is not, one other broker is in sync, too, and stays."""
         if self.watch.min_in_sync < 2 or not (host.is_up and self._may_be_hit(host)):
             return False
-        if host.program.process.is_paused or host.program.process.slowness > 1.0:
+        if host.program.process.is_paused or host.program.process.is_slow:
             self._told_alone.clear()
             return False
         held = [(name, state) for name, state in self.watch.states.items() if host.number in state.isr]
