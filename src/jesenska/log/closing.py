@@ -90,6 +90,7 @@ def prepare_close(log: PartitionLog, *, clean: bool) -> FlushWork | None:
         if segment is active or segment.has_unwritten:
             segment.trim()
     _write_epochs(log)
+    log.unsynced.names_changed()
     if log.unsynced.has_names or not log.flushes.is_synced(end_offset):
         return log.flushes.collect_now(end_offset)
     return None

@@ -239,6 +239,7 @@ class PartitionLog:
             self._remove_files(segment.mark_deleted())
             self.snapshots.remove(segment.base_offset)
         self.segments = kept
+        self.unsynced.names_changed()
         self.active_segment = kept[-1]
         self.next_offset = self.log_end_offset
         self.write_position = self.active_segment.size_bytes
@@ -428,6 +429,7 @@ class PartitionLog:
     def take_oldest(self, count: int) -> tuple[LogSegment, ...]:
         """Takes so many of the oldest segments out of the log, not all; their files are the caller's to remove."""
         gone, self.segments = self.segments[:count], self.segments[count:]
+        self.unsynced.names_changed()
         self.move_log_start(self.segments[0].base_offset)
         return gone
 
@@ -510,6 +512,7 @@ class PartitionLog:
         self.log_start_offset = end_offset if begins_anew else min(self.log_start_offset, end_offset)
         self.high_watermark = end_offset if begins_anew else min(self.high_watermark, end_offset)
         self.flushes.truncated(end_offset)
+        self.unsynced.names_changed()
         self.tail.clear()
         self.tail.segment = last
         self.forget_epochs_from(0 if begins_anew else end_offset)
@@ -530,6 +533,7 @@ class PartitionLog:
         self._torn_tail = False
         # What a flush has synced since `hide` was the end of before.
         self.flushes.truncated(self.log_end_offset)
+        self.unsynced.names_changed()
 
 
 _base_offset = attrgetter("base_offset")

@@ -10,6 +10,9 @@ A flush up to an offset takes along
     a snapshot      the producers' as of the offset, if there is one
     names           the directory's, and the topic id in it, with the first flush of a new log
 
+Most flushes sync one file: that of the active segment. What lies beside it, and the directory, are left alone while
+nothing of them has changed since they were synced.
+
 Work that did not get as far as it should is given back, and the next flush does it again.
 """
 
@@ -27,12 +30,14 @@ from jesenska.log.segment import LogSegment
 class Unsynced:
     """Of one log. `is_new` says that the log's directory was made and its name is not synced yet."""
 
-    __slots__ = ("_epochs_file", "_is_new", "_snapshots")
+    __slots__ = ("_epochs_file", "_is_new", "_snapshots", "_synced_beside")
 
     def __init__(self, epochs_file: EpochsFile, snapshots: ProducerSnapshots, *, is_new: bool) -> None:
         self._epochs_file = epochs_file
         self._snapshots = snapshots
         self._is_new = is_new
+        #: The base offset of the active segment, if all that lies beside its file is as it was synced; else -1.
+        self._synced_beside = -1
         epochs_file.is_unsynced = is_new
 
     @property
@@ -40,13 +45,17 @@ class Unsynced:
         """True if files beside the segments, or names, are not synced."""
         return self._epochs_file.is_unsynced or self._is_new
 
+    def names_changed(self) -> None:
+        """Files were made, renamed, removed or cut: the next flush syncs all files of its segments, and the
+        directory."""
+        self._synced_beside = -1
+
     def collect(self, segments: Sequence[LogSegment], ends: Sequence[int], recovery_point: int, offset: int) -> FlushWork:
         """What has to be written and synced for everything below an offset to be on disk. `ends` says where each
         segment ends; the last is the log's end. OSError if a segment's file cannot be opened."""
         works: list[SegmentWork] = []
         directory = self._snapshots.directory
-        paths = [self._snapshots.path(offset)]
-        directories = [directory]
+        flushed: list[LogSegment] = []
         for segment, end in zip(segments, ends, strict=True):
             if segment.base_offset < offset and end >= recovery_point:
                 try:
@@ -59,8 +68,15 @@ class Unsynced:
                 cut_to = segment.size_bytes if segment.is_sealed else None
                 index = segment.offset_index
                 works.append(SegmentWork(handle, cut_to, segment.unwritten(), segment.base_offset, index, index.generation))
-                paths.extend(segment.paths()[1:])
+                flushed.append(segment)
         epochs = self._epochs_file.unwritten(ends[-1])
+        active = segments[-1]
+        is_same_beside = self._synced_beside == active.base_offset and not (self._epochs_file.is_unsynced or epochs is not None or self._is_new)
+        if is_same_beside and flushed == [active] and not works[0].writes:
+            return FlushWork(works, None, [], [], offset)
+        paths = [self._snapshots.path(offset), *(path for segment in flushed for path in segment.paths()[1:])]
+        directories = [directory]
+        self._synced_beside = active.base_offset if active in flushed else -1
         if self._epochs_file.is_unsynced or epochs is not None:
             paths.append(directory / FILE_NAME)
             self._epochs_file.is_unsynced = False
@@ -74,6 +90,7 @@ class Unsynced:
     def give_back(self, work: FlushWork) -> None:
         """Names and files that a flush could not sync are to be synced by the next one."""
         self._epochs_file.is_unsynced = True
+        self.names_changed()
         if len(work.directories) > 1:
             self._is_new = True
 
@@ -85,6 +102,8 @@ class Unsynced:
         """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to
         write."""
         writes: list[FileWrite] = [*active.unwritten()]
+        if writes:
+            self.names_changed()
         if (epochs := self._epochs_file.unwritten(log_end_offset)) is not None:
             writes.append(epochs)
         return writes
