@@ -113,6 +113,36 @@ def test_a_followers_write_that_fails_leaves_no_epoch_and_no_producer(tmp_path: 
         assert harness.offsets() == [0, 1]
 
 
+def test_who_begins_to_lead_knows_the_epochs_of_what_is_queued(tmp_path: Path) -> None:
+    follower = Follower(tmp_path / "t-0")
+    with follower.harness as harness:
+        follower.fill(2)
+        harness.log.flush()
+        assert follower.append(leader_batch(2, 3, epoch=3)) is None
+        assert follower.append(leader_batch(5, 2, epoch=4)) is None
+        harness.log.begin_to_lead(6)
+        assert harness.log.leader_epochs.entries() == [(0, 0), (3, 2), (4, 5), (6, 7)]
+        follower.settle()
+        assert harness.log.log_end_offset == 7
+        assert harness.log.leader_epochs.entries() == [(0, 0), (3, 2), (4, 5), (6, 7)]
+
+
+def test_who_begins_to_lead_knows_no_epochs_of_what_was_not_written(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    follower = Follower(tmp_path / "t-0", LogConfig(), files)
+    with follower.harness as harness:
+        follower.fill(2)
+        harness.log.flush()
+        assert follower.append(leader_batch(2, 3, epoch=3)) is None
+        assert follower.append(leader_batch(5, 2, epoch=4)) is None
+        harness.log.begin_to_lead(6)
+        follower.writer.run_one()
+        files.room_bytes = 0
+        follower.writer.run_all()
+        assert harness.log.log_end_offset == 5
+        assert harness.log.leader_epochs.entries() == [(0, 0), (3, 2), (6, 5)]
+
+
 def test_a_followers_write_that_fails_at_once_leaves_no_epoch_and_no_producer(tmp_path: Path) -> None:
     files = FaultyFiles()
     follower = Follower(tmp_path / "t-0", LogConfig(), files)

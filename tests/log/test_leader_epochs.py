@@ -53,6 +53,31 @@ def test_file_is_the_text_that_kafka_writes(tmp_path: Path) -> None:
     assert found.entries() == [(0, 0), (3, 1180)]
 
 
+def test_a_file_that_was_cut_anywhere_is_not_believed(tmp_path: Path) -> None:
+    write_leader_epochs(tmp_path, [(0, 0), (3, 1180)], FileLayer(), sync=False)
+    path = tmp_path / "leader-epoch-checkpoint"
+    whole = path.read_bytes()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        assert read_leader_epochs(tmp_path, FileLayer()) is None
+        path.write_bytes(whole[:size] + bytes(len(whole) - size))
+        assert read_leader_epochs(tmp_path, FileLayer()) is None
+
+
+def test_a_table_below_the_recovery_point_that_was_cut_is_taken_from_the_batches(tmp_path: Path) -> None:
+    harness = LogHarness(tmp_path / "t-0")
+    for epoch in (0, 0, 2):
+        harness.append(make_batch(10), leader_epoch=epoch)
+    harness.log.roll(harness.now_ms)
+    harness.append(make_batch(), leader_epoch=2)
+    assert harness.log.leader_epochs.entries() == [(0, 0), (2, 20)]
+    point = harness.log.recovery_point
+    assert point == 30
+    close_log(harness.log, clean=False)
+    (tmp_path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n2\n0 0\n2 2")
+    assert harness.open(clean=False, recovery_point=point).leader_epochs.entries() == [(0, 0), (2, 20)]
+
+
 def test_an_epoch_begins_with_its_first_batch(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
         harness.append(make_batch(3), leader_epoch=2)

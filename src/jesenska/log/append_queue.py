@@ -28,7 +28,7 @@ from jesenska.log.tail import PublishedBatch
 class PendingAppend:
     """An append between its phases."""
 
-    __slots__ = ("batches", "changes", "data", "end_offset", "finish", "segment", "write_position")
+    __slots__ = ("batches", "changes", "data", "end_offset", "epochs", "finish", "segment", "write_position")
 
     def __init__(
         self,
@@ -38,12 +38,15 @@ class PendingAppend:
         batches: Sequence[PublishedBatch],
         changes: list[Undo],
         finish: Callable[[KafkaError | None], None],
+        epochs: Sequence[tuple[int, int]],
     ) -> None:
         self.segment = segment
         self.write_position = write_position
         self.data = data
         self.batches = batches
         self.end_offset = batches[-1].last_offset + 1
+        #: Leader epochs, and where they begin, that enter the log's table when it is published.
+        self.epochs = epochs
         #: Takes the producers back to before.
         self.changes = changes
         #: Those who wait for it; more than one if the batch was sent again meanwhile.

@@ -80,10 +80,9 @@ def _append(log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader
     changes = _note_producers(log, headers, found.coordinator_epochs, now_ms)
     result = AppendResult(first_offset, found.last_offset, -1, log.log_start_offset, False)
     if queues:
-        log.write(buffer, found.batches, changes, end_offset, partial(_finish, log, result, found.epochs, done))
+        log.write(buffer, found.batches, changes, end_offset, partial(finish, log, result, done), found.epochs)
         return None
-    log.write(buffer, found.batches, changes, end_offset, None)
-    _note_epochs(log, found.epochs)
+    log.write(buffer, found.batches, changes, end_offset, None, found.epochs)
     return result
 
 
@@ -100,17 +99,3 @@ def _note_producers(log: PartitionLog, headers: Sequence[BatchHeader], coordinat
         else:
             changes.append(log.producers.apply(header, header.base_offset, header.max_timestamp, now_ms))
     return changes
-
-
-def _note_epochs(log: PartitionLog, epochs: Sequence[tuple[int, int]]) -> None:
-    """Leader epochs of batches that are published: those that are not, and may fail, leave no trace in the table."""
-    for epoch, offset in epochs:
-        if epoch > log.leader_epochs.latest_epoch:
-            log.assign_leader_epoch(epoch, offset)
-
-
-def _finish(log: PartitionLog, result: AppendResult, epochs: Sequence[tuple[int, int]], done: Appended, failure: KafkaError | None) -> None:
-    """A queued append was published or has failed."""
-    if failure is None:
-        _note_epochs(log, epochs)
-    finish(log, result, done, failure)

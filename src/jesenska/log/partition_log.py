@@ -167,15 +167,24 @@ class PartitionLog:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def write(self, buffer: memoryview, batches: Sequence[PublishedBatch], changes: list[Undo], end_offset: int, finish: Finish | None) -> None:
+    def write(
+        self,
+        buffer: memoryview,
+        batches: Sequence[PublishedBatch],
+        changes: list[Undo],
+        end_offset: int,
+        finish: Finish | None,
+        epochs: Sequence[tuple[int, int]] = (),
+    ) -> None:
         """Writes batches that were given their offsets, up to `end_offset`, and publishes them: at once,
         KAFKA_STORAGE_ERROR if the disk does not take them; or, with `finish`, behind what is queued. Then the bytes
         are copied, and it is called on the owner's thread when they are published, or with the error. Where they are
-        not written, `changes` of the producers are undone."""
+        not written, `changes` of the producers are undone. Leader `epochs` that begin in them, and where, enter the
+        table when they are published (`note_epochs`)."""
         segment, position = self.active_segment, self.write_position
         size_bytes = len(buffer)
         if finish is not None:
-            self.queue.submit(PendingAppend(segment, position, bytes(buffer), batches, changes, finish))
+            self.queue.submit(PendingAppend(segment, position, bytes(buffer), batches, changes, finish, epochs))
         else:
             try:
                 self.files.write_all(segment.file.handle().fileno(), buffer, position)
@@ -184,6 +193,7 @@ class PartitionLog:
                 self._cut_torn_tail()
                 raise self.storage_error(error) from error
             self._publish(segment, position, batches)
+            self.note_epochs(epochs)
         self.next_offset = end_offset
         self.write_position = position + size_bytes
 
@@ -202,6 +212,7 @@ class PartitionLog:
     def _published(self, pending: PendingAppend) -> None:
         """A queued write is in its file."""
         self._publish(pending.segment, pending.write_position, pending.batches)
+        self.note_epochs(pending.epochs)
         for finish in pending.finish:
             finish(None)
 
@@ -300,6 +311,20 @@ class PartitionLog:
         first append: clients are told the epoch from then on, and ask where it ends."""
         if self.leader_epochs.assign(epoch, start_offset):
             self.epochs_file.changed()
+
+    def begin_to_lead(self, epoch: int) -> None:
+        """This broker leads in that epoch, which begins where the log will end. What is queued is of earlier ones:
+        they enter the table before, since none enters it below a later one."""
+        for pending in self.queue.waiting:
+            if isinstance(pending, PendingAppend):
+                self.note_epochs(pending.epochs)
+        self.assign_leader_epoch(epoch, self.next_offset)
+
+    def note_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
+        """Leader epochs of batches, and where they begin; those that are not newer than the newest are known."""
+        for epoch, offset in epochs:
+            if epoch > self.leader_epochs.latest_epoch:
+                self.assign_leader_epoch(epoch, offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the newest epoch not newer than `epoch`; (-1, -1) if `epoch` is unknown and newer

@@ -166,7 +166,7 @@ class Partition:
     def _begin_to_lead(self, log: PartitionLog) -> None:
         """The leader's epoch begins where its log ends, with what is queued in the epoch before. Clients are told the
         epoch from now on, and ask where it ends."""
-        log.assign_leader_epoch(self._replicas.leader_epoch, log.next_offset)
+        log.begin_to_lead(self._replicas.leader_epoch)
         self._advance(log)
 
     def assign(self, assigned: Sequence[int]) -> None:
