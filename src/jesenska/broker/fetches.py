@@ -87,6 +87,7 @@ class Fetch:
         "_cold",
         "_context",
         "_conversions",
+        "_is_woken",
         "_leader_only",
         "_magic",
         "_max_wait_ms",
@@ -128,6 +129,8 @@ class Fetch:
         self._waits_for_disk = False
         self._max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         self._time_is_up = self._max_wait_ms <= 0
+        #: What it waited for was appended in this turn of the loop: that is in memory.
+        self._is_woken = False
         #: When its time is up; None while the whole of it is left.
         self._until: float | None = None
         #: Bytes that may still be converted for this answer, once the first have been.
@@ -162,7 +165,7 @@ class Fetch:
                 state = self.read()
             elif state is ANSWERING:
                 self._response = self.response()
-                if self._regions and not self._conversions:
+                if self._regions and not self._conversions and not self._is_woken:
                     cold = [region for region in self._regions if probe_cold(region)]
                 state = after_answer(bool(self._conversions), bool(cold))
             elif state is DONE:
@@ -203,6 +206,7 @@ class Fetch:
         state = self._after(NEWS)
         if state is READING:
             state = self.read()
+            self._is_woken = state is ANSWERING
             if state is WAITING:
                 self.release()
                 self.watch()

@@ -19,16 +19,16 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import KafkaError, NotLeaderOrFollowerError, UnsupportedVersionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition_log import PartitionLog
-from jesenska.net.channel import Channel
 from jesenska.replication.fetch_session import SessionRequest
 from jesenska.replication.followed_log import cut, go_on, position_of, receive, settle
 from jesenska.replication.following import AskWhere, Cut, FollowerState, Following, PartitionAnswer, Received, Work, go_on_at
+from jesenska.wire.language import Message
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
     FetchRequestForgottenTopicsData,
@@ -47,6 +47,21 @@ _FIRST_WITH_REPLICA_STATE: Final = 15
 #: How long the next request waits for logs that take longer than others.
 _SLOW_LOG_SECONDS: Final = 0.05
 _LATEST, _EARLIEST = -1, -2
+
+
+class LeaderChannel(Protocol):
+    """A connection to a leader: what a link uses of `net.channel.Channel`."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def version_for(self, request: type[Message], at_most: int | None = None) -> int: ...
+
+    def send(self, request: Message, version: int) -> asyncio.Future[Any]: ...
+
+    async def request(self, request: Message, response: type[Any], *, timeout_seconds: float = 30.0, at_most: int | None = None) -> Any: ...
+
+    def close(self, reason: str = "") -> None: ...
 
 
 class LinkSettings(NamedTuple):
@@ -77,7 +92,7 @@ class FollowerLink:
     each partition whose log has more records, or whose offsets have moved."""
 
     def __init__(
-        self, leader_id: int, connect: Callable[[], Awaitable[Channel]], clock: Clock, settings: LinkSettings, changed: Callable[[TopicPartition], None]
+        self, leader_id: int, connect: Callable[[], Awaitable[LeaderChannel]], clock: Clock, settings: LinkSettings, changed: Callable[[TopicPartition], None]
     ) -> None:
         self.leader_id = leader_id
         self._connect = connect
@@ -88,7 +103,7 @@ class FollowerLink:
         self._following = Following(settings.backoff_ms)
         self._followed: dict[TopicPartition, _FollowedLog] = {}
         self._names: dict[uuid.UUID, str] = {}
-        self._channel: Channel | None = None
+        self._channel: LeaderChannel | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._asking_where: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -344,7 +359,7 @@ class FollowerLink:
         name, number = asked.topic_partition
         wanted = ListOffsetsRequestPartition(partition_index=number, current_leader_epoch=asked.leader_epoch, timestamp=timestamp)
         request = ListOffsetsRequest(replica_id=self._settings.replica_id, topics=[ListOffsetsRequestTopic(name=name, partitions=[wanted])])
-        answer = await self._channel.request(request, ListOffsetsResponse, timeout_seconds=self._settings.timeout_ms / 1000)
+        answer: ListOffsetsResponse = await self._channel.request(request, ListOffsetsResponse, timeout_seconds=self._settings.timeout_ms / 1000)
         for topic in answer.topics:
             for part in topic.partitions:
                 if (topic.name, part.partition_index) == asked.topic_partition and part.error_code == 0:

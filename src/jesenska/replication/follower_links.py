@@ -11,8 +11,7 @@ from zlib import crc32
 from jesenska.base.clock import Clock
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition_log import PartitionLog
-from jesenska.net.channel import Channel
-from jesenska.replication.follower_link import FollowerLink, LinkSettings
+from jesenska.replication.follower_link import FollowerLink, LeaderChannel, LinkSettings
 from jesenska.replication.following import FollowerState
 
 
@@ -22,7 +21,7 @@ class FollowerLinks:
 
     def __init__(
         self,
-        connect: Callable[[int], Awaitable[Channel]],
+        connect: Callable[[int], Awaitable[LeaderChannel]],
         clock: Clock,
         settings: LinkSettings,
         per_leader: int,

@@ -111,7 +111,7 @@ class Writer(_Client):
                 continue
             future.add_done_callback(partial(self._told, value))
             number += 1
-            await asyncio.sleep(world.random.choice((0.0, 0.01, 0.1, 0.3)))
+            await asyncio.sleep(world.random.choice((0.0, 0.01, 0.1, 0.5)))
         await producer.close()
         await cluster.close()
         world.tell(name, f"has sent {number} records, {self.acknowledged} acknowledged")
