@@ -7,7 +7,9 @@ sees into a history (`jesenska.testing.faults.history`). `client_process` starts
 All settings are librdkafka's own but for what the task wants: idempotence, commits by hand, a beginning for the group.
 
 stdout    error CLIENT: what a callback or a call was told as an error
-          notice CLIENT: what librdkafka only lets know, of connections that broke or could not be made
+          notice CLIENT: what librdkafka only lets know, of connections that broke or could not be made; and
+          NOT_COORDINATOR to who asks for committed offsets: librdkafka looks for the new coordinator then, and leaves
+          it to the application to ask again, where Java's client does so itself
           stuck CLIENT: this consumer cannot be closed
 stdin     its end asks for the end: the producer delivers what it has; everything is read once from the beginning; the
           group commits all of that; the exit code is 0 then. It is 1 where that takes longer than END_SECONDS
@@ -28,7 +30,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 
 from jesenska.base.identifiers import TopicPartition
@@ -169,7 +171,7 @@ class Clients:
             try:
                 return ask()
             except KafkaException as error:
-                say("error", name, error)
+                say_of_offsets(name, error)
             time.sleep(_AGAIN_SECONDS)
 
     # --- everything --------------------------------------------------------------------------------------------------
@@ -221,6 +223,11 @@ def committed(consumer: Any, keys: list[TopicPartition]) -> dict[TopicPartition,
     return found
 
 
+def say_of_offsets(name: str, error: Any) -> None:
+    """Says what an application that asked for committed offsets was told."""
+    say("notice" if error.args[0].code() == KafkaError.NOT_COORDINATOR else "error", name, error)
+
+
 class _Member:
     """A member of a group that writes down what it is given and what it commits."""
 
@@ -243,7 +250,7 @@ class _Member:
             found = committed(consumer, keys) if keys else {}
         except KafkaException as error:
             # librdkafka assigns them itself, and asks itself where they begin.
-            say("error", self._history.name, error)
+            say_of_offsets(self._history.name, error)
             self._history.assigned(keys, dict.fromkeys(keys))
             return
         for key, offset in found.items():

@@ -252,9 +252,14 @@ def wait_for_brokers(port: int, count: int, seconds: float = 60) -> None:
     request = struct.pack(">hhih4si", 3, 0, 1, 4, b"test", 0)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        with socket.create_connection(("127.0.0.1", port), 10) as connection:
-            connection.sendall(struct.pack(">i", len(request)) + request)
-            answer = connection.makefile("rb").read(12)
+        try:
+            with socket.create_connection(("127.0.0.1", port), 10) as connection:
+                connection.sendall(struct.pack(">i", len(request)) + request)
+                answer = connection.makefile("rb").read(12)
+        except ConnectionError:
+            # One that has only just opened its port may close connections still.
+            time.sleep(0.05)
+            continue
         if len(answer) < 12:
             raise RuntimeError(f"the broker at port {port} does not answer a Metadata request")
         if struct.unpack(">iii", answer)[2] >= count:

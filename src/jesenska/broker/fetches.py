@@ -129,7 +129,8 @@ class Fetch:
         self._waits_for_disk = False
         self._max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         self._time_is_up = self._max_wait_ms <= 0
-        #: What it waited for was appended in this turn of the loop: that is in memory.
+        #: It waited for any record at all, and has been woken: what it found was appended a moment ago, and is in
+        #: memory.
         self._is_woken = False
         #: When its time is up; None while the whole of it is left.
         self._until: float | None = None
@@ -206,7 +207,7 @@ class Fetch:
         state = self._after(NEWS)
         if state is READING:
             state = self.read()
-            self._is_woken = state is ANSWERING
+            self._is_woken = state is ANSWERING and self.min_bytes <= 1
             if state is WAITING:
                 self.release()
                 self.watch()

@@ -90,8 +90,8 @@ class EpochsWrite:
 
 
 def read_leader_epochs(directory: Path, files: FileLayer) -> LeaderEpochs | None:
-    """The table on disk; None if there is no file or it is damaged, so that the caller rebuilds it from the log. A file
-    that does not end with a line's end was cut by a crash: the last offset may lack digits."""
+    """The table on disk; None if there is no file or it is damaged, so that the caller rebuilds it from the log. A
+    file that does not end with a line's end was cut by a crash: the last offset may lack digits."""
     path = directory / FILE_NAME
     try:
         text = files.read_file(path).decode("utf-8", "replace")

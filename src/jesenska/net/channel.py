@@ -195,6 +195,13 @@ def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:
 _SYSTEM = SystemNetwork()
 
 
+def _because_of(cause: OSError, message: str) -> NetworkException:
+    """An error that knows its cause, which clients look at: compiled code forgets what `from` says."""
+    failure = NetworkException(message)
+    failure.__cause__ = cause
+    return failure
+
+
 async def open_channel(
     host: str,
     port: int,
@@ -223,7 +230,7 @@ async def open_channel(
     except TimeoutError:
         raise NetworkException(f"No answer from {where} within {timeout_seconds:g} s: is a broker listening there?") from None
     except socket.gaierror as error:
-        raise NetworkException(f"The host {host!r} has no address ({error.strerror}): correct it.") from error
+        raise _because_of(error, f"The host {host!r} has no address ({error.strerror}): correct it.") from error
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise NetworkException(f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server.") from error
+        raise _because_of(error, f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server.") from error
