@@ -12,7 +12,7 @@ import pytest
 from jesenska.base.errors import CorruptMessageError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
-from jesenska.client.cluster import Cluster
+from jesenska.client.cluster import Cluster, PartitionInfo
 from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.offsets import EARLIEST
 from jesenska.client.positions import Position
@@ -160,6 +160,36 @@ def test_one_deleted_topic_of_several_does_not_end_reading(broker: BrokerProcess
             with pytest.raises(UnknownTopicOrPartitionError):
                 while True:
                     await consumer.poll(1)
+        await cluster.close()
+
+    asyncio.run(work())
+
+
+def test_a_consumer_waits_for_a_broker_that_does_not_know_its_only_topic_yet(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = TopicPartition("not-known-yet", 0)
+
+    async def work() -> None:
+        cluster = Cluster(broker.bootstrap)
+        async with Producer(cluster) as producer, Consumer(cluster, max_wait_seconds=0.05) as consumer, asyncio.timeout(60):
+            await producer.send(key.topic, b"before", partition=0)
+            await producer.flush()
+            await consumer.assign({key: EARLIEST})
+            assert [record.value for record in (await consumer.poll(20))[key]] == [b"before"]
+            asked = []
+            leader_of = Cluster.leader_of
+
+            async def as_after_a_start(self: Cluster, wanted: TopicPartition, *, create: bool = False, waits: bool = True) -> PartitionInfo:
+                asked.append(wanted)
+                if len(asked) <= 3:
+                    raise UnknownTopicOrPartitionError("not known yet")
+                return await leader_of(self, wanted, create=create, waits=waits)
+
+            monkeypatch.setattr(Cluster, "leader_of", as_after_a_start)
+            while len(asked) <= 3:
+                assert await consumer.poll(0.1) == {}
+            await producer.send(key.topic, b"after", partition=0)
+            await producer.flush()
+            assert [record.value for record in (await consumer.poll(20))[key]] == [b"after"]
         await cluster.close()
 
     asyncio.run(work())

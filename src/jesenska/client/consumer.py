@@ -44,6 +44,7 @@ from jesenska.base.errors import (
     ErrorCode,
     InvalidRequestError,
     KafkaError,
+    LeaderNotAvailableError,
     NetworkException,
     OffsetOutOfRangeError,
     RequestTimedOutError,
@@ -71,6 +72,8 @@ logger = logging.getLogger(__name__)
 _NAMES_NOT_IDS = 12
 #: How often a partition that there is no more is looked for: its topic may be made anew.
 _GONE_SECONDS = 5.0
+#: How long all topics may have gone before that is an error: a broker that has just started does not know them yet.
+_ALL_GONE_SECONDS = 5.0
 #: How long a poll waits for brokers to say who leads a partition, where it was told to wait for less.
 _LOOK_UP_SECONDS = 1.0
 _SESSION_ERRORS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
@@ -148,6 +151,8 @@ class Consumer:
         self._paused: set[TopicPartition] = set()
         #: Partitions that there are no more, and when they are looked for again.
         self._gone_until: dict[TopicPartition, float] = {}
+        #: Since when all of them have gone; None while one has not.
+        self._all_gone_since: float | None = None
         #: The followers that leaders have named, and until when they are asked in place of the leader.
         self._near: dict[TopicPartition, tuple[int, float]] = {}
         self._fetching: dict[int, asyncio.Task[None]] = {}
@@ -382,7 +387,8 @@ class Consumer:
 
     async def _leader_of(self, key: TopicPartition) -> PartitionInfo | None:
         """The partition with its leader. None for one that has gone while there are others to read: it is looked for
-        again after a while. UnknownTopicOrPartitionError where all have gone."""
+        again after a while. UnknownTopicOrPartitionError where all have gone and do not come back, and before that
+        LeaderNotAvailableError."""
         now = self.cluster.clock.monotonic()
         if now < self._gone_until.get(key, now) and len(self._gone_until) < len(self._positions):
             return None
@@ -392,11 +398,16 @@ class Consumer:
             known = key in self._gone_until
             self._gone_until[key] = self.cluster.clock.monotonic() + _GONE_SECONDS
             if len(self._gone_until) == len(self._positions):
-                raise
+                if self._all_gone_since is None:
+                    self._all_gone_since = now
+                if now - self._all_gone_since >= _ALL_GONE_SECONDS:
+                    raise
+                raise LeaderNotAvailableError(f"{key} is not there: {error.message}") from error
             if not known:
                 logger.warning("%s is not read any more: %s", key, error)
             return None
         self._gone_until.pop(key, None)
+        self._all_gone_since = None
         return info
 
     async def _fetch(self, broker_id: int, wanted: dict[TopicPartition, _Wanted]) -> None:
