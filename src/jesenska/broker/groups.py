@@ -5,8 +5,8 @@ Each partition of `__consumer_offsets` that this broker leads has a shard of the
 (`groups.coordinator`), which `coordination.runtime` runs. The topic is made when the first group asks for its
 coordinator.
 
-A group belongs to the partition that the number of partitions gives which the topic had when it came here: more
-partitions change nothing until the next start, as in Kafka. When the topic is deleted, its shards go, and whoever
+A group belongs to the partition that the number of partitions gives which the topic had when it came here, as the tree
+says: orders may name some of them first. More partitions change nothing until the next start, as in Kafka. When the topic is deleted, its shards go, and whoever
 waits is told to look for the coordinator anew.
 
 Offsets of a topic that is deleted are forgotten, also while groups are being loaded: then it is done when they are.
@@ -29,6 +29,10 @@ from jesenska.groups.events import Event, Response, TopicDeleted
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC, partition_for
 from jesenska.groups.records import encode_record, read_record
 from jesenska.groups.settings import GroupSettings
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import TopicNode
+from jesenska.metadata.store import Store
+from jesenska.metadata.tree_operations import NoNodeError
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +53,9 @@ def group_settings_of(config: BrokerConfig) -> GroupSettings:
 class Groups:
     """All groups that this broker coordinates."""
 
-    def __init__(self, core: BrokerCore, create_topic: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, core: BrokerCore, store: Store, create_topic: Callable[[str], Awaitable[None]]) -> None:
         self._core = core
+        self._store = store
         self._create_topic = create_topic
         settings, acks = group_settings_of(core.config), core.config.integer("offsets.commit.required.acks")
         tenant = Tenant(
@@ -88,6 +93,17 @@ class Groups:
         self.take_over(topic)
         return topic
 
+    async def count_partitions(self) -> None:
+        """Reads in the tree how many partitions the topic has, where that is not known; TreeError where the tree
+        cannot be reached."""
+        if self._partition_count is not None:
+            return
+        try:
+            data, _ = await self._store.get(paths.topic(OFFSETS_TOPIC))
+        except NoNodeError:
+            return
+        self._partition_count = len(TopicNode.decode(data).replicas)
+
     def take_over(self, topic: Topic | None = None) -> None:
         """Coordinates the groups of every partition of the offsets topic that is led here, and of no other."""
         topic = topic or self._core.view.topics.get(OFFSETS_TOPIC)
@@ -120,7 +136,8 @@ class Groups:
         topic = self._core.view.topics.get(OFFSETS_TOPIC)
         if topic is None or self._partition_count is None:
             return -1
-        return topic.partitions[partition_for(group_id, self._partition_count)].leader
+        number = partition_for(group_id, self._partition_count)
+        return topic.partitions[number].leader if number < len(topic.partitions) else -1
 
     def coordinators(self) -> list[GroupCoordinator]:
         """Every coordinator that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be

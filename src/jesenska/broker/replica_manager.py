@@ -49,6 +49,9 @@ _UNTOLD_PARTITIONS_MAX = 10_000
 class OffsetsKeeper(Protocol):
     """Who keeps groups and their offsets, and has to know what becomes of topics."""
 
+    async def count_partitions(self) -> None:
+        """The offsets topic is about to be here."""
+
     def take_over(self, topic: Topic | None = None) -> None:
         """The offsets topic is there, has become larger, or is led by others."""
 
@@ -129,7 +132,9 @@ class ReplicaManager:
         return error
 
     async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
-        """Those of topics that this broker did not know."""
+        """Those of topics that this broker did not know; and how many partitions groups are kept in."""
+        if any(topic.name == OFFSETS_TOPIC for topic, _ in topics):
+            await self.offsets_keeper.count_partitions()
         shown = self._core.view.topics
         await self._settings.read([topic.name for topic, _ in topics if topic.name not in shown and topic.name not in self._new])
 

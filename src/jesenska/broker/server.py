@@ -160,7 +160,7 @@ class Broker(Services):
         self.orders = OrderDesk(self.replicas, lambda: self._registration.broker_epoch, lambda epoch: self._registration.told(epoch))
         self._controllership = controllership = Controllership(self, home, files_config, home.facts, self.replicas, self.orders, self.peers)
         self.topics = Topics(self, controllership, self._settings, self.peers)
-        self.groups = self.replicas.offsets_keeper = Groups(self, self.topics.create_automatically)
+        self.groups = self.replicas.offsets_keeper = Groups(self, store, self.topics.create_automatically)
         self.isr_changes = IsrChanges(store, self.broker_id, lambda: self.orders.fence.controller_epoch, self.isr_syncs)
         self.producer_ids = ProducerIds(store, self.broker_id)
         controllership.candidacy = Candidacy(store, self.broker_id, self.clock, controllership)
