@@ -6,8 +6,8 @@ Each partition of `__consumer_offsets` that this broker leads has a shard of the
 coordinator.
 
 A group belongs to the partition that the number of partitions gives which the topic had when it came here, as the tree
-says: orders may name some of them first. More partitions change nothing until the next start, as in Kafka. When the topic is deleted, its shards go, and whoever
-waits is told to look for the coordinator anew.
+says: orders may name some of them first. More partitions change nothing until the next start, as in Kafka. When the
+topic is deleted, its shards go, and whoever waits is told to look for the coordinator anew.
 
 Offsets of a topic that is deleted are forgotten, also while groups are being loaded: then it is done when they are.
 """
