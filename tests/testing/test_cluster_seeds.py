@@ -14,15 +14,16 @@ from tests.testing.many_seeds import TIMEOUT_SECONDS, run_seeds
 _SEEDS = int(os.environ.get("JESENSKA_CLUSTER_SIMULATIONS", "500"))
 
 #: How often each state of a broker meets each fault in so many seeds of three brokers, at least: a third of what they
-#: gave when this was written, where that was three or more. The columns are `FAULTS`.
+#: gave when this was written, where that was thirty or more; and how often it meets any, at least: half of that. The
+#: columns are `FAULTS`.
 _COVERED_SEEDS = 500
-_FLOORS: dict[str, tuple[int, ...]] = {
-    "controller": (99, 30, 23, 58, 27, 9, 7, 73, 268, 49, 44),
-    "leader": (252, 60, 68, 149, 56, 17, 16, 127, 611, 122, 111),
-    "follower in sync": (243, 51, 73, 158, 63, 18, 16, 134, 650, 136, 126),
-    "follower out of sync": (21, 4, 6, 11, 22, 2, 2, 4, 31, 4, 10),
-    "starting": (13, 0, 0, 4, 5, 2, 4, 5, 11, 2, 1),
-    "coordinator": (127, 30, 31, 61, 42, 11, 8, 63, 274, 47, 44),
+_FLOORS: dict[str, tuple[tuple[int, ...], int]] = {
+    "controller": ((99, 30, 23, 58, 27, 0, 0, 73, 268, 49, 44), 1035),
+    "leader": ((252, 60, 68, 149, 56, 17, 16, 127, 611, 122, 111), 2389),
+    "follower in sync": ((243, 51, 73, 158, 63, 18, 16, 134, 650, 136, 126), 2507),
+    "follower out of sync": ((21, 0, 0, 11, 22, 0, 0, 0, 31, 0, 10), 180),
+    "starting": ((13, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0), 75),
+    "coordinator": ((127, 30, 31, 61, 42, 11, 0, 63, 274, 47, 44), 1110),
 }
 
 
@@ -33,8 +34,9 @@ def test_what_three_brokers_promise_holds_under_every_seed(capsys: pytest.Captur
     if _SEEDS >= _COVERED_SEEDS:
         below = {
             (state, fault): counts[state][fault]
-            for state, floors in _FLOORS.items()
+            for state, (floors, _) in _FLOORS.items()
             for fault, floor in zip(FAULTS, floors, strict=True)
             if counts[state][fault] < floor
         }
+        below |= {(state, "any"): sum(counts[state].values()) for state, (_, floor) in _FLOORS.items() if sum(counts[state].values()) < floor}
         assert not below, f"too seldom, by state and fault: {below}"

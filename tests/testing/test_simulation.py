@@ -53,7 +53,7 @@ _CLUSTER_BUGS = {
     "a_new_leader_tells_what_it_knows": 1,
     "what_is_being_loaded_is_kept": 24,
     "one_in_sync_is_enough": 5,
-    "too_few_in_sync_sync_nothing": 59,
+    "too_few_in_sync_sync_nothing": 79,
 }
 #: Seeds that are tried from there on: other code may come to the same fault a little later.
 _SEEDS, _CLUSTER_SEEDS = 100, 150
