@@ -168,6 +168,9 @@ class Partition:
         epoch from now on, and ask where it ends."""
         log.begin_to_lead(self._replicas.leader_epoch)
         self._advance(log)
+        if log.has_queued_appends:
+            # What this broker was sent as a follower is told to its own followers when it is written.
+            log.behind_queue(self.changed)
 
     def assign(self, assigned: Sequence[int]) -> None:
         """The brokers that are to hold replicas are others now."""
