@@ -24,6 +24,7 @@ from jesenska.records.header import read_header
 from jesenska.replication.isr_syncs import IsrSyncs
 from jesenska.replication.partition import ACKS_ALL, Partition
 from jesenska.replication.replicas import Replicas
+from tests.log.follower_harness import Follower, leader_batch
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 from tests.log.manual_background import ManualBackground
 
@@ -351,3 +352,20 @@ def test_who_may_read_from_a_follower_is_told_when_it_is_in_sync(harness: Harnes
     harness.partition.isr_written((1, 2, 3), 0, 2)
     assert harness.news == [_KEY]
     assert [follower.broker_id for follower in harness.partition.readable_from(3)] == [2, 3]
+
+
+def test_what_was_queued_before_it_led_is_news_when_it_is_written(tmp_path: Path) -> None:
+    follower = Follower(tmp_path / "t-0")
+    log, news = follower.harness.log, list[TopicPartition]()
+    partition = Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1, 2, 3), 2, 100), news.append, lambda: 0)
+    partition.found_log(log)
+    partition.led_by(2, 0, (1, 2, 3), 0)
+    follower.fill(1)
+    log.flush()
+    assert follower.append(leader_batch(1, 3)) is None
+    partition.led_by(1, 1, (1,), 1)
+    news.clear()
+    follower.settle()
+    assert log.log_end_offset == 4
+    assert news == [_KEY]
+    close_log(log, clean=False)
