@@ -15,7 +15,7 @@ from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPar
 from tests.log.log_harness import make_batch
 from tests.raw_connection import RawConnection
 
-_FOLLOWER = 9
+FOLLOWER = 9
 _LONG_MS = 60_000
 
 
@@ -52,8 +52,8 @@ async def led_with_a_follower(directory: Path) -> Broker:
     await broker.start()
     await broker.topics.create_automatically("t")
     partition = broker.view.topics["t"].partitions[0]
-    partition.assign((broker.broker_id, _FOLLOWER))
-    partition.led_by(broker.broker_id, 1, (broker.broker_id, _FOLLOWER), 1)
+    partition.assign((broker.broker_id, FOLLOWER))
+    partition.led_by(broker.broker_id, 1, (broker.broker_id, FOLLOWER), 1)
     return broker
 
 
@@ -68,7 +68,7 @@ def test_a_producer_is_told_when_its_replicas_take_longer_than_it_allows_and_wha
             assert produced.answers == [(ErrorCode.REQUEST_TIMED_OUT, -1)] * 2
             partition = broker.view.topics["t"].partitions[0]
             assert partition.high_watermark == 0
-            partition.follower_fetched(_FOLLOWER, 2, 2)
+            partition.follower_fetched(FOLLOWER, 2, 2)
             assert partition.high_watermark == 2
         finally:
             await broker.stop()
@@ -87,7 +87,7 @@ def test_a_producer_is_answered_once_its_replicas_have_what_it_wrote(tmp_path: P
                     await asyncio.sleep(0.001)
                 assert produced.answers == []
                 assert len(broker.waiting) == 1
-                partition.follower_fetched(_FOLLOWER, 1, 1)
+                partition.follower_fetched(FOLLOWER, 1, 1)
                 while not produced.answers:
                     await asyncio.sleep(0.001)
             assert produced.answers == [(ErrorCode.NONE, 0)]

@@ -398,3 +398,30 @@ def test_a_frame_over_a_megabyte_arrives_whole_however_much_the_first_read_bring
         server.end()
 
     asyncio.run(scenario())
+
+
+class _PutsBack(_Server):
+    """Takes each frame at the second try."""
+
+    def _frame(self, view: memoryview) -> bool:
+        super()._frame(view)
+        if self.frames.count(bytes(view)) == 1:
+            return self.connection.put_back()
+        return True
+
+
+@pytest.mark.parametrize("buffer_bytes", [4096, 16], ids=["frames in the shared buffer", "frames in buffers of their own"])
+def test_a_frame_that_is_put_back_is_handled_again_after_the_pause(buffer_bytes: int) -> None:
+    async def scenario() -> None:
+        server = _PutsBack(buffer=ReadBuffer(buffer_bytes))
+        frames = [b"%020d" % number for number in range(3)]
+        await server.say(b"".join(map(_framed, frames)))
+        for number in range(3):
+            await server.until(2 * number + 1)
+            assert len(server.frames) == 2 * number + 1
+            server.connection.resume()
+        await server.until(6)
+        assert server.frames == [frame for frame in frames for _ in range(2)]
+        server.end()
+
+    asyncio.run(scenario())

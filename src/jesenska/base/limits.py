@@ -40,6 +40,10 @@ KEPT_REQUEST_BUFFERS = 2
 UNFINISHED_REQUESTS_BYTES = 32 * 1024 * 1024
 #: Frames of one read that are handled before other connections have their turn.
 FRAMES_PER_TURN = 200
+#: Produce requests of one connection that are in the log and wait for replicas at once, and their bytes: no further
+#: one is taken beyond either.
+WAITING_PRODUCES_PER_CONNECTION = 10
+WAITING_PRODUCES_BYTES = 4 * 1024 * 1024
 #: Connections that may wait to be accepted, where socket.listen.backlog.size does not say how many.
 LISTEN_BACKLOG = 1024
 #: Bytes of answers to the requests of one read that leave in one write.

@@ -1,5 +1,5 @@
-"""A client's connection with its one request in work: from a frame to its handler, and from the handler's answer to
-the socket.
+"""A client's connection with its requests in work: from a frame to its handler, and from the handler's answer to the
+socket.
 
 A handler is `handle(services, request, context)`. What it returns says what happens:
 
@@ -11,6 +11,10 @@ A handler is `handle(services, request, context)`. What it returns says what hap
 
 One connection has one request in work at a time, as in Kafka: further ones wait in its buffer, which keeps answers in
 order. The next request is taken when the last byte of the answer before it has left.
+
+Produce requests that are in the log and wait for replicas alone are the exception (`context.let_next`): a few of them
+are in work at once, so that a producer with five requests in flight is waited for once and not five times. Answers
+still leave in the order of the requests, and any other request waits until all of them have been answered.
 
 What each request passes before its handler, and where it is counted, is `gate`. Request bytes are views into the
 connection's buffer: a handler that answers LATER and still needs them calls `context.keep(view)` before it returns.
@@ -29,7 +33,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import KafkaError
-from jesenska.base.limits import CONVERTED_ANSWER_MIN_BYTES, CONVERTED_ANSWERS_BYTES
+from jesenska.base.limits import (
+    CONVERTED_ANSWER_MIN_BYTES,
+    CONVERTED_ANSWERS_BYTES,
+    WAITING_PRODUCES_BYTES,
+    WAITING_PRODUCES_PER_CONNECTION,
+)
 from jesenska.base.regions import FileRegion
 from jesenska.broker.gate import Gate, Stages, UnknownApiVersionsError
 from jesenska.net.connection import FramedConnection, ReadBuffer
@@ -46,6 +55,7 @@ logger = logging.getLogger(__name__)
 _HEAD_V0 = struct.Struct(">ii")
 _HEAD_V1 = struct.Struct(">iib")
 _LENGTH = struct.Struct(">i")
+_PRODUCE: Final = b"\0\0"
 #: A client that has closed its half of the connection is answered if that takes no longer; then it has gone.
 _GONE_AFTER_SECONDS = 5.0
 
@@ -69,17 +79,49 @@ Outcome = Message | _Marker | Coroutine[Any, Any, Message]
 class Context:
     """One request in work: who asked, and how to answer."""
 
-    __slots__ = ("api", "begun_at", "client_id", "connection", "correlation_id", "ended_at", "received_at", "version")
+    __slots__ = (
+        "api",
+        "begun_at",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "ended_at",
+        "is_answered",
+        "lets_next",
+        "on_abandoned",
+        "received_at",
+        "response",
+        "size_bytes",
+        "version",
+    )
 
-    def __init__(self, connection: Connection, api: Api, version: int, correlation_id: int, client_id: str | None, received_at: float, begun_at: float) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        size_bytes: int,
+        received_at: float,
+        begun_at: float,
+    ) -> None:
         self.connection = connection
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.size_bytes = size_bytes
         self.received_at = received_at
         self.begun_at = begun_at
         self.ended_at = 0.0
+        #: The next request may be taken before this one is answered.
+        self.lets_next = False
+        #: The answer is known, or that there is none; it may have to wait for those of earlier requests.
+        self.is_answered = False
+        self.response: Message | None = None
+        #: Called when the connection closes while the request waits, so that whoever holds it lets go.
+        self.on_abandoned: Callable[[], None] | None = None
 
     def keep(self, view: memoryview) -> memoryview:
         """The bytes of the request for as long as the handler wants them."""
@@ -92,6 +134,11 @@ class Context:
     def no_answer(self) -> None:
         """Ends a request that returned LATER and needs no answer."""
         self.connection.answer_later(self, None)
+
+    def let_next(self) -> None:
+        """The next Produce may be taken before this request is answered: all that its order decides is done."""
+        self.lets_next = True
+        self.connection.take_next()
 
     def close(self, reason: str) -> None:
         """Closes the connection: how an error is told to a producer that wants no answers."""
@@ -133,10 +180,11 @@ class SharedByConnections:
 
 
 class Connection:
-    """A client's connection: frames in, answers out, one request in work at a time."""
+    """A client's connection: frames in, answers out in the same order."""
 
     __slots__ = (
         "_in_work",
+        "_in_work_bytes",
         "_lent_bytes",
         "_progress",
         "_returning",
@@ -146,14 +194,15 @@ class Connection:
         "client_host",
         "framed",
         "listener_name",
-        "on_abandoned",
     )
 
     def __init__(self, shared: SharedByConnections, sock: socket.socket, client_host: str, listener_name: str) -> None:
         self._shared = shared
         self.client_host = client_host
         self.listener_name = listener_name
-        self._in_work: Context | None = None
+        #: The requests that are not answered, or whose answers wait for earlier ones, in their order.
+        self._in_work: list[Context] = []
+        self._in_work_bytes = 0
         self._returning = False
         self._sending_since: tuple[float, Stages] | None = None
         #: Memory of the answer that was converted for it.
@@ -161,11 +210,11 @@ class Connection:
         self._progress = (0, 0)
         #: When its last request came or its last answer left, or when bytes of one were last seen to move.
         self.active_at = shared.monotonic()
-        #: Called when the connection closes while a request waits, so that whoever holds it lets go.
-        self.on_abandoned: Callable[[], None] | None = None
         self.framed = FramedConnection(shared.loop, sock, shared.read_buffer, shared.max_request_bytes, self._on_frame, self._on_closed, self._on_drained)
 
     def _on_frame(self, view: memoryview) -> bool:
+        if self._in_work and bytes(view[:2]) != _PRODUCE:
+            return self.framed.put_back()
         shared = self._shared
         received_at = self.active_at = shared.monotonic()
         try:
@@ -177,8 +226,10 @@ class Connection:
             self.framed.close(f"a request that cannot be read: {error}")
             return True
         api = served.api
-        context = Context(self, api, version, correlation_id, client_id, received_at, shared.monotonic())
-        self._in_work = context
+        size_bytes = len(view)
+        context = Context(self, api, version, correlation_id, client_id, size_bytes, received_at, shared.monotonic())
+        self._in_work.append(context)
+        self._in_work_bytes += size_bytes
         self._returning = True
         try:
             outcome = served.handler(shared.services, request, context)
@@ -193,19 +244,31 @@ class Connection:
             self._returning = False
         context.ended_at = shared.monotonic()
         if outcome is LATER:
-            return self._idle()
+            return self._may_take_next()
         if isinstance(outcome, Message):
-            return self._send(context, outcome)
-        if outcome is NO_ANSWER:
-            self._in_work = None
-            return True
-        assert inspect.iscoroutine(outcome)
-        shared.run(self._answer_when_done(context, outcome))
-        return self._idle()
+            context.response = outcome
+        elif outcome is not NO_ANSWER:
+            assert inspect.iscoroutine(outcome)
+            shared.run(self._answer_when_done(context, outcome))
+            return self._may_take_next()
+        context.is_answered = True
+        self._send_answers()
+        return self._may_take_next()
 
-    def _idle(self) -> bool:
+    def _may_take_next(self) -> bool:
         """True when the next request may be taken."""
-        return self._in_work is None and self._sending_since is None
+        if self._sending_since is not None:
+            return False
+        in_work = self._in_work
+        if not in_work:
+            return True
+        last = in_work[-1]
+        return (last.lets_next or last.is_answered) and len(in_work) < WAITING_PRODUCES_PER_CONNECTION and self._in_work_bytes < WAITING_PRODUCES_BYTES
+
+    def take_next(self) -> None:
+        """Goes on with the requests that have arrived, if the next one may be taken."""
+        if not self._returning and self._may_take_next():
+            self.framed.resume()
 
     async def _answer_when_done(self, context: Context, coroutine: Coroutine[Any, Any, Message]) -> None:
         try:
@@ -221,19 +284,26 @@ class Connection:
         self.answer_later(context, response)
 
     def answer_later(self, context: Context, response: Message | None) -> None:
-        if self._in_work is not context or self.framed.closed:
+        if context.is_answered or self.framed.closed:
             return
-        self.on_abandoned = None
-        if response is None:
-            self._in_work = None
-            done = True
-        else:
-            done = self._send(context, response)
-        if done and not self._returning:
-            self.framed.resume()
+        context.is_answered = True
+        context.response = response
+        context.on_abandoned = None
+        if self._in_work[0] is context:
+            self._send_answers()
+            self.take_next()
 
-    def _send(self, context: Context, response: Message) -> bool:
-        """Encodes and sends; True when the next request may be taken."""
+    def _send_answers(self) -> None:
+        """Sends the answers that wait for no earlier one."""
+        in_work = self._in_work
+        while in_work and in_work[0].is_answered and self._sending_since is None:
+            context = in_work.pop(0)
+            self._in_work_bytes -= context.size_bytes
+            if context.response is not None:
+                self._send(context, context.response)
+
+    def _send(self, context: Context, response: Message) -> None:
+        """Encodes and sends; `_sending_since` says whether something of it has not left."""
         version, api = context.version, context.api
         if api.response_header_version(version):
             head = bytearray(_HEAD_V1.pack(0, context.correlation_id, 0))
@@ -248,7 +318,7 @@ class Connection:
                 if isinstance(part, FileRegion):
                     part.release()
             self.framed.close("an internal error")
-            return True
+            return
         if parts:
             if out:
                 parts.append(out)
@@ -257,16 +327,14 @@ class Connection:
             parts.append(out)
             total = len(out)
         _LENGTH.pack_into(head, 0, total - 4)
-        self._in_work = None
         ready_at = self._shared.monotonic()
         stages = self._shared.gate.left(api.key, context.received_at, context.begun_at, context.ended_at, ready_at, total)
         self.active_at = ready_at
         if self.framed.send(parts, total):
             if self._lent_bytes:
                 self._give_back()
-            return True
-        self._sending_since = (ready_at, stages)
-        return False
+        else:
+            self._sending_since = (ready_at, stages)
 
     def answer_room_bytes(self) -> int:
         """How large a converted answer may be."""
@@ -294,13 +362,13 @@ class Connection:
         if progress != self._progress:
             self._progress = progress
             self.active_at = now
-        elif self._in_work is not None and self.active_at < now - _GONE_AFTER_SECONDS and self.framed.peer_has_closed():
+        elif self._in_work and self.active_at < now - _GONE_AFTER_SECONDS and self.framed.peer_has_closed():
             self.framed.close("the client has gone")
 
     @property
     def waits_for_us(self) -> bool:
         """True while a request of its is in work: then it is not idle, however long that takes."""
-        return self._in_work is not None
+        return bool(self._in_work)
 
     def _refuse_api_versions(self, correlation_id: int) -> bool:
         gate = self._shared.gate
@@ -319,14 +387,15 @@ class Connection:
             self._sending_since = None
             if self._lent_bytes:
                 self._give_back()
-        if self._in_work is None:
-            self.framed.resume()
+        self._send_answers()
+        self.take_next()
 
     def _on_closed(self, reason: str) -> None:
         self._shared.closed(self, reason)
-        self._in_work = None
+        abandoned, self._in_work = self._in_work, []
         if self._lent_bytes:
             self._give_back()
-        abandoned, self.on_abandoned = self.on_abandoned, None
-        if abandoned is not None:
-            abandoned()
+        for context in abandoned:
+            if context.on_abandoned is not None:
+                context.on_abandoned()
+                context.on_abandoned = None

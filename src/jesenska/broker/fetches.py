@@ -466,7 +466,7 @@ class FullFetch(Fetch):
         return [wanted.partition.topic_partition for _, items in self._plan for wanted in items if wanted.partition is not None]
 
     def wait(self) -> None:
-        self._context.connection.on_abandoned = self._broker.waiting.add(self, self._watched(), self.seconds_left())
+        self._context.on_abandoned = self._broker.waiting.add(self, self._watched(), self.seconds_left())
 
     def _begin_session(self) -> int:
         """Remembers what was asked and what is answered; the session's id, 0 if there is no room for one."""
@@ -563,7 +563,7 @@ class SessionFetch(Fetch):
 
     def wait(self) -> None:
         self.watch()
-        self._context.connection.on_abandoned = self._broker.waiting.add(self, (self._session,), self.seconds_left())
+        self._context.on_abandoned = self._broker.waiting.add(self, (self._session,), self.seconds_left())
 
     def watch(self) -> None:
         """What is ready, and has less than was asked for, wakes this fetch when there is more of it."""

@@ -77,7 +77,8 @@ class ReadBuffer:
 
 
 class FramedConnection:
-    """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each, which returns False to pause.
+    """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each, which returns False to pause. Where
+    that called `put_back()` it is given the same frame again after the pause.
 
     `on_closed(reason)` is called once; the reason is empty when the peer simply closed. Frames above `max_frame_bytes`
     close the connection."""
@@ -108,6 +109,7 @@ class FramedConnection:
         self._paused = False
         self._reads = True  # whether the loop watches the socket for us
         self._keepable: memoryview | None = None  # the buffer of the frame being handled, if nobody else uses it
+        self._is_put_back = False  # the frame being handled is to be handled after the pause
         self._holding = False  # several frames are being handled: what is sent waits for the last of them
         self._held: list[bytearray] = []
         self._held_bytes = 0
@@ -150,6 +152,9 @@ class FramedConnection:
             proceed = self._on_frame(own[4:size])
             self._buffers.give_back(own, is_free=self._keepable is not None)
             self._keepable = None
+            if self._is_put_back:
+                self._is_put_back = False
+                self._waiting = own[:size]
             if not proceed:
                 self._pause()
         elif self._filled == len(own):
@@ -197,9 +202,12 @@ class FramedConnection:
             if following < end:
                 self._holding = True
             proceed = on_frame(view[position + 4 : following])
-            position = following
             if self.closed:
                 return
+            if self._is_put_back:
+                self._is_put_back = False
+            else:
+                position = following
             if not proceed:
                 self._keep_waiting(view, position, end)
                 self._let_go()
@@ -250,6 +258,13 @@ class FramedConnection:
         return self.transport.peer_has_closed()
 
     # --- pausing -----------------------------------------------------------------------------------------------------
+
+    def put_back(self) -> bool:
+        """The frame being handled is to be handled after the pause that begins with it; False, which is what the
+        handler returns then."""
+        self._is_put_back = True
+        self._keepable = None
+        return False
 
     def _pause(self) -> None:
         # The socket stays watched until it has something to say: most pauses are over by then.

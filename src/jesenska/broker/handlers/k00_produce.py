@@ -193,7 +193,8 @@ class _Produce:
         if not self._pending:
             return self._answer()
         if self.acks == ACKS_ALL:
-            self._stop_waiting = self._context.connection.on_abandoned = self._broker.waiting.add(self, (), max(0, self.timeout_ms) / 1000)
+            self._stop_waiting = self._context.on_abandoned = self._broker.waiting.add(self, (), max(0, self.timeout_ms) / 1000)
+            self._context.let_next()
         return LATER
 
     def try_complete(self) -> bool:
