@@ -131,6 +131,9 @@ class SimulatedMember(_Client):
         super().__init__(process, history, bootstrap, topic)
         self.read = 0
         self._expected: dict[TopicPartition, int] = {}
+        #: Where it must begin in what it was given, as far as anybody can say. Others may commit more before it reads:
+        #: it may be cut off, and they may have its partitions by then.
+        self._starts: dict[TopicPartition, int | None] = {}
         self._membership = (-1, "")
         self._power_losses = 0
         #: Partitions of which it may have read, before the power was lost, what is gone: it begins them anew, once.
@@ -156,17 +159,18 @@ class SimulatedMember(_Client):
                 await asyncio.sleep(0.2)
                 continue
             if history.power_losses != self._power_losses:
-                self._power_losses, self._expected = history.power_losses, {}
+                self._power_losses, self._expected, self._starts = history.power_losses, {}, {}
                 self._may_begin_anew = set(consumer.assignment())
             membership = (consumer.generation, consumer.member_id)
             if membership != self._membership and consumer.generation >= 0:
                 self._membership = membership
                 self._expected = {}
+                self._starts = {key: history.start_of(GROUP, key) for key in consumer.assignment()}
                 history.owns(GROUP, consumer.generation, name, consumer.assignment())
                 world.tell(name, f"is in generation {consumer.generation} with {sorted(key.partition for key in consumer.assignment())}")
             for key, found in records.items():
                 for record in found:
-                    expected = self._expected.get(key, history.start_of(GROUP, key))
+                    expected = self._expected.get(key, self._starts.get(key))
                     if expected is not None and record.offset < expected and key in self._may_begin_anew:
                         self._may_begin_anew.remove(key)
                         expected = None
