@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from jesenska.wire.codec import decode, encode
 from jesenska.wire.headers import read_response_head, request_head
@@ -77,7 +77,11 @@ class RawConnection:
         return self.receive(version, response)
 
     def receive(self, version: int, response: type[Answer]) -> Answer:
-        view = memoryview(self.receive_frame())
-        _, position = read_response_head(view, APIS[response.api_key].response_header_version(version))
-        answer: Any = decode(response, version, view[position:])
-        return answer  # type: ignore[no-any-return]
+        return read_answer(self.receive_frame(), version, response)[1]
+
+
+def read_answer(frame: bytes, version: int, response: type[Answer]) -> tuple[int, Answer]:
+    """The correlation id and the answer that stand in a frame."""
+    view = memoryview(frame)
+    correlation_id, position = read_response_head(view, APIS[response.api_key].response_header_version(version))
+    return correlation_id, decode(response, version, view[position:])

@@ -4,7 +4,7 @@ are written without waiting for one another, and are answered in their order."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,15 +13,13 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.base.limits import WAITING_PRODUCES_PER_CONNECTION
 from jesenska.broker.server import Broker
-from jesenska.wire.codec import decode
-from jesenska.wire.headers import read_response_head
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
-from jesenska.wire.registry import APIS
 from tests.broker.test_acks_all import FOLLOWER, led_with_a_follower
+from tests.broker.test_shared_tree import until
 from tests.log.log_harness import make_batch
-from tests.raw_connection import RawConnection
+from tests.raw_connection import RawConnection, read_answer
 
 _PRODUCE, _LIST_OFFSETS = 9, 5
 _LATEST = -1
@@ -44,9 +42,8 @@ class _Client:
         async with asyncio.timeout(20):
             frame = await self._reader.readexactly(int.from_bytes(await self._reader.readexactly(4), "big"))
         self._answered += 1
-        correlation_id, position = read_response_head(memoryview(frame), APIS[response.api_key].response_header_version(version))
+        correlation_id, found = read_answer(frame, version, response)
         assert correlation_id == self._answered
-        found: Message = decode(response, version, memoryview(frame)[position:])
         return found
 
     async def produced(self) -> tuple[ErrorCode, int]:
@@ -93,12 +90,6 @@ def _list_offsets() -> tuple[Message, int]:
     return ListOffsetsRequest(topics=[ListOffsetsRequestTopic(name="t", partitions=[wanted])]), _LIST_OFFSETS
 
 
-async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0)
-
-
 def _end(broker: Broker) -> int:
     return broker.view.topics["t"].partitions[0].leader_log().log_end_offset
 
@@ -111,7 +102,7 @@ def test_requests_are_written_before_the_first_is_answered_and_another_kind_of_r
     async def main() -> None:
         async with _served(tmp_path) as (broker, client):
             client.send(_produce(), _produce(), _produce(), _list_offsets(), _produce())
-            await _until(lambda: _end(broker) == 3)
+            await until(lambda: _end(broker) == 3)
             assert await client.has_nothing()
             assert _end(broker) == 3
             _followed_to(broker, 3)
@@ -119,7 +110,7 @@ def test_requests_are_written_before_the_first_is_answered_and_another_kind_of_r
             answer = await client.answer(ListOffsetsResponse, _LIST_OFFSETS)
             assert isinstance(answer, ListOffsetsResponse)
             assert answer.topics[0].partitions[0].offset == 3
-            await _until(lambda: _end(broker) == 4)
+            await until(lambda: _end(broker) == 4)
             _followed_to(broker, 4)
             assert await client.produced() == (ErrorCode.NONE, 3)
 
@@ -130,7 +121,7 @@ def test_answers_leave_in_the_order_of_the_requests(tmp_path: Path) -> None:
     async def main() -> None:
         async with _served(tmp_path) as (broker, client):
             client.send(_produce(), _produce("nowhere"), _produce(acks=1), _produce())
-            await _until(lambda: _end(broker) == 3)
+            await until(lambda: _end(broker) == 3)
             # The second is refused at once and the third is done, but neither is answered before the first.
             assert await client.has_nothing()
             _followed_to(broker, 1)
@@ -147,7 +138,7 @@ def test_a_request_whose_time_is_up_is_answered_in_its_turn(tmp_path: Path) -> N
     async def main() -> None:
         async with _served(tmp_path) as (broker, client):
             client.send(_produce(), _produce(timeout_ms=1))
-            await _until(lambda: _end(broker) == 2 and len(broker.waiting) == 1)
+            await until(lambda: _end(broker) == 2 and len(broker.waiting) == 1)
             assert await client.has_nothing()
             _followed_to(broker, 2)
             assert [await client.produced() for _ in range(2)] == [(ErrorCode.NONE, 0), (ErrorCode.REQUEST_TIMED_OUT, -1)]
@@ -166,14 +157,14 @@ def test_a_connection_has_so_many_requests_that_wait_and_no_more(tmp_path: Path,
                 for _ in range(count):
                     client.send(_produce())
                     await asyncio.sleep(0)
-            await _until(lambda: _end(broker) == WAITING_PRODUCES_PER_CONNECTION)
+            await until(lambda: _end(broker) == WAITING_PRODUCES_PER_CONNECTION)
             assert await client.has_nothing()
             assert _end(broker) == WAITING_PRODUCES_PER_CONNECTION
             _followed_to(broker, 2)
             assert [await client.produced() for _ in range(2)] == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1)]
-            await _until(lambda: _end(broker) == WAITING_PRODUCES_PER_CONNECTION + 2)
+            await until(lambda: _end(broker) == WAITING_PRODUCES_PER_CONNECTION + 2)
             _followed_to(broker, WAITING_PRODUCES_PER_CONNECTION + 2)
-            await _until(lambda: _end(broker) == count)
+            await until(lambda: _end(broker) == count)
             _followed_to(broker, count)
             assert [(await client.produced())[1] for _ in range(count - 2)] == list(range(2, count))
 
@@ -185,11 +176,11 @@ def test_large_requests_that_wait_are_fewer(tmp_path: Path) -> None:
         async with _served(tmp_path) as (broker, client):
             # Five of them are the first to exceed four megabytes.
             client.send(*[_produce(value_bytes=1_000_000)] * 8)
-            await _until(lambda: _end(broker) == 5)
+            await until(lambda: _end(broker) == 5)
             assert await client.has_nothing()
             assert _end(broker) == 5
             _followed_to(broker, 5)
-            await _until(lambda: _end(broker) == 8)
+            await until(lambda: _end(broker) == 8)
             _followed_to(broker, 8)
             assert [(await client.produced())[1] for _ in range(8)] == list(range(8))
 
@@ -200,9 +191,9 @@ def test_a_producer_that_goes_away_leaves_none_of_its_requests_waiting(tmp_path:
     async def main() -> None:
         async with _served(tmp_path) as (broker, client):
             client.send(_produce(), _produce("nowhere"), _produce(), _list_offsets())
-            await _until(lambda: _end(broker) == 2 and len(broker.waiting) == 2)
+            await until(lambda: _end(broker) == 2 and len(broker.waiting) == 2)
             client.close()
-            await _until(lambda: not len(broker.waiting))
+            await until(lambda: not len(broker.waiting))
             _followed_to(broker, 2)
 
     asyncio.run(asyncio.wait_for(main(), 60))

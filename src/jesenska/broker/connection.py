@@ -184,7 +184,6 @@ class Connection:
 
     __slots__ = (
         "_in_work",
-        "_in_work_bytes",
         "_lent_bytes",
         "_progress",
         "_returning",
@@ -202,7 +201,6 @@ class Connection:
         self.listener_name = listener_name
         #: The requests that are not answered, or whose answers wait for earlier ones, in their order.
         self._in_work: list[Context] = []
-        self._in_work_bytes = 0
         self._returning = False
         self._sending_since: tuple[float, Stages] | None = None
         #: Memory of the answer that was converted for it.
@@ -226,10 +224,8 @@ class Connection:
             self.framed.close(f"a request that cannot be read: {error}")
             return True
         api = served.api
-        size_bytes = len(view)
-        context = Context(self, api, version, correlation_id, client_id, size_bytes, received_at, shared.monotonic())
+        context = Context(self, api, version, correlation_id, client_id, len(view), received_at, shared.monotonic())
         self._in_work.append(context)
-        self._in_work_bytes += size_bytes
         self._returning = True
         try:
             outcome = served.handler(shared.services, request, context)
@@ -263,7 +259,9 @@ class Connection:
         if not in_work:
             return True
         last = in_work[-1]
-        return (last.lets_next or last.is_answered) and len(in_work) < WAITING_PRODUCES_PER_CONNECTION and self._in_work_bytes < WAITING_PRODUCES_BYTES
+        if not (last.lets_next or last.is_answered) or len(in_work) >= WAITING_PRODUCES_PER_CONNECTION:
+            return False
+        return sum([context.size_bytes for context in in_work]) < WAITING_PRODUCES_BYTES
 
     def take_next(self) -> None:
         """Goes on with the requests that have arrived, if the next one may be taken."""
@@ -298,7 +296,6 @@ class Connection:
         in_work = self._in_work
         while in_work and in_work[0].is_answered and self._sending_since is None:
             context = in_work.pop(0)
-            self._in_work_bytes -= context.size_bytes
             if context.response is not None:
                 self._send(context, context.response)
 

@@ -154,8 +154,8 @@ class FramedConnection:
             self._keepable = None
             if self._is_put_back:
                 self._is_put_back = False
-                self._waiting = own[:size]
-            if not proceed:
+                self._keep_waiting(own, 0, size)
+            elif not proceed:
                 self._pause()
         elif self._filled == len(own):
             self._own = self._larger(own, self._filled)
