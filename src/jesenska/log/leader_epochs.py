@@ -28,6 +28,10 @@ class LeaderEpochs:
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
+    def agrees_with(self, other: LeaderEpochs) -> bool:
+        """True if both tables are the same."""
+        return self._epochs == other._epochs and self._start_offsets == other._start_offsets
+
     def assign(self, epoch: int, start_offset: int) -> bool:
         """True if the table changed. Entries that the new one contradicts (later epochs, later offsets) are
         dropped."""

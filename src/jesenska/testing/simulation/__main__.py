@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import logging
 import os
 import sys
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 
 from jesenska.testing.simulation.coverage import Cell, as_json, as_table
+from jesenska.testing.simulation.many_seeds import outcomes_of
 from jesenska.testing.simulation.schedule import simulation
-
-
-def outcome_of(seed: int, tree_apart: bool, brokers: int) -> tuple[str | None, Counter[Cell]]:
-    """Why a seed fails, None where it does not; and what has met what."""
-    failure = None
-    with simulation(seed, tree_apart=tree_apart, brokers=brokers) as one:
-        try:
-            one.run()
-        except Exception as error:
-            failure = f"seed {seed} fails at {one.world.now:.3f} s: {type(error).__name__}: {error}"
-        return failure, one.coverage.counts
 
 
 def show(seed: int, tree_apart: bool, brokers: int) -> int:
@@ -58,23 +45,19 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets is part of what happens.
         os.execve(sys.executable, [sys.executable, "-m", "jesenska.testing.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
-    # What has been imported stays: it is not looked through for garbage again and again.
-    gc.collect()
-    gc.freeze()
     if options.trace is not None:
         return show(options.trace, options.tree_apart, options.brokers)
-    failures: list[str] = []
+    failures: dict[int, str] = {}
     counts: Counter[Cell] = Counter()
-    with ProcessPoolExecutor(options.processes) as pool:
-        seeds = range(options.seed, options.seed + options.schedules)
-        for failure, met in pool.map(partial(outcome_of, tree_apart=options.tree_apart, brokers=options.brokers), seeds):
-            counts.update(met)
-            if failure is not None:
-                failures.append(failure)
-                if options.output == "text":
-                    print(failure, flush=True)
+    seeds = range(options.seed, options.seed + options.schedules)
+    for seed, failure, met in outcomes_of(seeds, options.tree_apart, options.brokers, options.processes):
+        counts.update(met)
+        if failure is not None:
+            failures[seed] = failure
+            if options.output == "text":
+                print(failure, flush=True)
     if options.output == "json":
-        outcome: dict[str, object] = {"seeds": options.schedules, "failures": failures}
+        outcome: dict[str, object] = {"seeds": options.schedules, "failures": [failures[seed] for seed in sorted(failures)]}
         print(json.dumps(outcome | ({"coverage": as_json(counts)} if options.coverage else {}), indent=2))
     elif options.coverage:
         print(as_table(counts))

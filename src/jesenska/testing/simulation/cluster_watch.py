@@ -46,13 +46,15 @@ _TOPICS, _STATE, _BROKER = paths.TOPICS + "/", "/state", paths.BROKER_IDS + "/"
 class _Seen:
     """What was seen of one process of a broker."""
 
-    __slots__ = ("broker_epoch", "controller", "controller_epoch", "epochs", "marks", "program", "served", "strange")
+    __slots__ = ("controller", "controller_epoch", "epochs", "looks", "marks", "program", "served", "strange")
 
     def __init__(self, program: object) -> None:
         self.program = program
         #: By partition, when it was looked at last: high watermark, leader epoch with the broker's own epoch then.
         self.marks: dict[TopicPartition, int] = {}
         self.epochs: dict[TopicPartition, tuple[int, int]] = {}
+        #: All that it was judged by then.
+        self.looks: dict[TopicPartition, tuple[int, bool, int, int, int]] = {}
         #: Those that it led then.
         self.served: set[TopicPartition] = set()
         self.controller_epoch = -1
@@ -69,6 +71,10 @@ class _Found(NamedTuple):
     leader_epoch: int
     serves: bool
     seen: _Seen
+
+
+#: Brokers that run: number, broker, what was seen of it.
+_Running = list[tuple[int, Broker, _Seen]]
 
 
 class ClusterWatch:
@@ -96,6 +102,8 @@ class ClusterWatch:
         self._ends: dict[TopicPartition, dict[int, int]] = {}
         self._known: dict[tuple[TopicPartition, int], int] = {}
         self._seen: dict[int, _Seen] = {}
+        #: The state in the tree by which replicas were judged last.
+        self._looked_at: dict[TopicPartition, PartitionStateNode] = {}
         #: Partitions that are looked at often, and since when.
         self._close: dict[TopicPartition, float] = {}
         self._looks_closely = False
@@ -173,7 +181,7 @@ class ClusterWatch:
             self.shrunk_by_leader.add(topic_partition)
         else:
             self.shrunk_by_leader.discard(topic_partition)
-        self._look_at(topic_partition)
+        self._look_at(topic_partition, self._running())
         self._look_often(topic_partition)
         if state.leader >= 0 and (before is None or before.leader != state.leader):
             for what in self._waiting_for_leader.pop(topic_partition, ()):
@@ -251,12 +259,11 @@ class ClusterWatch:
         """At everything; ViolationError."""
         if self._violation is not None:
             raise self._violation
+        running = self._running()
         for topic_partition in self.states:
-            self._look_at_logs(topic_partition, self._look_at(topic_partition))
-        for number, host in enumerate(self._hosts):
-            broker = _running(host)
-            if broker is not None:
-                self._look_at_broker(number, host, broker)
+            self._look_at_logs(topic_partition, self._look_at(topic_partition, running))
+        for number, broker, seen in running:
+            self._look_at_broker(number, self._hosts[number], broker, seen)
 
     def _look_often(self, topic_partition: TopicPartition) -> None:
         self._close[topic_partition] = self.world.now
@@ -270,10 +277,10 @@ class ClusterWatch:
             self._look_often(topic_partition)
 
     def _look_closely(self) -> None:
-        now = self.world.now
+        now, running = self.world.now, self._running()
         wait = _LATER_SECONDS
         for topic_partition, since in list(self._close.items()):
-            self._look_at(topic_partition)
+            self._look_at(topic_partition, running)
             age = now - since
             if age < _FIRST_AGE:
                 wait = _CLOSE_SECONDS
@@ -295,60 +302,75 @@ class ClusterWatch:
         followers = partition._replicas._followers
         return all(number in followers and followers[number].fetched_at_ms >= 0 for number in state.isr if number != state.leader)
 
-    def _seen_of(self, number: int, host: BrokerHost) -> _Seen:
-        seen = self._seen.get(number)
-        if seen is None or seen.program is not host.program:
-            seen = self._seen[number] = _Seen(host.program)
-        return seen
-
-    def _look_at(self, topic_partition: TopicPartition) -> list[_Found]:
-        found: list[_Found] = []
-        committed = self._committed.get(topic_partition, 0)
-        ends = self._ends.setdefault(topic_partition, {})
+    def _running(self) -> _Running:
+        running: _Running = []
         for number, host in enumerate(self._hosts):
             broker = _running(host)
-            log = None if broker is None else broker.directories.logs.get(topic_partition)
-            if broker is None or log is None:
+            if broker is not None:
+                seen = self._seen.get(number)
+                if seen is None or seen.program is not host.program:
+                    seen = self._seen[number] = _Seen(host.program)
+                running.append((number, broker, seen))
+        return running
+
+    def _look_at(self, topic_partition: TopicPartition, running: _Running) -> list[_Found]:
+        found: list[_Found] = []
+        state, committed = self.states[topic_partition], self._committed.get(topic_partition, 0)
+        is_changed = self._looked_at.get(topic_partition) is not state
+        for number, broker, seen in running:
+            log = broker.directories.logs.get(topic_partition)
+            if log is None:
                 continue
-            partition, seen = broker.replicas._known(topic_partition), self._seen_of(number, host)
+            partition = broker.replicas._known(topic_partition)
             leader_epoch, serves = (-1, False) if partition is None else (partition.leader_epoch, partition.is_served)
-            high_watermark, end = log.high_watermark, log.log_end_offset
-            before = seen.marks.get(topic_partition, 0)
-            if high_watermark < before:
-                raise ViolationError(f"the high watermark of {topic_partition} goes back from {before} to {high_watermark} on broker {number}")
-            seen.marks[topic_partition] = high_watermark
-            # Who led when it was looked at last may have moved it since.
-            if high_watermark > committed and (serves or topic_partition in seen.served):
-                committed = high_watermark
-            if end > ends.get(number, 0):
-                ends[number] = end
-            if leader_epoch > self._known.get((topic_partition, number), -1):
-                self._known[topic_partition, number] = leader_epoch
-            self._look_at_epoch(number, topic_partition, partition, leader_epoch, broker._registration.broker_epoch, seen)
-            found.append(_Found(number, partition, log, leader_epoch, serves, seen))
-        self._committed[topic_partition] = committed
-        state = self.states[topic_partition]
+            one = _Found(number, partition, log, leader_epoch, serves, seen)
+            found.append(one)
+            looks = leader_epoch, serves, log.high_watermark, log.log_end_offset, broker._registration.broker_epoch
+            if seen.looks.get(topic_partition) != looks:
+                is_changed = True
+                seen.looks[topic_partition] = looks
+                committed = self._look_at_changed(topic_partition, one, looks, committed)
+        if is_changed:
+            self._committed[topic_partition] = committed
+            self._looked_at[topic_partition] = state
+            for one in found:
+                _judge(topic_partition, one, state, committed)
         for one in found:
-            if one.log.high_watermark > committed:
-                raise ViolationError(
-                    f"broker {one.number} has {one.log.high_watermark} for the high watermark of {topic_partition}, no leader has said more than {committed}"
-                )
             if one.serves:
-                one.seen.served.add(topic_partition)
                 self._look_at_leader(topic_partition, one, state, committed)
-            else:
-                one.seen.served.discard(topic_partition)
-            if one.leader_epoch == state.leader_epoch and one.number in state.isr and one.log.log_end_offset < committed:
-                raise ViolationError(
-                    f"broker {one.number} is in sync in {topic_partition}, and its log ends at {one.log.log_end_offset}: {committed} is committed"
-                )
         return found
+
+    def _look_at_changed(self, topic_partition: TopicPartition, one: _Found, looks: tuple[int, bool, int, int, int], committed: int) -> int:
+        """At a replica that is not as it was when it was looked at last. What is committed by now."""
+        number, seen = one.number, one.seen
+        leader_epoch, serves, high_watermark, end, broker_epoch = looks
+        before = seen.marks.get(topic_partition, 0)
+        if high_watermark < before:
+            raise ViolationError(f"the high watermark of {topic_partition} goes back from {before} to {high_watermark} on broker {number}")
+        seen.marks[topic_partition] = high_watermark
+        # Who led when it was looked at last may have moved it since.
+        if high_watermark > committed and (serves or topic_partition in seen.served):
+            committed = high_watermark
+        ends = self._ends.setdefault(topic_partition, {})
+        if end > ends.get(number, 0):
+            ends[number] = end
+        if leader_epoch > self._known.get((topic_partition, number), -1):
+            self._known[topic_partition, number] = leader_epoch
+        self._look_at_epoch(number, topic_partition, one.partition, leader_epoch, broker_epoch, seen)
+        if serves:
+            seen.served.add(topic_partition)
+        else:
+            seen.served.discard(topic_partition)
+        return committed
 
     def _look_at_logs(self, topic_partition: TopicPartition, found: Sequence[_Found]) -> None:
         """What is committed everywhere was written in the same epochs everywhere."""
-        tables = [one.log.leader_epochs.entries() for one in found]
-        if all(table == tables[0] for table in tables):
+        if len(found) < 2:
+            return
+        of_first = found[0].log.leader_epochs
+        if all(of_first.agrees_with(one.log.leader_epochs) for one in found):
             return  # then they are the same below any offset
+        tables = [one.log.leader_epochs.entries() for one in found]
         lowest = min(one.log.high_watermark for one in found)
         first: list[tuple[int, int]] | None = None
         for one, table in zip(found, tables, strict=True):
@@ -391,8 +413,7 @@ class ClusterWatch:
                     f"the leader of {topic_partition} in epoch {one.leader_epoch} counts a fetch of broker {number}, which has not heard of that epoch"
                 )
 
-    def _look_at_broker(self, number: int, host: BrokerHost, broker: Broker) -> None:
-        seen = self._seen_of(number, host)
+    def _look_at_broker(self, number: int, host: BrokerHost, broker: Broker, seen: _Seen) -> None:
         controllership, fence, view = broker._controllership, broker.orders.fence, broker.view
         if controllership.is_controller and controllership.controller_id != number:
             raise ViolationError(f"broker {number} is controller still, and holds {controllership.controller_id} for the controller")
@@ -423,8 +444,8 @@ class ClusterWatch:
         ends = self._ends.setdefault(topic_partition, {})
         if offset < self._committed.get(topic_partition, 0) and sum(end > offset for end in ends.values()) >= self.min_in_sync:
             return
-        self._look_at(topic_partition)
-        committed = self._committed[topic_partition]
+        self._look_at(topic_partition, self._running())
+        committed = self._committed.get(topic_partition, 0)
         if offset >= committed:
             raise ViolationError(f"offset {offset} of {topic_partition} is acknowledged, and no leader has a high watermark above {committed}")
         have = [number for number, end in ends.items() if end > offset]
@@ -452,3 +473,13 @@ def _running(host: BrokerHost) -> Broker | None:
         return None
     broker: Broker | None = program.broker
     return broker if broker is not None and hasattr(broker, "_registration") else None
+
+
+def _judge(topic_partition: TopicPartition, one: _Found, state: PartitionStateNode, committed: int) -> None:
+    """A replica by what is committed, and by what stands in the tree."""
+    if one.log.high_watermark > committed:
+        raise ViolationError(
+            f"broker {one.number} has {one.log.high_watermark} for the high watermark of {topic_partition}, no leader has said more than {committed}"
+        )
+    if one.leader_epoch == state.leader_epoch and one.number in state.isr and one.log.log_end_offset < committed:
+        raise ViolationError(f"broker {one.number} is in sync in {topic_partition}, and its log ends at {one.log.log_end_offset}: {committed} is committed")

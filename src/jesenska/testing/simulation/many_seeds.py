@@ -1,0 +1,67 @@
+"""Runs many seeds, some at a time. A process takes a few seeds, one after the other, and ends with what they have left
+in memory: to free that would take longer than to start the next process."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from jesenska.testing.simulation.coverage import Cell
+from jesenska.testing.simulation.schedule import simulation
+
+#: Seeds that a process takes: those of three brokers leave about 20 MB each.
+_SEEDS_OF_A_PROCESS = 10
+
+#: The seed, why it fails (None where it does not), and what has met what.
+Outcome = tuple[int, str | None, Counter[Cell]]
+
+
+def outcome_of(seed: int, tree_apart: bool, brokers: int) -> Outcome:
+    failure = None
+    with simulation(seed, tree_apart=tree_apart, brokers=brokers) as one:
+        try:
+            one.run()
+        except Exception as error:
+            failure = f"seed {seed} fails at {one.world.now:.3f} s: {type(error).__name__}: {error}"
+        return seed, failure, one.coverage.counts
+
+
+def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes: int) -> Iterator[Outcome]:
+    """As they come. RuntimeError if a process ends without having said all that was asked of it."""
+    made = multiprocessing.get_context("fork")
+    size = max(1, min(_SEEDS_OF_A_PROCESS, len(seeds) // (4 * processes)))
+    waiting = [seeds[first : first + size] for first in range(0, len(seeds), size)]
+    working: dict[Connection, tuple[BaseProcess, list[int]]] = {}
+    while waiting or working:
+        while waiting and len(working) < processes:
+            chosen = waiting.pop(0)
+            ours, theirs = made.Pipe(duplex=False)
+            process: BaseProcess = made.Process(target=_run, args=(chosen, tree_apart, brokers, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            working[ours] = process, list(chosen)
+        for said in wait(list(working)):
+            assert isinstance(said, Connection)
+            process, missing = working[said]
+            try:
+                outcome: Outcome = said.recv()
+            except EOFError:
+                del working[said]
+                said.close()
+                process.join()
+                if missing:
+                    raise RuntimeError(f"The process of seed {missing[0]} ended with code {process.exitcode}.") from None
+            else:
+                missing.remove(outcome[0])
+                yield outcome
+
+
+def _run(seeds: Sequence[int], tree_apart: bool, brokers: int, told: Connection) -> None:
+    """What a process does."""
+    gc.disable()
+    for seed in seeds:
+        told.send(outcome_of(seed, tree_apart, brokers))
