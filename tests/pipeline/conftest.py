@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.producer import Producer
+from jesenska.pipeline import spark as spark_session
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import ClientOptions
 from jesenska.pipeline.spark import SHORT_RUN, session
@@ -139,11 +141,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.streaming.stopTimeout": "30s",
     }
-    with warm_python(tmp_path_factory.mktemp("python")) as python:
-        with pytest.MonkeyPatch.context() as patch:
-            # What Spark on this machine starts its workers with.
-            patch.setattr(sys, "executable", str(python))
-            made = session("tests", config=config)
+    with warm_python(tmp_path_factory.mktemp("python")) as python, pytest.MonkeyPatch.context() as patch:
+        # What Spark on this machine starts its workers with; a test that asks for the running session says it anew.
+        patch.setattr(spark_session, "sys", SimpleNamespace(executable=str(python)))
+        made = session("tests", config=config)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         yield made
         made.stop()

@@ -110,6 +110,7 @@ def test_only_a_local_master_keeps_the_driver_on_loopback() -> None:
 
 
 def test_the_executors_of_a_cluster_run_the_python_that_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("jesenska.pipeline.spark.sys", sys)  # for other tests it may be a stand-in
     names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME")
     for name in names:
         monkeypatch.setenv(name, "x")
