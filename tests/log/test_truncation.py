@@ -374,6 +374,45 @@ def test_a_truncation_that_the_disk_refuses_is_carried_out_by_the_next(tmp_path:
     assert number > 10
 
 
+def _is_failed(harness: LogHarness) -> bool:
+    return harness.log.is_failed
+
+
+def test_what_the_disk_refused_is_tried_again_when_an_append_is_refused(tmp_path: Path) -> None:
+    number = 0
+    while True:
+        files = StoppingFiles()
+        follower = _filled(tmp_path / f"{number}" / "t-0", files)
+        with follower.harness as harness:
+            files.left = number
+            follower.truncate_to(9)
+            follower.writer.run_all()
+            if follower.truncated == [None]:
+                break
+            number += 1
+            if not _is_failed(harness):
+                continue
+            # It is to lead next: the epoch that begins at its end is not forgotten when it is tried again.
+            harness.log.begin_to_lead(9)
+            files.left = 0
+            for _ in range(2):
+                with pytest.raises(KafkaStorageError):
+                    follower.append(leader_batch(8, epoch=9))
+                follower.settle()
+            files.left = None
+            with pytest.raises(KafkaStorageError):
+                follower.append(leader_batch(8, epoch=9))
+            with pytest.raises(NotLeaderOrFollowerError):
+                follower.append(leader_batch(8, epoch=9))
+            follower.settle()
+            assert harness.log.leader_epochs.latest_epoch == 9
+            assert not _is_failed(harness)
+            follower.append(leader_batch(8, epoch=9))
+            follower.settle()
+            assert harness.offsets() == list(range(9))
+    assert number > 10
+
+
 def test_a_log_that_could_not_be_truncated_is_recovered_by_the_next_start(tmp_path: Path) -> None:
     files = StoppingFiles()
     follower = _filled(tmp_path / "t-0", files)

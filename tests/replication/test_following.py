@@ -209,11 +209,8 @@ class Replicating(RuleBasedStateMachine):
         for _ in range(200):
             while self.work:
                 self.carry_out(fails=False)
-            if self.log.start >= self.leader.start and self.log.end == self.leader.end:
-                assert self.log.epochs == self.leader.from_offset(self.log.start)
-                return
-            if self.leader.start > self.log.start and self.log.end == self.leader.end:
-                assert self.log.epochs[self.leader.start - self.log.start :] == self.leader.epochs
+            start = max(self.log.start, self.leader.start)
+            if self.log.end == self.leader.end and self.log.epochs[start - self.log.start :] == self.leader.from_offset(start):
                 return
             self.time_passes()
             self.ask()

@@ -16,8 +16,9 @@ files touched. Nothing that the owner reads is changed by the writer thread.
 After a crash: files go from the newest to the oldest and are cut last, so the log is at any moment a beginning of what
 it was, without a hole. The follower asks its leader again where the two part.
 
-A change of the files that fails (a full disk, a broken one) leaves the log with its new end and closed to appends. The
-next truncation carries it out first; so does a start, which recovers the log.
+A change of the files that fails (a full disk, a broken one) leaves the log with its new end and closed to appends. It
+is tried again before the next truncation, and each time that an append is refused; so does a start, which recovers the
+log.
 
 Left out: `.deleted` names that wait for `file.delete.delay.ms`. A follower has no consumers that a deletion could
 surprise, and readers hold their files.
@@ -69,8 +70,8 @@ NO_CLEANER = NoCleaner()
 class Truncation(NamedTuple):
     """What is asked for."""
 
-    #: The first offset that goes.
-    offset: int
+    #: The first offset that goes; None: nothing does, it is tried again what an earlier one could not do to the files.
+    offset: int | None
     #: Everything goes, and the log begins anew at the offset.
     restarts: bool
     now_ms: int
@@ -253,6 +254,10 @@ class FileChanges:
             raise LogIsGoneError("the partition is deleted")
 
 
+def _tried_again(failure: KafkaError | None) -> None:
+    """Nobody waits for it: the next append finds what it finds."""
+
+
 class Truncations:
     """Those of one log, one after the other; and what else keeps the log closed to appends on their account."""
 
@@ -282,10 +287,12 @@ class Truncations:
         return self._holds > 0 or bool(self._asked) or self._changes is not None
 
     def refuse(self) -> None:
-        """The error of an append that comes while a truncation hinders it; nothing if none does."""
+        """The error of an append that comes while a truncation hinders it; nothing if none does. What could not be
+        done to the files is tried again: appends that come later may be taken."""
         if self._asked or self._holds:
             raise NotLeaderOrFollowerError(f"The end of {self._log.topic_partition} is being taken back to where its leader's log parts from it; try again.")
         if self._changes is not None:
+            self.ask(Truncation(None, False, 0, _tried_again))
             raise KafkaStorageError(f"The files of {self._log.topic_partition} could not be truncated; mend the disk.")
 
     def hold(self) -> None:
@@ -321,6 +328,8 @@ class Truncations:
         elif self._changes is not None:
             # An earlier one could not change the files.
             self._change_files(self._changes, self._begin)
+        elif offset is None:
+            self._end(None)
         elif asked.restarts or (offset < log.log_end_offset and (offset <= log.segments[0].base_offset or offset < log.log_start_offset)):
             self._cleaner.abort(log.topic_partition)
             self._hide((), None, log.unmade_segment(offset, asked.now_ms), offset)
