@@ -46,15 +46,14 @@ _TOPICS, _STATE, _BROKER = paths.TOPICS + "/", "/state", paths.BROKER_IDS + "/"
 class _Seen:
     """What was seen of one process of a broker."""
 
-    __slots__ = ("controller", "controller_epoch", "epochs", "looks", "marks", "program", "served", "strange")
+    __slots__ = ("controller", "controller_epoch", "epochs", "marks", "program", "replicas", "served", "strange")
 
     def __init__(self, program: object) -> None:
         self.program = program
         #: By partition, when it was looked at last: high watermark, leader epoch with the broker's own epoch then.
         self.marks: dict[TopicPartition, int] = {}
         self.epochs: dict[TopicPartition, tuple[int, int]] = {}
-        #: All that it was judged by then.
-        self.looks: dict[TopicPartition, tuple[int, bool, int, int, int]] = {}
+        self.replicas: dict[TopicPartition, _Found] = {}
         #: Those that it led then.
         self.served: set[TopicPartition] = set()
         self.controller_epoch = -1
@@ -65,12 +64,16 @@ class _Seen:
 
 
 class _Found(NamedTuple):
+    """A replica, and all that it is judged by."""
+
     number: int
     partition: Any
     log: Any
     leader_epoch: int
     serves: bool
-    seen: _Seen
+    high_watermark: int
+    end: int
+    broker_epoch: int
 
 
 #: Brokers that run: number, broker, what was seen of it.
@@ -323,13 +326,12 @@ class ClusterWatch:
                 continue
             partition = broker.replicas._known(topic_partition)
             leader_epoch, serves = (-1, False) if partition is None else (partition.leader_epoch, partition.is_served)
-            one = _Found(number, partition, log, leader_epoch, serves, seen)
-            found.append(one)
-            looks = leader_epoch, serves, log.high_watermark, log.log_end_offset, broker._registration.broker_epoch
-            if seen.looks.get(topic_partition) != looks:
+            looks = number, partition, log, leader_epoch, serves, log.high_watermark, log.log_end_offset, broker._registration.broker_epoch
+            if seen.replicas.get(topic_partition) != looks:
                 is_changed = True
-                seen.looks[topic_partition] = looks
-                committed = self._look_at_changed(topic_partition, one, looks, committed)
+                one = seen.replicas[topic_partition] = _Found(*looks)
+                committed = self._look_at_changed(topic_partition, one, seen, committed)
+            found.append(seen.replicas[topic_partition])
         if is_changed:
             self._committed[topic_partition] = committed
             self._looked_at[topic_partition] = state
@@ -340,10 +342,9 @@ class ClusterWatch:
                 self._look_at_leader(topic_partition, one, state, committed)
         return found
 
-    def _look_at_changed(self, topic_partition: TopicPartition, one: _Found, looks: tuple[int, bool, int, int, int], committed: int) -> int:
+    def _look_at_changed(self, topic_partition: TopicPartition, one: _Found, seen: _Seen, committed: int) -> int:
         """At a replica that is not as it was when it was looked at last. What is committed by now."""
-        number, seen = one.number, one.seen
-        leader_epoch, serves, high_watermark, end, broker_epoch = looks
+        number, partition, _, leader_epoch, serves, high_watermark, end, broker_epoch = one
         before = seen.marks.get(topic_partition, 0)
         if high_watermark < before:
             raise ViolationError(f"the high watermark of {topic_partition} goes back from {before} to {high_watermark} on broker {number}")
@@ -356,7 +357,7 @@ class ClusterWatch:
             ends[number] = end
         if leader_epoch > self._known.get((topic_partition, number), -1):
             self._known[topic_partition, number] = leader_epoch
-        self._look_at_epoch(number, topic_partition, one.partition, leader_epoch, broker_epoch, seen)
+        self._look_at_epoch(number, topic_partition, partition, leader_epoch, broker_epoch, seen)
         if serves:
             seen.served.add(topic_partition)
         else:
@@ -371,7 +372,7 @@ class ClusterWatch:
         if all(of_first.agrees_with(one.log.leader_epochs) for one in found):
             return  # then they are the same below any offset
         tables = [one.log.leader_epochs.entries() for one in found]
-        lowest = min(one.log.high_watermark for one in found)
+        lowest = min(one.high_watermark for one in found)
         first: list[tuple[int, int]] | None = None
         for one, table in zip(found, tables, strict=True):
             written = [entry for entry in table if entry[1] < lowest]
@@ -405,8 +406,8 @@ class ClusterWatch:
 
     def _look_at_leader(self, topic_partition: TopicPartition, one: _Found, state: PartitionStateNode, committed: int) -> None:
         partition = one.partition
-        if (state.leader, state.leader_epoch) == (one.number, one.leader_epoch) and one.log.high_watermark < committed and partition.knows_high_watermark:
-            raise ViolationError(f"broker {one.number} leads {topic_partition} and tells {one.log.high_watermark} for its high watermark: {committed} was told")
+        if (state.leader, state.leader_epoch) == (one.number, one.leader_epoch) and one.high_watermark < committed and partition.knows_high_watermark:
+            raise ViolationError(f"broker {one.number} leads {topic_partition} and tells {one.high_watermark} for its high watermark: {committed} was told")
         for number, follower in partition._replicas._followers.items():
             if follower.fetched_at_ms >= 0 and self._known.get((topic_partition, number), -1) < one.leader_epoch:
                 raise ViolationError(
@@ -477,9 +478,9 @@ def _running(host: BrokerHost) -> Broker | None:
 
 def _judge(topic_partition: TopicPartition, one: _Found, state: PartitionStateNode, committed: int) -> None:
     """A replica by what is committed, and by what stands in the tree."""
-    if one.log.high_watermark > committed:
+    if one.high_watermark > committed:
         raise ViolationError(
-            f"broker {one.number} has {one.log.high_watermark} for the high watermark of {topic_partition}, no leader has said more than {committed}"
+            f"broker {one.number} has {one.high_watermark} for the high watermark of {topic_partition}, no leader has said more than {committed}"
         )
-    if one.leader_epoch == state.leader_epoch and one.number in state.isr and one.log.log_end_offset < committed:
-        raise ViolationError(f"broker {one.number} is in sync in {topic_partition}, and its log ends at {one.log.log_end_offset}: {committed} is committed")
+    if one.leader_epoch == state.leader_epoch and one.number in state.isr and one.end < committed:
+        raise ViolationError(f"broker {one.number} is in sync in {topic_partition}, and its log ends at {one.end}: {committed} is committed")
