@@ -32,7 +32,7 @@ from pathlib import Path
 from bench import many_partitions, small_requests, throughput
 from bench.brokers import KAFKA, Apache, Broker, Jesenska
 from bench.figures import Figures, resident_mb
-from bench.machine import settle
+from bench.machine import end_in_order, settle
 from bench.options import add_broker_options, only_lists, parser_of, show
 from bench.rows import Row, Run
 
@@ -92,6 +92,7 @@ def main() -> int:
     add_broker_options(parser)
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout of the project, for the side `before`")
     options = parser.parse_args()
+    end_in_order()
     if ("before" in options.sides.split(",")) != (options.before is not None):
         parser.error("the side before and --before DIR belong together")
     rows = chosen(options.rows)

@@ -27,7 +27,7 @@ from tests.tree_process import TreeProcess
 
 from bench.brokers import KAFKA
 from bench.figures import Figures, cpu, resident_mb, table
-from bench.machine import settle
+from bench.machine import end_in_order, settle
 from jesenska.testing import BrokerProcess
 
 BROKERS = 3
@@ -180,6 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sides", default=",".join(SIDES))
     parser.add_argument("--rows", default="", help="Words of the rows that are wanted, divided by semicolons.")
     options = parser.parse_args(arguments)
+    end_in_order()
     words = [word for word in options.rows.split(";") if word]
     rows = [row for row in (READY, *(row[0] for row in ROWS)) if not words or any(word in row for word in words)]
     names = options.sides.split(",")

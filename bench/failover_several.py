@@ -46,6 +46,7 @@ from tests.watched_processes import watched
 
 from bench.brokers import KAFKA
 from bench.figures import Figures, percentile, table
+from bench.machine import end_in_order
 from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import check, read_history
@@ -412,6 +413,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", default=";".join(ROWS))
     parser.add_argument("--dir", help="where to keep the servers' data while it runs")
     options = parser.parse_args(arguments)
+    end_in_order()
     sides = {}
     for name in options.sides.split(","):
         with tempfile.TemporaryDirectory(prefix="jesenska-failover-bench-", dir=options.dir) as directory:

@@ -42,6 +42,7 @@ from tests.tree_process import TreeProcess
 from bench import options as common
 from bench.brokers import KAFKA
 from bench.figures import Figures, cpu, resident_mb
+from bench.machine import end_in_order
 from bench.raw_clients import PRODUCE_VERSION
 from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
@@ -405,6 +406,7 @@ def main(arguments: list[str] | None = None) -> int:
     common.add_broker_options(parser)
     parser.set_defaults(sides="jesenska")
     options = parser.parse_args(arguments)
+    end_in_order()
     words = [word for word in options.rows.split(";") if word]
     rows = [row for row in ROWS if not words or any(word in row for word in words)]
     if common.only_lists(options, rows):
