@@ -1,7 +1,7 @@
 """What clients notice when one of three brokers goes, with replication factor 3: jesenska beside Apache Kafka 4.3.1
 (KRaft, each broker a controller, too).
 
-    python -m bench.failover_several [--rounds 30] [--sides jesenska,apart,kafka] [--rows "kill;stop;roll"]
+    python -m bench.failover_several [--rounds 30] [--sides jesenska,apart,zookeeper,kafka] [--rows "kill;stop;roll"]
 
     kill     the leader is killed by kill -9: time until the first record is acknowledged by another
     stop     the leader is stopped in order: the longest time without an acknowledgement
@@ -14,6 +14,7 @@ acks=all, connections to all brokers open; where it is refused it asks who leads
 
     jesenska    `jesenska up -n 3`, which looks after its brokers
     apart       jesenska's brokers, each started by itself, and their tree: nobody tells it of a broker's death
+    zookeeper   the same on Apache ZooKeeper
     kafka       Apache Kafka
 
 All of them with the settings that they have by themselves, but for three replicas of __consumer_offsets."""
@@ -59,6 +60,10 @@ _TOPIC, _LOADED = "probed", "rolling"
 _METADATA_VERSION = 12
 _EVERY_SECONDS = 0.001
 _ANSWER_SECONDS = 30.0
+#: A release that came with a ZooKeeper.
+_WITH_ZOOKEEPER = "3.9.1"
+#: It gives a session 20 ticks at most, and ours ask for six seconds.
+_TICK_MS = 300
 _WAIT_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
 #: Acknowledgements behind the last change that belong to a row.
@@ -121,10 +126,13 @@ class Apart:
     """jesenska's brokers beside a tree."""
 
     def __init__(self, directory: Path) -> None:
-        self._tree = TreeProcess(directory, {"tickTime": "2000"})
+        self._tree = self._tree_in(directory)
         self._directory = directory
         self._brokers: dict[int, BrokerProcess] = {}
         self.addresses: dict[int, str] = {}
+
+    def _tree_in(self, directory: Path) -> TreeProcess | ApacheZooKeeper:
+        return TreeProcess(directory, {"tickTime": "2000"})
 
     def start(self) -> None:
         self._tree.start()
@@ -147,6 +155,31 @@ class Apart:
 
     def start_one(self, number: int) -> None:
         self._brokers[number].start()
+
+
+class ApacheZooKeeper:
+    """One server of Apache ZooKeeper. It ends sessions at whole ticks: one of a second would add up to a second to a
+    session's time-out."""
+
+    def __init__(self, directory: Path) -> None:
+        self._kafka = ApacheKafka(_WITH_ZOOKEEPER, directory, nodes=0, zookeeper=True, tick_ms=_TICK_MS)
+
+    @property
+    def address(self) -> str:
+        return str(self._kafka.zookeeper_connect)
+
+    def start(self) -> None:
+        self._kafka.start()
+
+    def stop(self) -> None:
+        self._kafka.stop()
+
+
+class OnZooKeeper(Apart):
+    """jesenska's brokers on Apache ZooKeeper."""
+
+    def _tree_in(self, directory: Path) -> ApacheZooKeeper:
+        return ApacheZooKeeper(directory / "zookeeper")
 
 
 class Kafka:
@@ -179,7 +212,7 @@ class Kafka:
         wait_for_port(self._kafka.ports[number], self._kafka.brokers[number], log)
 
 
-SIDES: Mapping[str, Callable[[Path], Several]] = {"jesenska": Supervised, "apart": Apart, "kafka": Kafka}
+SIDES: Mapping[str, Callable[[Path], Several]] = {"jesenska": Supervised, "apart": Apart, "zookeeper": OnZooKeeper, "kafka": Kafka}
 
 
 def until_whole(side: Several) -> None:

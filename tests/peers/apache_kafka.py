@@ -284,9 +284,11 @@ class ApacheKafka:
         zookeeper_connect: str | None = None,
         first_id: int = 0,
         java_options: Sequence[str] = (),
+        tick_ms: int = 1000,
     ) -> None:
         """`zookeeper_connect` joins an existing ensemble (with chroot if wanted) instead of starting one; `first_id`
-        is the first broker's id; `java_options` are for the brokers' JVMs."""
+        is the first broker's id; `java_options` are for the brokers' JVMs; `tick_ms` is the own ZooKeeper's tickTime,
+        at whole ones of which it ends sessions."""
         self.version, self.directory, self.nodes, self.first_id = version, Path(directory).absolute(), nodes, first_id
         self.zookeeper = zookeeper or zookeeper_connect is not None or _numbers(version) < (3, 3)
         self.heap, self.settings, self.log_level = heap, settings or {}, log_level
@@ -296,6 +298,7 @@ class ApacheKafka:
         self.quorum: list[int] = []
         self.zookeeper_connect = zookeeper_connect
         self.java_options = java_options
+        self.tick_ms = tick_ms
         self.own_zookeeper = False
         self.ready_seconds = 0.0
 
@@ -346,7 +349,8 @@ class ApacheKafka:
             kept.write_text(str(free_port()))
         port = int(kept.read_text())
         (self.directory / "zookeeper.properties").write_text(
-            f"dataDir={self.directory}/zookeeper\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\ntickTime=1000\n"
+            f"dataDir={self.directory}/zookeeper\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+            f"tickTime={self.tick_ms}\n"
         )
         process = self._spawn(
             "zookeeper", java_command(self.version, TOOLS["zookeeper-server-start"][0], str(self.directory / "zookeeper.properties"), heap="256m")
