@@ -53,6 +53,7 @@ def test_apache_kafka_runs_on_our_server(tmp_path: Path, release: str) -> None:
         with ApacheKafka(release, tmp_path / "kafka", heap="400m", zookeeper_connect=f"{served.address}/kafka") as kafka:
             # 1.0 answers on its port before it has registered.
             asyncio.run(until(lambda: tree.exists("/kafka/brokers/ids/0") is not None and tree.exists("/kafka/controller") is not None))
+            assert tree.children("/kafka/brokers/ids")[0] == ["0"]
             assert tree.get("/kafka/brokers/ids/0")[1].ephemeral_owner == tree.get("/kafka/controller")[1].ephemeral_owner
             asyncio.run(asyncio.wait_for(use(kafka.bootstrap), 60))
         # It closed its session: its ephemeral nodes are gone, what it knows is not.

@@ -4,8 +4,9 @@ step."""
 from __future__ import annotations
 
 import errno
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -319,59 +320,56 @@ def _filled(directory: Path, files: StoppingFiles) -> Follower:
     return follower
 
 
-@pytest.mark.parametrize("restarts", [False, True])
-def test_a_process_that_dies_at_any_step_leaves_a_beginning_of_the_log(tmp_path: Path, restarts: bool) -> None:
-    number = 0
-    while True:
+def _at_each_step(tmp_path: Path, restarts: bool) -> Iterator[tuple[StoppingFiles, Follower]]:
+    """Followers whose truncation stops at its first change of the files, at its second, and so on; the last one's is
+    carried out."""
+    for number in itertools.count():
         files = StoppingFiles()
         follower = _filled(tmp_path / f"{number}" / "t-0", files)
-        with follower.harness as harness:
+        with follower.harness:
             files.left = number
             follower.restart_at(9) if restarts else follower.truncate_to(9)
             follower.writer.run_all()
-            died = follower.truncated != [None]
-            files.left = None
-            harness.crash(recovery_point=24)
-            offsets = harness.offsets()
-            assert offsets == list(range(len(offsets)))
-            assert len(offsets) >= 8 or restarts
-            assert harness.log.log_end_offset in ((len(offsets), 9) if restarts else (len(offsets),))
-            assert died or harness.log.log_end_offset == (9 if restarts else 8)
-        number += 1
-        if not died:
-            break
-    assert number > 10
+            is_done = follower.truncated == [None]
+            yield files, follower
+        if is_done:
+            assert number > 10
+            return
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_process_that_dies_at_any_step_leaves_a_beginning_of_the_log(tmp_path: Path, restarts: bool) -> None:
+    for files, follower in _at_each_step(tmp_path, restarts):
+        harness, died = follower.harness, follower.truncated != [None]
+        files.left = None
+        harness.crash(recovery_point=24)
+        offsets = harness.offsets()
+        assert offsets == list(range(len(offsets)))
+        assert len(offsets) >= 8 or restarts
+        assert harness.log.log_end_offset in ((len(offsets), 9) if restarts else (len(offsets),))
+        assert died or harness.log.log_end_offset == (9 if restarts else 8)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_truncation_that_the_disk_refuses_is_carried_out_by_the_next(tmp_path: Path, restarts: bool) -> None:
-    number = 0
-    while True:
-        files = StoppingFiles()
-        follower = _filled(tmp_path / f"{number}" / "t-0", files)
-        with follower.harness as harness:
-            files.left = number
-            follower.restart_at(9) if restarts else follower.truncate_to(9)
-            follower.writer.run_all()
-            if follower.truncated == [None]:
-                break
-            files.left = None
-            assert isinstance(follower.truncated[0], KafkaStorageError)
-            if harness.log.is_failed:
-                with pytest.raises(KafkaStorageError):
-                    follower.append(leader_batch(harness.log.log_end_offset))
-            follower.truncate_to(7)
-            follower.settle()
-            assert follower.truncated[1:] == [None]
-            assert harness.log.log_end_offset == (7 if restarts else 6)
-            follower.append(leader_batch(harness.log.log_end_offset))
-            follower.settle()
-            assert harness.offsets() == ([7] if restarts else list(range(7)))
-            number += 1
-            before = harness.log.leader_epochs.entries(), harness.offsets()
-            harness.crash()
-            assert (harness.log.leader_epochs.entries(), harness.offsets()) == before
-    assert number > 10
+    for files, follower in _at_each_step(tmp_path, restarts):
+        if follower.truncated == [None]:
+            continue
+        harness, files.left = follower.harness, None
+        assert isinstance(follower.truncated[0], KafkaStorageError)
+        if harness.log.is_failed:
+            with pytest.raises(KafkaStorageError):
+                follower.append(leader_batch(harness.log.log_end_offset))
+        follower.truncate_to(7)
+        follower.settle()
+        assert follower.truncated[1:] == [None]
+        assert harness.log.log_end_offset == (7 if restarts else 6)
+        follower.append(leader_batch(harness.log.log_end_offset))
+        follower.settle()
+        assert harness.offsets() == ([7] if restarts else list(range(7)))
+        before = harness.log.leader_epochs.entries(), harness.offsets()
+        harness.crash()
+        assert (harness.log.leader_epochs.entries(), harness.offsets()) == before
 
 
 def _is_failed(harness: LogHarness) -> bool:
@@ -379,38 +377,28 @@ def _is_failed(harness: LogHarness) -> bool:
 
 
 def test_what_the_disk_refused_is_tried_again_when_an_append_is_refused(tmp_path: Path) -> None:
-    number = 0
-    while True:
-        files = StoppingFiles()
-        follower = _filled(tmp_path / f"{number}" / "t-0", files)
-        with follower.harness as harness:
-            files.left = number
-            follower.truncate_to(9)
-            follower.writer.run_all()
-            if follower.truncated == [None]:
-                break
-            number += 1
-            if not _is_failed(harness):
-                continue
-            # It is to lead next: the epoch that begins at its end is not forgotten when it is tried again.
-            harness.log.begin_to_lead(9)
-            files.left = 0
-            for _ in range(2):
-                with pytest.raises(KafkaStorageError):
-                    follower.append(leader_batch(8, epoch=9))
-                follower.settle()
-            files.left = None
+    for files, follower in _at_each_step(tmp_path, restarts=False):
+        harness = follower.harness
+        if not _is_failed(harness):
+            continue
+        # It is to lead next: the epoch that begins at its end is not forgotten when it is tried again.
+        harness.log.begin_to_lead(9)
+        files.left = 0
+        for _ in range(2):
             with pytest.raises(KafkaStorageError):
                 follower.append(leader_batch(8, epoch=9))
-            with pytest.raises(NotLeaderOrFollowerError):
-                follower.append(leader_batch(8, epoch=9))
             follower.settle()
-            assert harness.log.leader_epochs.latest_epoch == 9
-            assert not _is_failed(harness)
+        files.left = None
+        with pytest.raises(KafkaStorageError):
             follower.append(leader_batch(8, epoch=9))
-            follower.settle()
-            assert harness.offsets() == list(range(9))
-    assert number > 10
+        with pytest.raises(NotLeaderOrFollowerError):
+            follower.append(leader_batch(8, epoch=9))
+        follower.settle()
+        assert harness.log.leader_epochs.latest_epoch == 9
+        assert not _is_failed(harness)
+        follower.append(leader_batch(8, epoch=9))
+        follower.settle()
+        assert harness.offsets() == list(range(9))
 
 
 def test_a_log_that_could_not_be_truncated_is_recovered_by_the_next_start(tmp_path: Path) -> None:

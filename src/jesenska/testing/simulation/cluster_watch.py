@@ -46,16 +46,12 @@ _TOPICS, _STATE, _BROKER = paths.TOPICS + "/", "/state", paths.BROKER_IDS + "/"
 class _Seen:
     """What was seen of one process of a broker."""
 
-    __slots__ = ("controller", "controller_epoch", "epochs", "marks", "program", "replicas", "served", "strange")
+    __slots__ = ("controller", "controller_epoch", "program", "replicas", "strange")
 
     def __init__(self, program: object) -> None:
         self.program = program
-        #: By partition, when it was looked at last: high watermark, leader epoch with the broker's own epoch then.
-        self.marks: dict[TopicPartition, int] = {}
-        self.epochs: dict[TopicPartition, tuple[int, int]] = {}
+        #: As they were when they were looked at last.
         self.replicas: dict[TopicPartition, _Found] = {}
-        #: Those that it led then.
-        self.served: set[TopicPartition] = set()
         self.controller_epoch = -1
         #: The number of the controllership that its clients are told of.
         self.controller = 0
@@ -327,10 +323,11 @@ class ClusterWatch:
             partition = broker.replicas._known(topic_partition)
             leader_epoch, serves = (-1, False) if partition is None else (partition.leader_epoch, partition.is_served)
             looks = number, partition, log, leader_epoch, serves, log.high_watermark, log.log_end_offset, broker._registration.broker_epoch
-            if seen.replicas.get(topic_partition) != looks:
+            before = seen.replicas.get(topic_partition)
+            if before != looks:
                 is_changed = True
                 one = seen.replicas[topic_partition] = _Found(*looks)
-                committed = self._look_at_changed(topic_partition, one, seen, committed)
+                committed = self._look_at_changed(topic_partition, one, before, committed)
             found.append(seen.replicas[topic_partition])
         if is_changed:
             self._committed[topic_partition] = committed
@@ -342,26 +339,20 @@ class ClusterWatch:
                 self._look_at_leader(topic_partition, one, state, committed)
         return found
 
-    def _look_at_changed(self, topic_partition: TopicPartition, one: _Found, seen: _Seen, committed: int) -> int:
+    def _look_at_changed(self, topic_partition: TopicPartition, one: _Found, before: _Found | None, committed: int) -> int:
         """At a replica that is not as it was when it was looked at last. What is committed by now."""
-        number, partition, _, leader_epoch, serves, high_watermark, end, broker_epoch = one
-        before = seen.marks.get(topic_partition, 0)
-        if high_watermark < before:
-            raise ViolationError(f"the high watermark of {topic_partition} goes back from {before} to {high_watermark} on broker {number}")
-        seen.marks[topic_partition] = high_watermark
+        number, high_watermark = one.number, one.high_watermark
+        if before is not None and high_watermark < before.high_watermark:
+            raise ViolationError(f"the high watermark of {topic_partition} goes back from {before.high_watermark} to {high_watermark} on broker {number}")
         # Who led when it was looked at last may have moved it since.
-        if high_watermark > committed and (serves or topic_partition in seen.served):
+        if high_watermark > committed and (one.serves or (before is not None and before.serves)):
             committed = high_watermark
         ends = self._ends.setdefault(topic_partition, {})
-        if end > ends.get(number, 0):
-            ends[number] = end
-        if leader_epoch > self._known.get((topic_partition, number), -1):
-            self._known[topic_partition, number] = leader_epoch
-        self._look_at_epoch(number, topic_partition, partition, leader_epoch, broker_epoch, seen)
-        if serves:
-            seen.served.add(topic_partition)
-        else:
-            seen.served.discard(topic_partition)
+        if one.end > ends.get(number, 0):
+            ends[number] = one.end
+        if one.leader_epoch > self._known.get((topic_partition, number), -1):
+            self._known[topic_partition, number] = one.leader_epoch
+        self._look_at_epoch(topic_partition, one, before)
         return committed
 
     def _look_at_logs(self, topic_partition: TopicPartition, found: Sequence[_Found]) -> None:
@@ -383,21 +374,18 @@ class ClusterWatch:
                     f"the brokers {found[0].number} and {one.number} differ in {topic_partition} below {lowest}: epochs begin at {first}, and at {written}"
                 )
 
-    def _look_at_epoch(self, number: int, topic_partition: TopicPartition, partition: Any, leader_epoch: int, broker_epoch: int, seen: _Seen) -> None:
-        before = seen.epochs.get(topic_partition)
-        if before == (leader_epoch, broker_epoch):
-            return
-        seen.epochs[topic_partition] = leader_epoch, broker_epoch
-        if partition is None:
+    def _look_at_epoch(self, topic_partition: TopicPartition, one: _Found, before: _Found | None) -> None:
+        number, partition, leader_epoch, broker_epoch = one.number, one.partition, one.leader_epoch, one.broker_epoch
+        if partition is None or (before is not None and (before.leader_epoch, before.broker_epoch) == (leader_epoch, broker_epoch)):
             return
         known = self._leaders.setdefault((topic_partition, leader_epoch), partition.leader)
         if known != partition.leader:
             raise ViolationError(f"broker {number} holds {partition.leader} for the leader of {topic_partition} in epoch {leader_epoch}, another {known}")
         if before is None:
             return
-        if leader_epoch < before[0]:
-            raise ViolationError(f"the leader epoch of {topic_partition} goes back from {before[0]} to {leader_epoch} on broker {number}")
-        if leader_epoch > before[0] and broker_epoch == before[1] >= 0:
+        if leader_epoch < before.leader_epoch:
+            raise ViolationError(f"the leader epoch of {topic_partition} goes back from {before.leader_epoch} to {leader_epoch} on broker {number}")
+        if leader_epoch > before.leader_epoch and broker_epoch == before.broker_epoch >= 0:
             over = [epoch for zxid, epoch in self._began[topic_partition] if zxid < broker_epoch and epoch > leader_epoch]
             if over:
                 raise ViolationError(
