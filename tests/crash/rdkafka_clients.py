@@ -7,9 +7,10 @@ sees into a history (`jesenska.testing.faults.history`). `client_process` starts
 All settings are librdkafka's own but for what the task wants: idempotence, commits by hand, a beginning for the group.
 
 stdout    error CLIENT: what a callback or a call was told as an error
-          notice CLIENT: what librdkafka only lets know, of connections that broke or could not be made; and
-          NOT_COORDINATOR to who asks for committed offsets: librdkafka looks for the new coordinator then, and leaves
-          it to the application to ask again, where Java's client does so itself
+          notice CLIENT: what librdkafka only lets know, of connections that broke or could not be made; and that the
+          coordinator has moved. To who asks for committed offsets it says NOT_COORDINATOR, looks for the new one, and
+          leaves it to the application to ask again, where Java's client does so itself. A commit it keeps for the next
+          coordinator once; where that one has moved, too, before it is sent, it says _WAIT_COORD or NOT_COORDINATOR
           stuck CLIENT: this consumer cannot be closed
 stdin     its end asks for the end: the producer delivers what it has; everything is read once from the beginning; the
           group commits all of that; the exit code is 0 then. It is 1 where that takes longer than END_SECONDS
@@ -171,7 +172,7 @@ class Clients:
             try:
                 return ask()
             except KafkaException as error:
-                say_of_offsets(name, error)
+                say_of_offsets(name, error.args[0])
             time.sleep(_AGAIN_SECONDS)
 
     # --- everything --------------------------------------------------------------------------------------------------
@@ -223,9 +224,10 @@ def committed(consumer: Any, keys: list[TopicPartition]) -> dict[TopicPartition,
     return found
 
 
-def say_of_offsets(name: str, error: Any) -> None:
-    """Says what an application that asked for committed offsets was told."""
-    say("notice" if error.args[0].code() == KafkaError.NOT_COORDINATOR else "error", name, error)
+def say_of_offsets(name: str, error: Any, what: str = "committed") -> None:
+    """Says what an application was told that asked for committed offsets, or committed some."""
+    has_moved = error.code() in (KafkaError.NOT_COORDINATOR, KafkaError._WAIT_COORD)
+    say("notice" if has_moved else "error", name, f"{what}: {error}")
 
 
 class _Member:
@@ -250,7 +252,7 @@ class _Member:
             found = committed(consumer, keys) if keys else {}
         except KafkaException as error:
             # librdkafka assigns them itself, and asks itself where they begin.
-            say_of_offsets(self._history.name, error)
+            say_of_offsets(self._history.name, error.args[0])
             self._history.assigned(keys, dict.fromkeys(keys))
             return
         for key, offset in found.items():
@@ -291,12 +293,12 @@ class _Member:
         try:
             answer = self._consumer.commit(offsets=[Place(*key, offset) for key, offset in self._owed.items()], asynchronous=False)
         except KafkaException as error:
-            say("error", self._history.name, f"commit: {error}")
+            say_of_offsets(self._history.name, error.args[0], "commit")
             return False
         for item in answer:
             key = TopicPartition(item.topic, item.partition)
             if item.error is not None:
-                say("error", self._history.name, f"commit: {item.error}")
+                say_of_offsets(self._history.name, item.error, "commit")
                 continue
             self._history.committed(numbers[key], self._group, key, self._owed.pop(key))
         return not self._owed

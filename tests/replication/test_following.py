@@ -15,7 +15,18 @@ from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.leader_epochs import LeaderEpochs
 from jesenska.replication.fetch_session import NEW_AT_ONCE, FollowerSession, SessionRequest, Wanted
-from jesenska.replication.following import AskWhere, Cut, FollowerState, Following, PartitionAnswer, Position, Received, Work, cut_offset
+from jesenska.replication.following import (
+    FIRST_PAUSE_MS,
+    AskWhere,
+    Cut,
+    FollowerState,
+    Following,
+    PartitionAnswer,
+    Position,
+    Received,
+    Work,
+    cut_offset,
+)
 
 PAUSE_MS = 1000
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -260,9 +271,7 @@ def test_work_of_an_older_epoch_that_ends_late_changes_nothing() -> None:
     assert following.is_at_work
 
 
-@pytest.mark.parametrize(
-    "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR]
-)
+@pytest.mark.parametrize("error", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
 def test_after_an_error_a_partition_is_left_alone_for_a_while(error: ErrorCode) -> None:
     following = Following(PAUSE_MS)
     following.follow(KEY, ID, 1, _position())
@@ -276,6 +285,45 @@ def test_after_an_error_a_partition_is_left_alone_for_a_while(error: ErrorCode) 
     assert request is not None
     assert request.wanted == (Wanted(KEY, ID, 1, *_position()),)
     assert following.state(KEY) is FollowerState.FETCHING
+
+
+def _refusals(following: Following, error: ErrorCode, now_ms: int, count: int) -> list[int]:
+    """How long the follower asks for nothing, after each of so many refusals in a row."""
+    pauses = []
+    for _ in range(count):
+        assert following.next_request(now_ms) is not None
+        assert following.answered(0, 5, [PartitionAnswer(KEY, error, -1, -1, None, None)], now_ms) == []
+        resumes_at_ms = following.resumes_at_ms
+        assert resumes_at_ms is not None
+        assert following.next_request(resumes_at_ms - 1) is None
+        pauses.append(resumes_at_ms - now_ms)
+        now_ms = resumes_at_ms
+    return pauses
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]
+)
+def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again_soon_and_then_ever_less_often(error: ErrorCode) -> None:
+    following = Following(PAUSE_MS)
+    following.follow(KEY, ID, 1, _position())
+    longer = [FIRST_PAUSE_MS * 2**number for number in range(6)]
+    assert _refusals(following, error, 0, 8) == [*longer, PAUSE_MS, PAUSE_MS]
+    # When it leads, and then no more, it begins anew; so does another epoch.
+    resumes_at_ms = following.resumes_at_ms
+    assert resumes_at_ms is not None
+    following.next_request(resumes_at_ms)
+    following.answered(0, 5, [PartitionAnswer(KEY, 0, 1, 0, None, b"\1")], resumes_at_ms)
+    following.done(KEY, 1, _position(1))
+    assert _refusals(following, error, resumes_at_ms, 2) == longer[:2]
+    following.follow(KEY, ID, 2, _position(1))
+    assert _refusals(following, error, 9 * PAUSE_MS, 2) == longer[:2]
+
+
+def test_no_pause_is_longer_than_the_one_that_is_configured() -> None:
+    following = Following(FIRST_PAUSE_MS // 2)
+    following.follow(KEY, ID, 1, _position())
+    assert _refusals(following, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 40) == [FIRST_PAUSE_MS // 2] * 40
 
 
 def test_where_a_log_starts_by_now_is_said_once_and_nothing_else_changes() -> None:

@@ -7,7 +7,11 @@ sets.
                                                            PAUSED, when the leader answers an error
     WORKING    its log is being appended to or cut; it     FETCHING, when that is done (`done`)
                is asked for again when that is done        PAUSED, when it has failed (`failed`)
-    PAUSED     nothing is asked for a while                FETCHING, after replica.fetch.backoff.ms
+    PAUSED     nothing is asked for a while                FETCHING, when the pause is over
+
+A pause is replica.fetch.backoff.ms long. Where the leader does not know yet that it leads, since the controller tells
+each broker by itself, the first pause is FIRST_PAUSE_MS long and each one after it twice as long, up to that: a leader
+whose followers do not fetch can acknowledge nothing that waits for all.
 
 An answer has for a partition
 
@@ -34,6 +38,10 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from jesenska.replication.fetch_session import FollowerSession, SessionRequest, Wanted
 from jesenska.wire.language import Records
+
+#: So long a follower waits at first for a leader that does not know yet that it leads.
+FIRST_PAUSE_MS = 20
+_NOT_LED_YET = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 
 
 class Position(NamedTuple):
@@ -94,13 +102,15 @@ Work = Received | Cut | AskWhere
 class _Followed:
     """A partition that is followed."""
 
-    __slots__ = ("leader_epoch", "position", "state", "topic_id")
+    __slots__ = ("leader_epoch", "position", "refusals", "state", "topic_id")
 
     def __init__(self, topic_id: uuid.UUID, leader_epoch: int, position: Position) -> None:
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
         self.position = position
         self.state = FollowerState.FETCHING
+        #: How often in a row the leader has said that it does not lead.
+        self.refusals = 0
 
 
 class Following:
@@ -142,10 +152,19 @@ class Following:
         end_offset, log_start_offset, last_epoch = followed.position
         self._session.want(Wanted(topic_partition, followed.topic_id, followed.leader_epoch, end_offset, log_start_offset, last_epoch))
 
-    def _pause(self, topic_partition: TopicPartition, followed: _Followed, now_ms: int) -> None:
+    def _pause(self, topic_partition: TopicPartition, followed: _Followed, pause_ms: int, now_ms: int) -> None:
         followed.state = FollowerState.PAUSED
         self._session.drop(topic_partition)
-        heapq.heappush(self._pauses, (now_ms + self._pause_ms, topic_partition, followed.leader_epoch))
+        heapq.heappush(self._pauses, (now_ms + pause_ms, topic_partition, followed.leader_epoch))
+
+    def _pause_ms_after(self, error_code: int, followed: _Followed) -> int:
+        """How long nothing is asked for after an error."""
+        if error_code not in _NOT_LED_YET:
+            return self._pause_ms
+        # The power is held small: 2^20 times the first pause is longer than any that is configured.
+        pause_ms = FIRST_PAUSE_MS << min(followed.refusals, 20)
+        followed.refusals += 1
+        return min(pause_ms, self._pause_ms)
 
     # --- requests and answers ----------------------------------------------------------------------------------------
 
@@ -183,8 +202,9 @@ class Following:
                 continue
             found = self._work(answer, followed.leader_epoch)
             if found is None:
-                self._pause(topic_partition, followed, now_ms)
+                self._pause(topic_partition, followed, self._pause_ms_after(answer.error_code, followed), now_ms)
                 continue
+            followed.refusals = 0
             followed.state = FollowerState.WORKING
             self._working[topic_partition] = None
             work.append(found)
@@ -233,7 +253,7 @@ class Following:
         followed = self._at_work(topic_partition, leader_epoch)
         if followed is not None:
             followed.position = position
-            self._pause(topic_partition, followed, now_ms)
+            self._pause(topic_partition, followed, self._pause_ms, now_ms)
 
     def _at_work(self, topic_partition: TopicPartition, leader_epoch: int) -> _Followed | None:
         followed = self._followed.get(topic_partition)
