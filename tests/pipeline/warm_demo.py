@@ -1,5 +1,6 @@
-"""The demo, in which another Python than its own starts Spark's workers: `python -m tests.pipeline.warm_demo PYTHON`, and
-the demo's arguments."""
+"""The demo, in which another Python than its own starts Spark's workers.
+
+`python -m tests.pipeline.warm_demo PYTHON`, and the demo's arguments."""
 
 from __future__ import annotations
 
@@ -10,5 +11,5 @@ from jesenska.pipeline import spark
 from jesenska.pipeline.demo.__main__ import main
 
 if __name__ == "__main__":
-    spark.sys = SimpleNamespace(executable=sys.argv[1])  # type: ignore[attr-defined]
+    vars(spark)["sys"] = SimpleNamespace(executable=sys.argv[1])
     sys.exit(main(sys.argv[2:]))
