@@ -115,7 +115,9 @@ class Clients:
         def outcome(number: int, value: bytes) -> Callable[[Any, Any], None]:
             def told(error: Any, message: Any) -> None:
                 if error is None:
-                    history.acknowledged(number, message.topic(), message.partition(), message.offset(), value)
+                    # The offset is unknown where the record was there already when it was sent once more.
+                    offset = -1 if message.offset() is None else message.offset()
+                    history.acknowledged(number, message.topic(), message.partition(), offset, value)
                 else:
                     history.failed(number, certain=False)
                     say("error", name, f"record {number}: {error}")

@@ -44,7 +44,7 @@ CLUSTER_SETTINGS: tuple[Setting, ...] = (
     row("replica.fetch.wait.max.ms", INT, 500, HIGH,
         doc="How long a follower's fetch waits for bytes."),
     row("replica.fetch.backoff.ms", INT, 1000, MEDIUM, Between(0),
-        doc="Pause of a follower after a failed fetch."),
+        doc="Longest pause of a follower after a failed fetch."),
     row("replica.socket.timeout.ms", INT, 30000, HIGH,
         doc="How long a follower waits for a leader's answer."),
     row("replica.socket.receive.buffer.bytes", INT, 65536, HIGH, effect=PEER_BUFFERS,
