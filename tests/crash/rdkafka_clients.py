@@ -174,7 +174,7 @@ class Clients:
             try:
                 return ask()
             except KafkaException as error:
-                say_of_offsets(name, error.args[0])
+                say_of_offsets(name, error)
             time.sleep(_AGAIN_SECONDS)
 
     # --- everything --------------------------------------------------------------------------------------------------
@@ -226,10 +226,15 @@ def committed(consumer: Any, keys: list[TopicPartition]) -> dict[TopicPartition,
     return found
 
 
-def say_of_offsets(name: str, error: Any, what: str = "committed") -> None:
-    """Says what an application was told that asked for committed offsets, or committed some."""
+def say_of_offsets(name: str, error: Any) -> None:
+    """Says what an application that asked for committed offsets was told."""
+    say("notice" if error.args[0].code() == KafkaError.NOT_COORDINATOR else "error", name, error)
+
+
+def say_of_commit(name: str, error: Any) -> None:
+    """Says what an application that committed offsets was told."""
     has_moved = error.code() in (KafkaError.NOT_COORDINATOR, KafkaError._WAIT_COORD)
-    say("notice" if has_moved else "error", name, f"{what}: {error}")
+    say("notice" if has_moved else "error", name, f"commit: {error}")
 
 
 class _Member:
@@ -254,7 +259,7 @@ class _Member:
             found = committed(consumer, keys) if keys else {}
         except KafkaException as error:
             # librdkafka assigns them itself, and asks itself where they begin.
-            say_of_offsets(self._history.name, error.args[0])
+            say_of_offsets(self._history.name, error)
             self._history.assigned(keys, dict.fromkeys(keys))
             return
         for key, offset in found.items():
@@ -295,12 +300,12 @@ class _Member:
         try:
             answer = self._consumer.commit(offsets=[Place(*key, offset) for key, offset in self._owed.items()], asynchronous=False)
         except KafkaException as error:
-            say_of_offsets(self._history.name, error.args[0], "commit")
+            say_of_commit(self._history.name, error.args[0])
             return False
         for item in answer:
             key = TopicPartition(item.topic, item.partition)
             if item.error is not None:
-                say_of_offsets(self._history.name, item.error, "commit")
+                say_of_commit(self._history.name, item.error)
                 continue
             self._history.committed(numbers[key], self._group, key, self._owed.pop(key))
         return not self._owed
