@@ -87,6 +87,9 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     is_up = True
     on_ready(broker)
     await stopped
+    # The process ends: closing thousands of logs makes many objects, and what is garbage among them may stay.
+    gc.disable()
+    gc.freeze()
     await broker.stop()
     stopped_in_order()
     return 0
