@@ -14,13 +14,14 @@ import pytest
 
 from jesenska.base.clock import ManualClock, SystemClock
 from jesenska.base.errors import InvalidConfigError
-from jesenska.broker.derived_settings import check_rules_of, directory_settings_of, log_config_of
+from jesenska.broker.derived_settings import check_rules_of, cleaner_settings_of, directory_settings_of, log_config_of
 from jesenska.broker.groups import group_settings_of
 from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
 from jesenska.broker.tree_home import ZooKeeperHome
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.log.directory_settings import DirectorySettings
+from jesenska.log.log_cleaner import CleanerSettings
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.registration import ensure_paths
@@ -60,6 +61,11 @@ _NOW_MS = 1_000_000
         ({"log.segment.delete.delay.ms": "11"}, {"file_delete_delay_ms": 11}),
         ({"message.max.bytes": "1500"}, {"max_message_bytes": 1500}),
         ({"log.preallocate": "true"}, {"preallocate": True}),
+        ({"log.cleanup.policy": "compact,delete"}, {"compact": True}),
+        ({"log.cleaner.min.cleanable.ratio": "0.25"}, {"min_cleanable_dirty_ratio": 0.25}),
+        ({"log.cleaner.min.compaction.lag.ms": "21"}, {"min_compaction_lag_ms": 21}),
+        ({"log.cleaner.max.compaction.lag.ms": "22"}, {"max_compaction_lag_ms": 22}),
+        ({"log.cleaner.delete.retention.ms": "23"}, {"delete_retention_ms": 23}),
         ({"log.message.timestamp.type": "LogAppendTime"}, {"log_append_time": True}),
         ({"log.message.format.version": "0.9.0"}, {"message_magic": 0}),
         ({"log.message.format.version": "0.10.2"}, {"message_magic": 1}),
@@ -94,6 +100,25 @@ def test_timestamps_may_be_as_far_from_now_as_the_topic_says_else_the_broker(top
     earlier = moving.at(_NOW_MS - 1)
     moved = tuple(limit if abs(limit) >= 2**63 - 1 else limit - 1 for limit in limits)
     assert (earlier.earliest_timestamp_ms, earlier.latest_timestamp_ms) == moved
+
+
+def test_a_compacted_topic_rolls_as_soon_as_its_records_must_be_compacted() -> None:
+    compacted = {"cleanup.policy": "compact", "segment.ms": "50", "max.compaction.lag.ms": "40"}
+    assert log_config_of(TopicConfig(compacted, BrokerConfig({}))).segment_ms == 40
+    assert log_config_of(TopicConfig({**compacted, "cleanup.policy": "delete"}, BrokerConfig({}))).segment_ms == 50
+
+
+def test_the_cleaner_takes_its_settings_from_the_broker() -> None:
+    settings = {
+        "log.cleaner.enable": "false",
+        "log.cleaner.threads": "3",
+        "log.cleaner.backoff.ms": "4",
+        "log.cleaner.dedupe.buffer.size": "5000000",
+        "log.cleaner.io.buffer.size": "6000",
+        "log.cleaner.io.buffer.load.factor": "0.7",
+        "log.cleaner.io.max.bytes.per.second": "8000",
+    }
+    assert cleaner_settings_of(BrokerConfig(settings)) == CleanerSettings(False, 3, 4, 5_000_000, 6000, 0.7, 8000.0)
 
 
 def test_directories_take_their_threads_and_intervals_from_the_broker() -> None:

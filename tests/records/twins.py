@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jesenska.records import _pcolumns, _pmessages, _precords, _pscan, codec
+from jesenska.records import _pcolumns, _pcompaction, _pmessages, _precords, _pscan, codec
 
 COMPILED: ModuleType | None
 try:
@@ -26,7 +26,7 @@ BUILT = ["pure"] if COMPILED is None else ["compiled", "pure"]
 def _function(twin: str, name: str) -> Any:
     if twin == "compiled":
         return getattr(COMPILED, name)
-    return next(getattr(module, name) for module in (_precords, _pcolumns, _pscan, _pmessages) if hasattr(module, name))
+    return next(getattr(module, name) for module in (_precords, _pcolumns, _pscan, _pmessages, _pcompaction) if hasattr(module, name))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.config.table import release_number
 from jesenska.log.directory_settings import DirectorySettings
+from jesenska.log.log_cleaner import CleanerSettings
 from jesenska.log.log_config import LogConfig
 from jesenska.records.check import CheckRules, MovingRules
 from jesenska.replication.follower_link import LinkSettings
@@ -17,7 +18,7 @@ def log_config_of(topic: TopicConfig) -> LogConfig:
     policy = topic.strings("cleanup.policy")
     return LogConfig(
         segment_bytes=topic.integer("segment.bytes"),
-        segment_ms=topic.integer("segment.ms"),
+        segment_ms=min(topic.integer("segment.ms"), topic.integer("max.compaction.lag.ms")) if "compact" in policy else topic.integer("segment.ms"),
         segment_jitter_ms=topic.integer("segment.jitter.ms"),
         segment_index_bytes=topic.integer("segment.index.bytes"),
         index_interval_bytes=topic.integer("index.interval.bytes"),
@@ -67,6 +68,19 @@ def directory_settings_of(config: BrokerConfig) -> DirectorySettings:
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         producer_id_expiration_check_interval_ms=config.integer("producer.id.expiration.check.interval.ms"),
+    )
+
+
+def cleaner_settings_of(config: BrokerConfig) -> CleanerSettings:
+    """How this broker compacts."""
+    return CleanerSettings(
+        enable=config.boolean("log.cleaner.enable"),
+        threads=config.integer("log.cleaner.threads"),
+        backoff_ms=config.integer("log.cleaner.backoff.ms"),
+        dedupe_buffer_size=config.integer("log.cleaner.dedupe.buffer.size"),
+        io_buffer_size=config.integer("log.cleaner.io.buffer.size"),
+        io_buffer_load_factor=config.number("log.cleaner.io.buffer.load.factor"),
+        io_max_bytes_per_second=config.number("log.cleaner.io.max.bytes.per.second"),
     )
 
 

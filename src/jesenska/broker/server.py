@@ -30,7 +30,7 @@ from jesenska.broker import handlers
 from jesenska.broker.candidacy import Candidacy
 from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.broker.controllership import Controllership
-from jesenska.broker.derived_settings import directory_settings_of, link_settings_of
+from jesenska.broker.derived_settings import cleaner_settings_of, directory_settings_of, link_settings_of
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.groups import Groups
 from jesenska.broker.loop_lag import LoopLag
@@ -49,6 +49,7 @@ from jesenska.controller.events import EVERYTHING
 from jesenska.controller.settings import Settings
 from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import raise_open_file_limit
+from jesenska.log.log_cleaner import CleanerSurroundings
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.partition_loading import Known, LoadProgress
 from jesenska.metadata.journal import JournalError
@@ -66,6 +67,8 @@ logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
 _STOP_GRACE_SECONDS = 5.0
+#: Compactions that can run at the same time, whatever log.cleaner.threads says; a thread is made when it is needed.
+_CLEANER_THREADS_MAX = 32
 #: The longest pause before the controller is asked again to let others lead.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
@@ -97,6 +100,7 @@ class Broker(Services):
         self._flushers: list[Executor] = []
         self._locked = False
         self._background = self.machine.threads(1, "background")
+        self._cleaners = self.machine.threads(_CLEANER_THREADS_MAX, "cleaner")
         self._stopped = False
         limits = ConnectionLimits(config)
         self.dispatcher = Dispatcher(self, self._loop, self.clock, config.integer("socket.request.max.bytes"), limits)
@@ -128,7 +132,15 @@ class Broker(Services):
             writer_for=self._writer_for,
             open_segments_max=open_segments_max,
             jitter=lambda limit: self.random.randint(0, limit) if limit > 0 else 0,
-            monotonic_ms=lambda: int(self.clock.monotonic() * 1000),
+            monotonic_ms=self._monotonic_ms,
+            cleaner_surroundings=CleanerSurroundings(
+                ThreadBackground(self._cleaners, self._loop.call_soon_threadsafe),
+                self._loop.call_later,
+                self._monotonic_ms,
+                self.clock.now_ms,
+                lambda: self.machine.new_uuid().bytes,
+            ),
+            cleaner_settings=cleaner_settings_of(self.config),
         )
         found = self.directories.lock()
         self._locked = True
@@ -181,6 +193,9 @@ class Broker(Services):
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop, measures=self.machine.loop_may_be_late)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
+
+    def _monotonic_ms(self) -> int:
+        return int(self.clock.monotonic() * 1000)
 
     def _accept(self) -> None:
         """Takes connections from now on; a second call changes nothing."""
@@ -269,6 +284,8 @@ class Broker(Services):
         """Settings that changed while running take effect; what is wrong with one is logged and the old value
         stays."""
         super().reconfigure(config)
+        if self.directories.cleaner is not None:
+            self.directories.cleaner.settings = cleaner_settings_of(config)
         try:
             self.dispatcher.limits = ConnectionLimits(config)
         except InvalidConfigError as error:
@@ -330,6 +347,9 @@ class Broker(Services):
             await self._controllership.close()
             await asyncio.gather(*self._settings.close(), return_exceptions=True)
             await self.orders.close()
+        if self._locked and self.directories.cleaner is not None:
+            self.directories.cleaner.close()
+        await self._loop.run_in_executor(None, self._cleaners.shutdown)
         # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed
         # by a flush, a flush by the next one where records came meanwhile).
         await self._loop.run_in_executor(None, self.pool.close)

@@ -21,8 +21,6 @@ def _meaningless(reason: str) -> Reason:
     return (Effect.MEANINGLESS, reason)
 
 
-CLEANER = _stored("compaction is not built yet; a compacted topic deletes nothing")
-CLEANUP = _stored("compaction is not built yet; a topic with `compact` in its policy deletes nothing")
 RECOMPRESS = _stored("the broker does not recompress yet; batches stay as the producer made them")
 TIERED = _stored("remote storage is not built yet; segments stay on local disk")
 REPLICAS = _stored("replicas are not moved or throttled yet")

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from jesenska.config.reasons import (
     BOOLEAN,
-    CLEANER,
-    CLEANUP,
     DOUBLE,
     INT,
     KRAFT,
@@ -25,7 +23,7 @@ from jesenska.config.table import Between, BetweenOr, OneOf, ReleaseName, Table,
 
 # fmt: off
 TOPIC_SETTINGS = Table("topic", (
-    row("cleanup.policy", LIST, ("delete",), MEDIUM, OneOf(("compact", "delete")), effect=CLEANUP,
+    row("cleanup.policy", LIST, ("delete",), MEDIUM, OneOf(("compact", "delete")),
         doc="What happens to old segments: `delete`, `compact` or both."),
     row("compression.type", STRING, "producer", MEDIUM, OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
         effect=RECOMPRESS,
@@ -36,7 +34,7 @@ TOPIC_SETTINGS = Table("topic", (
         doc="Level used where the broker itself compresses with lz4."),
     row("compression.zstd.level", INT, 3, MEDIUM, Between(-131072, 22), effect=RECOMPRESS, release="3.9",
         doc="Level used where the broker itself compresses with zstd."),
-    row("delete.retention.ms", LONG, 86400000, MEDIUM, Between(0), effect=CLEANER,
+    row("delete.retention.ms", LONG, 86400000, MEDIUM, Between(0),
         doc="How long tombstones stay in a compacted log."),
     row("file.delete.delay.ms", LONG, 60000, MEDIUM, Between(0),
         doc="How long a deleted segment's files stay on disk under another name."),
@@ -54,7 +52,7 @@ TOPIC_SETTINGS = Table("topic", (
         doc="Bytes that stay on local disk once they are in remote storage; -2 takes the whole retention."),
     row("local.retention.ms", LONG, -2, MEDIUM, Between(-2), effect=TIERED, release="3.9",
         doc="How long a segment stays on local disk once it is in remote storage; -2 takes the whole retention."),
-    row("max.compaction.lag.ms", LONG, LONG_MAX, MEDIUM, Between(1), effect=CLEANER, release="3.9",
+    row("max.compaction.lag.ms", LONG, LONG_MAX, MEDIUM, Between(1), release="3.9",
         doc="How long a record stays uncompacted at most."),
     row("max.message.bytes", INT, 1048588, MEDIUM, Between(0), release="3.9",
         doc="Largest batch, compressed, that the topic takes."),
@@ -70,9 +68,9 @@ TOPIC_SETTINGS = Table("topic", (
         doc="How far a producer's timestamp may be from the broker's clock, either way; older form of the last two."),
     row("message.timestamp.type", STRING, "CreateTime", MEDIUM, OneOf(("CreateTime", "LogAppendTime")),
         doc="Whether a record's timestamp is the producer's (CreateTime) or the time of its append (LogAppendTime)."),
-    row("min.cleanable.dirty.ratio", DOUBLE, 0.5, MEDIUM, Between(0, 1), effect=CLEANER,
+    row("min.cleanable.dirty.ratio", DOUBLE, 0.5, MEDIUM, Between(0, 1),
         doc="Share of a log that must be uncompacted before it is compacted."),
-    row("min.compaction.lag.ms", LONG, 0, MEDIUM, Between(0), effect=CLEANER,
+    row("min.compaction.lag.ms", LONG, 0, MEDIUM, Between(0),
         doc="How long a record stays uncompacted at least."),
     row("min.insync.replicas", INT, 1, MEDIUM, Between(1),
         doc="Replicas that must be in sync for a write with acks=all to be taken; no more than the partition has."),

@@ -80,6 +80,11 @@ class FileLayer:
         """When the file was last written, in ms since the epoch."""
         return path.stat().st_mtime * 1000
 
+    def set_modified_ms(self, path: Path, modified_ms: float) -> None:
+        """Says when the file was last written."""
+        moment_ns = int(modified_ms * 1_000_000)
+        os.utime(path, ns=(moment_ns, moment_ns))
+
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         os.ftruncate(descriptor, size_bytes)
 

@@ -42,8 +42,9 @@ from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
 from jesenska.log.housekeeping import Housekeeping
+from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings, LogCleaner
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directory import LogDirectory
+from jesenska.log.log_directory import LogDirectory, read_or_nothing
 from jesenska.log.meta_properties import (
     MetaProperties,
     check_meta_properties,
@@ -74,12 +75,15 @@ class LogDirectories:
         monotonic_ms: Callable[[], int] | None = None,
         helpers: Callable[[int, str], Executor] = ThreadPoolExecutor,
         cleaner: Cleaner = NO_CLEANER,
+        cleaner_surroundings: CleanerSurroundings | None = None,
+        cleaner_settings: CleanerSettings | None = None,
     ) -> None:
         """`helpers` makes threads for a start and a stop, so many of that name. `writer_for` gives each directory its
         writer thread, `background` removes files and writes checkpoints; by default both work at once. `jitter(limit)`
         gives a random number from 0 to `limit`. `monotonic_ms` is the clock that intervals and delays are measured by,
         so that a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each
-        call. `cleaner` compacts the logs, and is told before segments of one are taken away."""
+        call. With `cleaner_surroundings` logs are compacted; without them `cleaner` is told before segments of a log
+        are taken away."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
@@ -87,7 +91,6 @@ class LogDirectories:
         self._helpers = helpers
         self._found: list[MetaProperties | None] = []
         self._jitter = jitter
-        self._cleaner = cleaner
         self._monotonic_ms = monotonic_ms
         self._open_files = OpenFiles(self._files, open_segments_max)
         writer_for = writer_for if writer_for is not None else lambda path: inline_writer()
@@ -95,6 +98,12 @@ class LogDirectories:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed = DoomedFiles(self._files, self._background)
         self._housekeeping = Housekeeping(self.logs, self.directories, self._settings, self._background, self._doomed, self._elapsed_ms)
+        #: Compacts the logs; None if nobody does.
+        self.cleaner: LogCleaner | None = None
+        if cleaner_surroundings is not None:
+            settings_of_it = cleaner_settings if cleaner_settings is not None else CleanerSettings()
+            self.cleaner = LogCleaner(self.directories, self._files, self._doomed, cleaner_surroundings, settings_of_it)
+        self._cleaner: Cleaner = cleaner if self.cleaner is None else self.cleaner
         #: Logs of partitions that were to be deleted, and whose directories could not be renamed.
         self._undeleted: dict[TopicPartition, PartitionLog] = {}
 
@@ -142,6 +151,9 @@ class LogDirectories:
             self.directories, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress
         ):
             self._adopt(found.directory, found.topic_partition, loaded, found.config, found.topic_id, now_ms, high_watermark)
+        if self.cleaner is not None:
+            for directory in self.directories:
+                directory.cleaner_offsets = read_or_nothing(directory.cleaner_checkpoint)
 
     def _adopt(
         self,
@@ -250,6 +262,8 @@ class LogDirectories:
 
         for directory in affected:
             held = [log for tp, log in ended.held.items() if directory.logs.get(tp) is log]
+            if self.cleaner is not None:
+                self.cleaner.truncated(directory, held)
             directory.truncated(held, any(log.topic_partition in ended.lowered for log in held), partial(written, held))
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
@@ -258,6 +272,8 @@ class LogDirectories:
         log = self.logs.pop(topic_partition, None) or self._undeleted.pop(topic_partition, None)
         if log is None:
             return
+        if self.cleaner is not None:
+            self.cleaner.forget(topic_partition)
         for directory in self.directories:
             directory.logs.pop(topic_partition, None)
         try:
@@ -283,7 +299,9 @@ class LogDirectories:
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
         """As `tick`, a piece at each step: with thousands of partitions the owner has other things to do in
         between."""
-        return self._housekeeping.tick_in_steps(now_ms)
+        yield from self._housekeeping.tick_in_steps(now_ms)
+        if self.cleaner is not None:
+            self.cleaner.look()
 
     def _elapsed_ms(self, now_ms: int) -> int:
         return now_ms if self._monotonic_ms is None else self._monotonic_ms()
@@ -313,6 +331,8 @@ class LogDirectories:
     def close(self, *, clean: bool = True) -> None:
         """Closes every log and gives the directories up. Clean: synced, checkpointed and marked, so that the next
         start need not recover; blocks on the disk. The background must have finished what it was given."""
+        if self.cleaner is not None:
+            self.cleaner.close()
         for directory in self.directories:
             if directory.lock is None:
                 continue

@@ -39,6 +39,9 @@ class LogDirectory:
         self.recovery_points = OffsetCheckpoint(path / checkpoints.RECOVERY_POINTS, files)
         self.log_start_offsets = OffsetCheckpoint(path / checkpoints.LOG_START_OFFSETS, files)
         self.high_watermarks = OffsetCheckpoint(path / checkpoints.HIGH_WATERMARKS, files)
+        self.cleaner_checkpoint = OffsetCheckpoint(path / checkpoints.CLEANER_OFFSETS, files)
+        #: First offset of each compacted log that compaction has not seen.
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.lock: DirectoryLock | None = None
         self.was_clean = False
         #: Partitions that live here.
@@ -69,6 +72,9 @@ class LogDirectory:
 
     def write_log_start_offsets(self) -> None:
         self._write(self.log_start_offsets, self._moved_log_starts)
+
+    def write_cleaner_offsets(self) -> None:
+        self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, _nobody_waits)
 
     def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
         """Logs of this directory were truncated, and are held. Writes their recovery points and releases them; where
@@ -115,6 +121,8 @@ class LogDirectory:
         self.recovery_points.write(self._present_recovery_points())
         self.log_start_offsets.write(self._moved_log_starts())
         self.high_watermarks.write(self._present_high_watermarks())
+        if self.cleaner_offsets:
+            self.cleaner_checkpoint.write(self.cleaner_offsets)
 
     def _write(self, checkpoint: OffsetCheckpoint, offsets: Callable[[], Mapping[TopicPartition, int]], done: Written | None = None) -> None:
         """Writes a checkpoint, in the background, if it has changed. Who passes `done` needs the offsets as they are
@@ -152,6 +160,10 @@ class LogDirectory:
 
     def _present_high_watermarks(self) -> dict[TopicPartition, int]:
         return {tp: log.high_watermark for tp, log in self.logs.items()}
+
+
+def _nobody_waits(outcome: BaseException | None) -> None:
+    """A failure is logged already; the next compaction writes it again."""
 
 
 def read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:

@@ -8,6 +8,7 @@ What is done with a log has modules of its own:
     reading                             which bytes of which file hold an offset, or a time
     log_start                           records and segments that are deleted from its beginning
     closing                             its end
+    log_cleaner                         compaction: segments that take the place of others
 
 An append has three phases:
 
@@ -34,7 +35,7 @@ Recovery point: everything below it is synced. It moves after a roll (the sealed
 after `flush`, and at an orderly stop. A crash loses nothing below it; what is above it is checked at the next start
 (recovery).
 
-Left out: aborted transactions' index, tiers of storage. Compaction has its own module when it comes.
+Left out: aborted transactions' index, tiers of storage.
 """
 
 from __future__ import annotations
@@ -457,6 +458,36 @@ class PartitionLog:
         self.unsynced.names_changed()
         self.move_log_start(self.segments[0].base_offset)
         return gone
+
+    def has_segments(self, sources: Sequence[LogSegment]) -> bool:
+        """True if these are segments of the log, one after the other, all sealed, and nothing keeps them from being
+        replaced."""
+        if self.is_closed or self.is_failed or self.is_being_cut or sources[0] not in self.segments:
+            return False
+        first = self.segments.index(sources[0])
+        return self.segments[first : first + len(sources)] == tuple(sources) and sources[-1] is not self.active_segment
+
+    def replace_segments(self, sources: Sequence[LogSegment], cleaned: LogSegment) -> list[Path]:
+        """What a compaction has left of some segments takes their place; `has_segments` must be true of them. Gives
+        the files to be removed after `file.delete.delay.ms`. OSError if a file cannot be renamed: the log takes no
+        more appends then, and the next start goes on with the renaming."""
+        first = self.segments.index(sources[0])
+        renamed: list[Path] = []
+        try:
+            for segment in sources:
+                renamed.extend(segment.mark_deleted())
+                if segment is not sources[0]:
+                    renamed.extend(self.snapshots.mark_deleted(segment.base_offset))
+            cleaned.take_names()
+        except OSError as error:
+            where = f"{self.topic_partition} in {self.directory.parent}"
+            self.flushes.failure = f"A compaction of {where} could not be ended ({error}): mend the disk and start the broker again."
+            logger.error("%s", self.flushes.failure)
+            raise
+        cleaned.join(self._open_files)
+        self.segments = (*self.segments[:first], cleaned, *self.segments[first + len(sources) :])
+        self.unsynced.names_changed()
+        return renamed
 
     def refuse_appends(self) -> None:
         """The log is closed, or about to be."""

@@ -348,6 +348,11 @@ class LogLoader:
         swaps = sorted(name for name in names if _is_named_by_offset(name, LOG_SUFFIX + SWAP_SUFFIX))
         for name in swaps:
             self._finish_swap(name)
+        for name in names:
+            # Beside a `.swap` that was not there yet, or that is finished now.
+            if any(_is_named_by_offset(name, suffix + SWAP_SUFFIX) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):
+                self._files.unlink(self._directory / name)
+                settled = True
         return self._files.names(self._directory) if settled or swaps else names
 
     def _finish_swap(self, name: str) -> None:

@@ -19,6 +19,7 @@ builds the indexes anew.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -75,7 +76,9 @@ class LogSegment:
         "_config",
         "_files",
         "_guard",
+        "_original",
         "_shared_entries",
+        "_times_were_read",
         "_timestamps_known",
         "base_offset",
         "bytes_since_index_entry",
@@ -83,6 +86,7 @@ class LogSegment:
         "file",
         "first_timestamp",
         "index_interval_bytes",
+        "is_gone",
         "is_sealed",
         "jitter_ms",
         "max_timestamp",
@@ -109,6 +113,8 @@ class LogSegment:
         self.base_offset = base_offset
         #: Held by another thread that reads or mends the index files of this segment, through a copy of it.
         self._guard: Lock | None = None
+        #: Of which segment this is a copy; None for one of a log.
+        self._original: LogSegment | None = None
         #: How many entries of the two indexes a copy has in common with an active segment, until they are its own.
         self._shared_entries: tuple[int, int] | None = None
         self.file = SegmentFile(directory / file_name(base_offset, LOG_SUFFIX), files, open_files, self.unload_indexes)
@@ -125,9 +131,13 @@ class LogSegment:
         #: Last offset of the batch that holds `max_timestamp`.
         self.max_timestamp_offset = base_offset
         self._timestamps_known = size_bytes == 0
+        self._times_were_read = False
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
         self.is_sealed = False
+        #: The log has it no more: its files have other names, and those of another segment may have its names. A copy
+        #: that is used meanwhile may read the wrong ones, so what it gives does not count.
+        self.is_gone = False
 
     def __repr__(self) -> str:
         return f"LogSegment({self.file.path}, {self.size_bytes} bytes)"
@@ -141,6 +151,12 @@ class LogSegment:
         self._files.truncate(opened.fileno(), 0)
         if config.preallocate:
             self._files.allocate(opened.fileno(), config.segment_bytes)
+        self.offset_index.reset()
+        self.time_index.reset()
+
+    def create_files(self) -> None:
+        """Makes the files of a segment that a compaction writes, empty, whatever was there."""
+        self._files.truncate(self.file.create().fileno(), 0)
         self.offset_index.reset()
         self.time_index.reset()
 
@@ -271,7 +287,10 @@ class LogSegment:
             size_bytes=self.size_bytes,
         )
         copy.file.path = self.file.path
+        copy.offset_index.path, copy.time_index.path = self.offset_index.path, self.time_index.path
         copy._guard = self.offset_index.lock
+        # One that has left the log is read by the names that its files have now.
+        copy._original = None if copy.file.path.name.endswith(DELETED_SUFFIX) else self
         if self.offset_index.is_loaded and self.time_index.is_loaded:
             copy.offset_index.take(self.offset_index)
             copy.time_index.take(self.time_index)
@@ -296,7 +315,7 @@ class LogSegment:
 
     def learn(self, copy: LogSegment) -> None:
         """Takes over what a copy of a sealed segment has read."""
-        if not self.is_sealed or copy.size_bytes != self.size_bytes:
+        if not self.is_sealed or self.is_gone or copy.size_bytes != self.size_bytes:
             return
         if not self._timestamps_known:
             self._take_timestamps(copy)
@@ -356,6 +375,8 @@ class LogSegment:
             return self._check_indexes()
 
     def _check_indexes(self) -> bool:
+        if self._original is not None and self._original.is_gone:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.file.path))
         try:
             last_offset, last_time = self.offset_index.last(), self.time_index.last()
             if (last_offset is None or last_offset[1] < self.size_bytes) and (last_time is None or last_time[1] >= self.base_offset):
@@ -429,6 +450,17 @@ class LogSegment:
         """True if `largest_timestamp` needs no file."""
         return self._timestamps_known
 
+    @property
+    def knows_all_times(self) -> bool:
+        """True if the first batch's timestamp is known, too, as far as it can be."""
+        return self._timestamps_known and (self.first_timestamp >= 0 or self._times_were_read or self.size_bytes == 0)
+
+    def learn_times(self, copy: LogSegment) -> None:
+        """Takes over the times that a copy of a sealed segment has read, or could not read."""
+        self._times_were_read = True
+        if copy.size_bytes == self.size_bytes and not self.is_gone:
+            self._take_timestamps(copy)
+
     def largest_timestamp(self) -> int:
         """Largest timestamp of the segment's records, -1 if they have none; read from the time index the first
         time."""
@@ -491,6 +523,7 @@ class LogSegment:
     def replace(self, original: LogSegment, open_files: OpenFiles) -> None:
         """A copy that was shortened takes its original's place in the log, as the segment that is written to."""
         self._guard = None
+        self._original = None
         self.jitter_ms = original.jitter_ms
         self.file.handle()
         self.file.join(open_files)
@@ -512,9 +545,34 @@ class LogSegment:
         path = self.file.path
         return [path, path.with_suffix(INDEX_SUFFIX), path.with_suffix(TIME_INDEX_SUFFIX), path.with_suffix(TXN_INDEX_SUFFIX)]
 
+    def own_paths(self) -> list[Path]:
+        """The files by the names that they have now, the log first."""
+        return [self.file.path, self.offset_index.path, self.time_index.path]
+
+    def name_files(self, suffix: str) -> None:
+        """The files are named as those of a segment, with a suffix behind that."""
+        directory, base_offset = self.file.path.parent, self.base_offset
+        self.file.path = directory / (file_name(base_offset, LOG_SUFFIX) + suffix)
+        self.offset_index.path = directory / (file_name(base_offset, INDEX_SUFFIX) + suffix)
+        self.time_index.path = directory / (file_name(base_offset, TIME_INDEX_SUFFIX) + suffix)
+
+    def take_names(self) -> None:
+        """The result of a compaction gets the names of a segment, the log last: a start looks for that one."""
+        given = self.own_paths()
+        self.name_files("")
+        for source, target in zip(reversed(given), reversed(self.own_paths()), strict=True):
+            self._files.rename(source, target)
+
+    def join(self, open_files: OpenFiles) -> None:
+        """A sealed segment that another thread has made becomes one of the log's."""
+        self.file.move_to(open_files)
+        self.unload_indexes()
+
     def mark_deleted(self) -> list[Path]:
         """Renames the files so that the next start would remove them; the new names. Readers that hold the file go
         on."""
+        with self.offset_index.lock:
+            self.is_gone = True
         self.is_sealed = True
         self.file.unpin()
         renamed = []
@@ -526,6 +584,8 @@ class LogSegment:
                 continue
             renamed.append(target)
         self.file.path = renamed[0] if renamed else self.file.path
+        for index in (self.offset_index, self.time_index):
+            index.path = index.path.with_name(index.path.name + DELETED_SUFFIX)
         self.file.close()
         return renamed
 

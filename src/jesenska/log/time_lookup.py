@@ -4,7 +4,8 @@ and that one batch is opened.
 Costs a read of the batch and of what the cache does not hold. Asked by clients a few times at their start, not per
 fetch. It reads files, so it belongs into another thread than the owner's, which is why it works on copies of the
 segments: `TimeLookup` is made by the owner of the log, asked in the other thread, and `done` lets the owner's segments
-know what was read. A segment that is deleted meanwhile is passed over. To make one costs next to nothing: the index
+know what was read. A segment that leaves the log meanwhile makes the answer worthless
+(`is_stale`). To make one costs next to nothing: the index
 entries of the active segment are copied in the other thread, and let go of in `close`."""
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class TimeLookup:
     def first_at_or_after(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is at least `timestamp_ms`; None if there is none."""
         for copy in self._each(timestamp_ms):
-            found = _first_in(copy, self._log_start_offset, timestamp_ms)
+            try:
+                found = _first_in(copy, self._log_start_offset, timestamp_ms)
+            except FileNotFoundError:
+                continue  # it has left the log
             if found is not None:
                 return found
         return None
@@ -92,6 +96,12 @@ class TimeLookup:
         if self._active.size_bytes:
             self._active.keep_entries()
             yield self._active
+
+    @property
+    def is_stale(self) -> bool:
+        """True if a segment that was looked into has left the log meanwhile (a compaction, retention): what was found,
+        or went wrong, does not count, and it is to be asked again. On the owner's thread."""
+        return any(segment.is_gone for segment, _ in self._copies)
 
     def close(self) -> None:
         """Closes what was opened; in the other thread, too."""

@@ -11,21 +11,23 @@ COMPILED: bool = False
 
 if TYPE_CHECKING:
     from jesenska.records import _pcolumns as columns
+    from jesenska.records import _pcompaction as compaction
     from jesenska.records import _pmessages as messages
     from jesenska.records import _precords as records
     from jesenska.records import _pscan as scan
 else:
-    records = columns = scan = messages = None
+    records = columns = scan = messages = compaction = None
     if not source_is_asked_for():
         try:
             from jesenska.records import _crecords as records
 
-            columns = scan = messages = records
+            columns = scan = messages = compaction = records
             COMPILED = True
         except ImportError:
             pass
     if records is None:
         from jesenska.records import _pcolumns as columns
+        from jesenska.records import _pcompaction as compaction
         from jesenska.records import _pmessages as messages
         from jesenska.records import _precords as records
         from jesenska.records import _pscan as scan
@@ -33,6 +35,7 @@ else:
 BatchScan = scan.BatchScan
 ColumnReader = columns.ColumnReader
 ColumnWriter = columns.ColumnWriter
+KeyOffsets = compaction.KeyOffsets
 ProducerScan = scan.ProducerScan
 Source = columns.Source
 Walker = records.Walker
@@ -53,6 +56,7 @@ __all__ = [
     "BatchScan",
     "ColumnReader",
     "ColumnWriter",
+    "KeyOffsets",
     "ProducerScan",
     "Source",
     "Walker",

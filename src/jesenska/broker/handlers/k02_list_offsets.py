@@ -33,6 +33,7 @@ from jesenska.base.errors import (
     KafkaStorageError,
     LeaderNotAvailableError,
     OffsetNotAvailableError,
+    RequestTimedOutError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
     UnsupportedForMessageFormatError,
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
+
+#: How often segments may leave a log while it is looked into, before the client is told that it failed.
+_ROUNDS_MAX = 5
 
 _CONSUMER, _COMPARES = -1, -2
 _FIRST_WITH_EPOCHS = 4
@@ -108,14 +112,18 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
         return response
 
     now_ms = broker.clock.now_ms()
+    waiting, rounds = in_pool, 1
 
     def look_up() -> None:
-        for partition, log, lookup, asked, answer in in_pool:
+        for partition, log, lookup, asked, answer in waiting:
             try:
+                answer.error_code = ErrorCode.NONE
                 end_offset = partition.high_watermark if request.replica_id == _CONSUMER else log.log_end_offset
                 _look_up(partition, lookup, asked, answer, context.version, now_ms, end_offset)
             except KafkaError as error:
                 answer.error_code = error.code
+            except FileNotFoundError:
+                answer.error_code = KafkaStorageError.code
             except OSError as error:
                 logger.error("%s cannot be read: %s", partition.topic_partition, error)
                 answer.error_code = KafkaStorageError.code
@@ -126,8 +134,19 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
                 lookup.close()
 
     def finish() -> None:
-        for _, _, lookup, _, _ in in_pool:
+        nonlocal waiting, rounds
+        for _, _, lookup, _, _ in waiting:
             lookup.done()
+        again = [(partition, log, lookup_by_time(log), asked, answer) for partition, log, lookup, asked, answer in waiting if lookup.is_stale]
+        if again and rounds < _ROUNDS_MAX:
+            waiting, rounds = again, rounds + 1
+            try:
+                broker.pool.submit(look_up, finish)
+                return
+            except RequestTimedOutError as error:
+                for _, _, lookup, _, answer in again:
+                    lookup.close()
+                    answer.error_code = error.code
         context.answer(response)
 
     broker.pool.submit(look_up, finish)

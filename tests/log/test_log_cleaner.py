@@ -1,0 +1,438 @@
+"""Compaction: what stays, when a log is due, how fast it may be, and what becomes of it when something else happens to
+the log meanwhile, or the machine goes down."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jesenska.base.errors import KafkaError
+from jesenska.log.cleanable import SegmentFacts, cleanable_part, first_dirty_offset, groups, is_due
+from jesenska.log.files import FileLayer
+from jesenska.log.log_cleaner import CleanerSettings
+from jesenska.log.log_config import LogConfig
+from jesenska.log.reading import lookup_by_time, read_log
+from jesenska.log.time_lookup import TimeLookup
+from jesenska.records.encode import encode_batch
+from jesenska.testing.simulation.disk import ForgetfulFiles
+from tests.log.compaction_model import PARTITION, START_MS, CompactedLog, run
+
+CONFIG = LogConfig(segment_bytes=1000, delete=False, compact=True, min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0)
+
+
+def one(key: bytes, value: bytes | None, timestamp_ms: int = START_MS) -> bytearray:
+    return encode_batch([(timestamp_ms, key, value, ())])
+
+
+def filled(directory: Path, config: LogConfig = CONFIG, settings: CleanerSettings | None = None, files: FileLayer | None = None) -> CompactedLog:
+    """Four keys, ten times each, in several segments; the last segment is empty."""
+    log = CompactedLog(directory, config, settings, files)
+    for number in range(40):
+        log.append(one(b"key-%d" % (number % 4), b"value-%d" % number + bytes(50)))
+    log.log.roll(log.now_ms)
+    return log
+
+
+def offsets(log: CompactedLog) -> list[int]:
+    return [record.offset for _, _, _, records in log.told() for record in records]  # type: ignore[attr-defined]
+
+
+NEWEST = [36, 37, 38, 39]
+
+
+@pytest.mark.parametrize("first_seed", range(1, 61, 10))
+def test_a_compacted_log_is_what_the_model_keeps(first_seed: int, tmp_path: Path) -> None:
+    for seed in range(first_seed, first_seed + 10):
+        run(seed, tmp_path / str(seed))
+
+
+def test_the_newest_record_of_each_key_stays_at_its_offset_and_the_rest_goes(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    before = log.log.size_bytes
+    log.compact()
+    assert offsets(log) == NEWEST
+    assert (log.log.log_start_offset, log.log.log_end_offset) == (0, 40)
+    assert log.log.size_bytes < before / 5
+    log.directories.remove_doomed(log.now_ms)
+    assert not [path.name for path in log.log.directory.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")]
+    log.close()
+
+
+def test_where_compaction_left_off_is_known_after_a_start(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.compact()
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\ncompacted 0 40\n"
+    log.close()
+    log.open()
+    inodes = [segment.file.path.stat().st_ino for segment in log.log.segments]
+    log.compact()
+    assert [segment.file.path.stat().st_ino for segment in log.log.segments] == inodes, "nothing is dirty"
+    log.close()
+
+
+def test_a_log_is_compacted_when_its_dirty_share_is_larger_than_min_cleanable_dirty_ratio(tmp_path: Path) -> None:
+    log = filled(tmp_path, replace(CONFIG, min_cleanable_dirty_ratio=0.6))
+    log.compact()
+    assert offsets(log) == NEWEST
+    clean_bytes = log.log.size_bytes
+    log.append(one(b"key-0", bytes(clean_bytes // 2)))
+    log.log.roll(log.now_ms)
+    log.compact()
+    assert 36 in offsets(log)
+    log.append(one(b"key-0", bytes(clean_bytes * 2)) if clean_bytes * 2 < 900 else one(b"key-0", bytes(800)))
+    log.append(one(b"key-0", bytes(800)))
+    log.log.roll(log.now_ms)
+    log.compact()
+    assert 36 not in offsets(log)
+    log.close()
+
+
+def test_records_younger_than_min_compaction_lag_stay(tmp_path: Path) -> None:
+    log = filled(tmp_path, replace(CONFIG, min_compaction_lag_ms=60_000))
+    log.compact()
+    assert len(offsets(log)) == 40
+    log.now_ms += 60_000
+    log.compact()
+    assert offsets(log) == NEWEST
+    log.close()
+
+
+def test_records_older_than_max_compaction_lag_are_compacted_whatever_the_ratio(tmp_path: Path) -> None:
+    log = filled(tmp_path, replace(CONFIG, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=60_000))
+    log.compact()
+    assert len(offsets(log)) == 40
+    log.close()
+    log.open()
+    log.now_ms += 60_000
+    log.compact()
+    assert offsets(log) == NEWEST
+    log.close()
+
+
+def test_a_table_that_is_too_small_for_all_keys_takes_several_rounds(tmp_path: Path) -> None:
+    log = CompactedLog(tmp_path, CONFIG, CleanerSettings(dedupe_buffer_size=24 * 6, io_buffer_load_factor=0.9))
+    for number in range(60):
+        log.append(one(b"key-%d" % (number % 20), bytes(20)))
+    log.log.roll(log.now_ms)
+    log.compact()
+    assert offsets(log) == list(range(40, 60))
+    log.close()
+
+
+def test_a_batch_with_more_keys_than_the_table_holds_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = CompactedLog(tmp_path, replace(CONFIG, segment_bytes=10_000), CleanerSettings(dedupe_buffer_size=24 * 6))
+    log.append(encode_batch([(START_MS, b"key-%d" % number, b"", ()) for number in range(20)]))
+    log.log.roll(log.now_ms)
+    with caplog.at_level(logging.WARNING):
+        log.compact()
+        log.compact()
+    assert [record.getMessage() for record in caplog.records if "log.cleaner.dedupe.buffer.size" in record.getMessage()].__len__() == 1
+    assert log.directories.cleaner is not None
+    assert list(log.directories.cleaner.uncleanable) == [PARTITION]
+    assert len(offsets(log)) == 20
+    log.close()
+
+
+def test_no_more_bytes_are_moved_in_a_second_than_io_max_bytes_per_second(tmp_path: Path) -> None:
+    log = filled(tmp_path, settings=CleanerSettings(io_max_bytes_per_second=1000.0))
+    size_bytes = log.log.size_bytes
+    log.compact()
+    assert sum(log.pauses_seconds) * 1000 >= size_bytes, "read at least once"
+    log.close()
+
+
+@pytest.mark.parametrize("settings", [CleanerSettings(enable=False), CleanerSettings(threads=0)])
+def test_a_cleaner_that_is_off_compacts_nothing_until_it_is_on(tmp_path: Path, settings: CleanerSettings) -> None:
+    log = filled(tmp_path, settings=settings)
+    log.compact()
+    assert len(offsets(log)) == 40
+    assert log.directories.cleaner is not None
+    log.directories.cleaner.settings = CleanerSettings()
+    log.compact()
+    assert offsets(log) == NEWEST
+    log.close()
+
+
+def test_after_a_look_that_found_nothing_the_next_one_waits_for_the_backoff(tmp_path: Path) -> None:
+    log = CompactedLog(tmp_path, CONFIG)
+    log.compact()
+    for number in range(4):
+        log.append(one(b"key", b"%d" % number))
+    log.log.roll(log.now_ms)
+    log.log.flush()
+    assert log.directories.cleaner is not None
+    log.now_ms += log.settings.backoff_ms - 1
+    log.directories.cleaner.look()
+    assert not log.waiting
+    log.now_ms += 1
+    log.directories.cleaner.look()
+    assert log.waiting
+    log.close()
+
+
+def test_a_damaged_batch_leaves_the_log_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = filled(tmp_path)
+    path = log.log.segments[1].file.path
+    content = bytearray(path.read_bytes())
+    content[80] ^= 1
+    path.write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        log.compact()
+        log.compact()
+    assert sum("is not compacted" in record.getMessage() for record in caplog.records) == 1
+    assert path.read_bytes() == content
+    assert not list(log.log.directory.glob("*.cleaned"))
+    log.close(clean=False)
+
+
+def test_a_log_with_a_transaction_is_left_as_it_is_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = CompactedLog(tmp_path, CONFIG)
+    log.append(encode_batch([(START_MS, b"k", b"1", ())], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    log.append(one(b"k", b"2"))
+    log.log.roll(log.now_ms)
+    log.log.producers.clear()
+    with caplog.at_level(logging.WARNING):
+        log.compact()
+    assert "transactions" in caplog.text
+    assert offsets(log) == [0, 1]
+    log.close()
+
+
+# --- meanwhile ----------------------------------------------------------------------------------------------
+
+
+def until_it_waits(log: CompactedLog, rounds: int) -> None:
+    """Begins a compaction and does so many of its steps, of one group each."""
+    assert log.directories.cleaner is not None
+    log.log.flush()
+    log.now_ms += log.settings.backoff_ms
+    log.directories.cleaner.look()
+    for _ in range(rounds):
+        log.waiting.pop(0)()
+    assert log.waiting, "it is not at its end"
+
+
+def spread(directory: Path) -> CompactedLog:
+    """A log of which each group of segments is a step of its own."""
+    log = CompactedLog(directory, CONFIG)
+    for number in range(40):
+        log.append(one(b"key-%d" % number, bytes(50)))
+    for number in range(40):
+        log.append(one(b"key-%d" % number, bytes(51)))
+    log.log.roll(log.now_ms)
+    return log
+
+
+def test_a_truncation_ends_a_compaction_and_what_it_has_not_replaced(tmp_path: Path) -> None:
+    log = spread(tmp_path)
+    until_it_waits(log, 2)
+    failures: list[dict[object, KafkaError]] = []
+    log.directories.truncate({PARTITION: 50}, log.now_ms, failures.append)  # type: ignore[arg-type]
+    assert failures == [{}]
+    while log.waiting:
+        log.waiting.pop(0)()
+    assert log.log.log_end_offset == 50
+    assert offsets(log) == sorted(set(offsets(log)))
+    assert set(range(40, 50)) <= set(offsets(log))
+    assert not [path for path in log.log.directory.iterdir() if path.suffix in (".cleaned", ".swap")]
+    log.close()
+
+
+def test_a_partition_that_is_deleted_takes_its_compaction_along(tmp_path: Path) -> None:
+    log = spread(tmp_path)
+    until_it_waits(log, 1)
+    log.directories.delete(PARTITION, log.now_ms)
+    again = log.directories.create(PARTITION, None, CONFIG, log.now_ms)
+    while log.waiting:
+        log.waiting.pop(0)()
+    assert sorted(path.suffix for path in again.directory.iterdir() if path.suffix in (".cleaned", ".swap")) == []
+    assert again.log_end_offset == 0
+    log.close()
+
+
+def test_segments_that_retention_takes_meanwhile_do_not_come_back(tmp_path: Path) -> None:
+    log = spread(tmp_path)
+    log.config = log.log.config = replace(CONFIG, delete=True, retention_ms=1000)
+    until_it_waits(log, 1)
+    # Segments without records count by when their files were written.
+    log.now_ms = 10**13
+    log.directories.delete_old_segments(log.now_ms)
+    start = log.log.log_start_offset
+    assert start > 0
+    while log.waiting:
+        log.waiting.pop(0)()
+    assert min(offsets(log), default=start) >= start
+    log.close()
+    log.open()
+    assert min(offsets(log), default=start) >= start
+    log.close()
+
+
+def stale(lookup: TimeLookup) -> bool:
+    return lookup.is_stale
+
+
+def test_an_answer_on_its_way_and_a_look_into_times_outlive_a_compaction(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    region = read_log(log.log, 0, 1 << 20).region
+    assert region is not None
+    before = log.files.pread(region.file.fileno(), region.size_bytes, region.position)
+    lookup = lookup_by_time(log.log)
+    assert lookup.first_at_or_after(0) is not None
+    assert not stale(lookup)
+    log.compact()
+    assert log.files.pread(region.file.fileno(), region.size_bytes, region.position) == before
+    region.release()
+    assert stale(lookup)
+    lookup.close()
+    lookup.done()
+    fresh = lookup_by_time(log.log)
+    found = fresh.first_at_or_after(0)
+    assert found is not None
+    assert found.offset == NEWEST[0]
+    fresh.close()
+    log.close()
+
+
+def test_a_disk_without_room_leaves_the_log_whole_and_is_tried_again(tmp_path: Path) -> None:
+    class Full(FileLayer):
+        def __init__(self) -> None:
+            self.is_full = False
+
+        def pwrite(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> int:
+            if self.is_full:
+                raise OSError(28, "No space left on device")
+            return super().pwrite(descriptor, data, position)
+
+    files = Full()
+    log = filled(tmp_path, files=files)
+    files.is_full = True
+    log.compact()
+    files.is_full = False
+    assert set(NEWEST) < set(offsets(log))
+    assert not [path for path in log.log.directory.iterdir() if path.suffix in (".cleaned", ".swap")]
+    log.compact()
+    assert offsets(log) == NEWEST
+    log.close()
+
+
+# --- crashes ------------------------------------------------------------------------------------------------
+
+
+class DiesError(BaseException):
+    """The machine is down."""
+
+
+class DyingFiles(ForgetfulFiles):
+    """Goes down in front of one of the calls that change the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: int | None = None
+        self.calls = 0
+
+    def _count(self) -> None:
+        self.calls += 1
+        if self.left is not None:
+            if self.left == 0:
+                raise DiesError
+            self.left -= 1
+
+
+def _counted(name: str) -> Callable[..., object]:
+    def call(self: DyingFiles, *arguments: object) -> object:
+        self._count()
+        return getattr(ForgetfulFiles, name)(self, *arguments)
+
+    return call
+
+
+for _name in ("pwrite", "truncate", "fsync", "fsync_directory", "rename", "unlink", "open"):
+    setattr(DyingFiles, _name, _counted(_name))
+
+
+def crashed_after(tmp_path: Path, calls: int | None, seed: int) -> tuple[int, list[object], list[object], list[object]]:
+    """A log that was compacted once gets more records and is compacted again, up to so many calls that change the
+    disk. How many there were, and the batches before, after the crash and a start, and after another compaction."""
+    chance = Random(seed)
+    path = tmp_path / f"data-{seed}-{calls}"
+    files = DyingFiles()
+    log = filled(path, replace(CONFIG, segment_bytes=700), files=files)
+    log.compact()
+    for number in range(30):
+        log.append(one(b"key-%d" % (number % 6), None if number == 25 else b"later-%d" % number + bytes(40)))
+    log.log.roll(log.now_ms)
+    log.log.flush()
+    log.directories.checkpoint_recovery_points()
+    log.directories.remove_doomed(log.now_ms)
+    before: list[object] = [record for _, _, _, records in log.told() for record in records]  # type: ignore[attr-defined]
+    files.calls, files.left = 0, calls
+    try:
+        log.compact()
+        log.directories.remove_doomed(log.now_ms)
+    except DiesError:
+        pass
+    count = files.calls
+    files.left = None
+    log.close(clean=False)
+    after = tmp_path / f"after-{seed}-{calls}"
+    files.after_crash(path, after, chance)
+    files.forget()
+    again = CompactedLog(after, replace(CONFIG, segment_bytes=700))
+    again.now_ms = log.now_ms
+    found: list[object] = [record for _, _, _, records in again.told() for record in records]  # type: ignore[attr-defined]
+    assert not [name for name in again.log.directory.iterdir() if name.suffix in (".cleaned", ".swap")]
+    again.append(one(b"another", b"x"))
+    again.log.roll(again.now_ms)
+    again.compact()
+    finally_found: list[object] = [record for _, _, _, records in again.told() for record in records]  # type: ignore[attr-defined]
+    again.close()
+    return count, before, found, finally_found
+
+
+def test_a_crash_at_any_call_loses_no_newest_record_and_brings_none_back(tmp_path: Path) -> None:
+    count, _, whole, _ = crashed_after(tmp_path, None, 0)
+    assert count > 30
+    newest = {record.key: record for record in whole}  # type: ignore[attr-defined]
+    for calls in range(0, count, 1 if os.environ.get("JESENSKA_EVERY_CALL") else 12):
+        _, before, found, at_last = crashed_after(tmp_path, calls, calls)
+        assert {record.offset for record in whole} <= {record.offset for record in found}, calls  # type: ignore[attr-defined]
+        assert set(found) <= set(before), calls
+        assert [record.offset for record in found] == sorted({record.offset for record in found}), calls  # type: ignore[attr-defined]
+        assert {record for record in at_last if record.key != b"another"} == set(newest.values()), calls  # type: ignore[attr-defined]
+
+
+# --- what is decided ----------------------------------------------------------------------------------------
+
+
+def facts(*sizes: int, first: int = 0) -> list[SegmentFacts]:
+    return [SegmentFacts(first + 10 * index, first + 10 * index + 10, size, START_MS + index, START_MS + index) for index, size in enumerate(sizes)]
+
+
+def test_the_dirty_part_begins_at_the_checkpoint_if_that_is_in_the_log() -> None:
+    assert [first_dirty_offset(checkpoint, 10, 20) for checkpoint in (None, 9, 10, 20, 21)] == [10, 10, 10, 20, 10]
+
+
+@pytest.mark.parametrize(
+    ("first_dirty", "stable_end", "end", "clean", "dirty"),
+    [(0, 99, 40, 0, 10), (10, 99, 40, 1, 9), (15, 99, 40, 1, 9), (0, 39, 30, 0, 6), (0, 30, 30, 0, 6), (0, 5, 0, 0, 0), (40, 99, 40, 10, 0), (30, 5, 30, 0, 0)],
+)
+def test_the_dirty_part_ends_with_the_last_whole_segment_that_is_stable(first_dirty: int, stable_end: int, end: int, clean: int, dirty: int) -> None:
+    part = cleanable_part(facts(1, 2, 3, 4), CONFIG, first_dirty=first_dirty, stable_end=stable_end, now_ms=START_MS)
+    assert (part.end_offset, part.clean_bytes, part.dirty_bytes) == (end, clean, dirty)
+    assert is_due(part, CONFIG) == (dirty > 0)
+
+
+def test_segments_become_one_as_long_as_they_fit() -> None:
+    sizes = [[item.size_bytes for item in group] for group in groups(facts(400, 500, 200, 900, 0, 0, 1001, 10), CONFIG)]
+    assert sizes == [[400, 500], [200], [900, 0, 0], [1001], [10]]
+    few_entries = replace(CONFIG, segment_index_bytes=24, index_interval_bytes=100)
+    assert [len(group) for group in groups(facts(50, 50, 50), few_entries)] == [2, 1]
+    far = [SegmentFacts(0, 2**31 - 1, 1), SegmentFacts(2**31 - 1, 2**31, 1), SegmentFacts(2**31, 2**31 + 5, 1)]
+    assert [len(group) for group in groups(far, CONFIG)] == [2, 1]
