@@ -4,8 +4,8 @@
 
 A log gets batches of one or more records: keys that come again, tombstones, every codec, idempotent producers,
 records of the past and of both timestamp types. It rolls, is compacted, is closed or killed and opened, time passes,
-and all of that again. After each compaction, and after each start, the log must hold the records that the model keeps, in the
-batches that it keeps, at their offsets.
+and all of that again. After each compaction, and after each start, the log must hold the records that the model keeps,
+in the batches that it keeps, at their offsets.
 """
 
 from __future__ import annotations
