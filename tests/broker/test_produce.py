@@ -16,8 +16,9 @@ from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
 from tests.raw_connection import RawConnection
+from tests.records.old_messages import message_set
 
 _NOW_MS = 1_700_000_000_000
 
@@ -64,6 +65,30 @@ def test_small_large_and_compressed_batches_share_a_request(broker: BrokerProces
         assert {partition: _values(connection, "mixed", partition) for partition in values} == {
             partition: expected * 2 for partition, expected in values.items()
         }
+
+
+@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topic_with_a_codec_of_its_own_has_every_batch_in_it(broker: BrokerProcess, target: str) -> None:
+    """Small batches and large ones, of every codec, and an old client's message set."""
+    topic, wanted = f"in-{target}", Codec.NONE if target == "uncompressed" else Codec[target.upper()]
+    values = [b"small", bytes(100_000), b"old"]
+    with RawConnection(broker.bootstrap) as connection:
+        configs = [CreateTopicsRequestConfig(name="compression.type", value=target)]
+        made = CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=topic, num_partitions=1, replication_factor=1, configs=configs)], timeout_ms=20_000)
+        assert connection.ask(made, 5, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
+        for codec in Codec:
+            for value in values[:2]:
+                batch = bytes(encode_batch([(_NOW_MS, b"k", value, ())] * 2, codec))
+                answer = connection.ask(_request(topic, {0: batch}), 9, ProduceResponse)
+                assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        answer = connection.ask(_request(topic, {0: bytes(message_set([(_NOW_MS, b"k", values[2])], 1))}), 2, ProduceResponse)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        assert _values(connection, topic, 0) == [value for _ in Codec for value in values[:2] for _ in range(2)] + [values[2]]
+        part = FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 22)
+        fetched = connection.ask(FetchRequest(max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[part])]), 11, FetchResponse)
+        records = fetched.responses[0].partitions[0].records
+        assert isinstance(records, memoryview)
+        assert {header.codec for _, header in iter_headers(records)} == {wanted}
 
 
 def test_requests_of_one_connection_stay_in_order_wherever_their_batches_are_checked(broker: BrokerProcess) -> None:

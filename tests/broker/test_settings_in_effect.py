@@ -102,6 +102,27 @@ def test_timestamps_may_be_as_far_from_now_as_the_topic_says_else_the_broker(top
     assert (earlier.earliest_timestamp_ms, earlier.latest_timestamp_ms) == moved
 
 
+@pytest.mark.parametrize(
+    ("settings", "codec", "level"),
+    [
+        ({}, -1, None),
+        ({"compression.type": "uncompressed"}, 0, None),
+        ({"compression.type": "snappy"}, 2, None),
+        ({"compression.type": "gzip", "compression.gzip.level": "7"}, 1, 7),
+        ({"compression.type": "lz4"}, 3, None),
+        ({"compression.type": "lz4", "compression.lz4.level": "1"}, 3, 3),
+        ({"compression.type": "lz4", "compression.lz4.level": "17"}, 3, 16),
+        ({"compression.type": "zstd", "compression.zstd.level": "-5"}, 4, -5),
+    ],
+)
+def test_a_topics_batches_get_the_codec_and_level_that_it_or_the_broker_says(settings: dict[str, str], codec: int, level: int | None) -> None:
+    for topic, broker in ((settings, {}), ({}, settings)):
+        config = TopicConfig(topic, BrokerConfig(broker))
+        rules = check_rules_of(config, log_config_of(config)).at(_NOW_MS)
+        assert (rules.codec, rules.level) == (codec, level)
+        assert check_rules_of(config, log_config_of(config)).at(_NOW_MS + 5).codec == codec
+
+
 def test_a_compacted_topic_rolls_as_soon_as_its_records_must_be_compacted() -> None:
     compacted = {"cleanup.policy": "compact", "segment.ms": "50", "max.compaction.lag.ms": "40"}
     assert log_config_of(TopicConfig(compacted, BrokerConfig({}))).segment_ms == 40

@@ -161,7 +161,7 @@ def test_only_settings_that_ask_for_what_is_not_built_are_called_unused() -> Non
     broker = BrokerConfig({"log.dirs": "a", "offsets.load.buffer.size": "5", "num.io.threads": "9"})
     assert [setting.name for setting in broker.unused()] == ["offsets.load.buffer.size"]
     assert TopicConfig({"cleanup.policy": "delete", "retention.ms": "5"}, broker).unused() == []
-    assert [setting.name for setting in TopicConfig({"compression.type": "zstd"}, broker).unused()] == ["compression.type"]
+    assert [setting.name for setting in TopicConfig({"remote.storage.enable": "true"}, broker).unused()] == ["remote.storage.enable"]
 
 
 def test_a_wrong_kind_of_read_is_an_error_of_the_caller() -> None:
@@ -169,9 +169,3 @@ def test_a_wrong_kind_of_read_is_an_error_of_the_caller() -> None:
         BrokerConfig({"log.dirs": "a"}).integer("log.dirs")
     with pytest.raises(KeyError):
         BrokerConfig({}).value("no.such.setting")
-
-
-def test_a_setting_without_effect_is_told_only_where_its_value_asks_for_something() -> None:
-    assert BrokerConfig({"log.cleanup.policy": "delete", "compression.type": "producer"}).unused() == []
-    asked = BrokerConfig({"offsets.load.buffer.size": "5", "compression.type": "zstd"}).unused()
-    assert [setting.name for setting in asked] == ["offsets.load.buffer.size", "compression.type"]

@@ -136,6 +136,10 @@ def test_a_batch_with_more_keys_than_the_table_holds_is_named_once(tmp_path: Pat
     assert log.directories.cleaner is not None
     assert list(log.directories.cleaner.uncleanable) == [PARTITION]
     assert len(offsets(log)) == 20
+    log.directories.cleaner.reconfigure(CleanerSettings())
+    log.compact()
+    assert log.directories.cleaner.uncleanable == {}
+    assert log.directories.directories[0].cleaner_offsets == {PARTITION: 20}
     log.close()
 
 
@@ -153,7 +157,7 @@ def test_a_cleaner_that_is_off_compacts_nothing_until_it_is_on(tmp_path: Path, s
     log.compact()
     assert len(offsets(log)) == 40
     assert log.directories.cleaner is not None
-    log.directories.cleaner.settings = CleanerSettings()
+    log.directories.cleaner.reconfigure(CleanerSettings())
     log.compact()
     assert offsets(log) == NEWEST
     log.close()

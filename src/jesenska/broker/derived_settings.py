@@ -10,7 +10,11 @@ from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.log_cleaner import CleanerSettings
 from jesenska.log.log_config import LogConfig
 from jesenska.records.check import CheckRules, MovingRules
+from jesenska.records.header import Codec
 from jesenska.replication.follower_link import LinkSettings
+
+#: What lz4's frames have as levels of high compression, and Kafka's default.
+_LZ4_HIGH_MIN, _LZ4_HIGH_MAX, _LZ4_DEFAULT_LEVEL = 3, 16, 9
 
 
 def log_config_of(topic: TopicConfig) -> LogConfig:
@@ -50,13 +54,32 @@ def magic_of(release: str) -> int:
 
 def check_rules_of(topic: TopicConfig, config: LogConfig) -> MovingRules:
     """The check of produced batches."""
+    codec, level = _codec_of(topic)
     rules = CheckRules(
         max_message_bytes=config.max_message_bytes,
         key_required=config.compact,
         log_append_time=config.log_append_time,
         decompressed_max_bytes=DECOMPRESSED_BATCH_MAX_BYTES,
+        codec=codec,
+        level=level,
     )
     return MovingRules(rules, topic.timestamp_before_max_ms, topic.timestamp_after_max_ms)
+
+
+def _codec_of(topic: TopicConfig) -> tuple[int, int | None]:
+    """The codec that the topic's batches get, and its level; -1 leaves them as they come."""
+    name = topic.string("compression.type") or "producer"
+    if name == "producer":
+        return -1, None
+    if name == "uncompressed":
+        return int(Codec.NONE), None
+    if name == "snappy":
+        return int(Codec.SNAPPY), None
+    level = topic.integer(f"compression.{name}.level")
+    if name == "lz4":
+        # Kafka's default stands for the fast compressor, the other levels for that of high compression.
+        return int(Codec.LZ4), None if level == _LZ4_DEFAULT_LEVEL else max(_LZ4_HIGH_MIN, min(level, _LZ4_HIGH_MAX))
+    return int(Codec[name.upper()]), level
 
 
 def directory_settings_of(config: BrokerConfig) -> DirectorySettings:

@@ -6,6 +6,7 @@
                              the figures were asked for last
     loop_lag_ms_since_start  the same, since the start
     connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
+    uncleanable_partitions   those that are not compacted, and why
     requests                 by API that was asked: count, mean microseconds in each stage (broker.gate: queue, local,
                              remote, send), bytes answered
 """
@@ -40,8 +41,14 @@ def figures_of(broker: Broker) -> dict[str, Any]:
         "fetch_sessions": len(broker.fetch_sessions),
         "fetch_session_partitions": broker.fetch_sessions.partitions,
         "partitions": len(broker.directories.logs),
+        "uncleanable_partitions": _uncleanable(broker),
         "requests": requests,
     }
+
+
+def _uncleanable(broker: Broker) -> dict[str, str]:
+    cleaner = broker.directories.cleaner
+    return {} if cleaner is None else {str(topic_partition): reason for topic_partition, reason in cleaner.uncleanable.items()}
 
 
 def figures_line(broker: Broker) -> str:

@@ -285,7 +285,7 @@ class Broker(Services):
         stays."""
         super().reconfigure(config)
         if self.directories.cleaner is not None:
-            self.directories.cleaner.settings = cleaner_settings_of(config)
+            self.directories.cleaner.reconfigure(cleaner_settings_of(config))
         try:
             self.dispatcher.limits = ConnectionLimits(config)
         except InvalidConfigError as error:

@@ -16,7 +16,6 @@ from jesenska.config.reasons import (
     LOW,
     MEDIUM,
     NO_FIRST_DELAY,
-    RECOMPRESS,
     STORED_DIRS,
     STRING,
     TIERED,
@@ -27,13 +26,13 @@ from jesenska.config.table import Between, BetweenOr, NotEmpty, OneOf, ReleaseNa
 # fmt: off
 LOG_SETTINGS: tuple[Setting, ...] = (
     row("compression.type", STRING, "producer", HIGH, OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
-        dynamic=CLUSTER_WIDE, effect=RECOMPRESS,
+        dynamic=CLUSTER_WIDE,
         doc="Codec of a topic's batches on disk unless the topic says otherwise; `producer` keeps what the producer chose."),
-    row("compression.gzip.level", INT, -1, MEDIUM, BetweenOr(1, 9, -1), dynamic=CLUSTER_WIDE, effect=RECOMPRESS, release="3.9",
+    row("compression.gzip.level", INT, -1, MEDIUM, BetweenOr(1, 9, -1), dynamic=CLUSTER_WIDE, release="3.9",
         doc="Level used where the broker itself compresses with gzip."),
-    row("compression.lz4.level", INT, 9, MEDIUM, Between(1, 17), dynamic=CLUSTER_WIDE, effect=RECOMPRESS, release="3.9",
+    row("compression.lz4.level", INT, 9, MEDIUM, Between(1, 17), dynamic=CLUSTER_WIDE, release="3.9",
         doc="Level used where the broker itself compresses with lz4."),
-    row("compression.zstd.level", INT, 3, MEDIUM, Between(-131072, 22), dynamic=CLUSTER_WIDE, effect=RECOMPRESS, release="3.9",
+    row("compression.zstd.level", INT, 3, MEDIUM, Between(-131072, 22), dynamic=CLUSTER_WIDE, release="3.9",
         doc="Level used where the broker itself compresses with zstd."),
     row("log.dir", STRING, "/tmp/kafka-logs", HIGH,  # noqa: S108
         doc="The directory for data where `log.dirs` is not given."),

@@ -194,11 +194,9 @@ class BrokerConfig(_Typed):
         return None
 
     def unused(self) -> list[Setting]:
-        """Settings given a value in the file that nothing acts on yet: one warning each. `log.cleanup.policy` and
-        `compression.type` are among them only with a value that asks for something."""
+        """Settings given a value in the file that nothing acts on yet: one warning each."""
         found = (broker_setting(name) for name in self.static)
-        harmless = {"log.cleanup.policy": self.value("log.cleanup.policy") == ("delete",), "compression.type": self.value("compression.type") == "producer"}
-        return [setting for setting in found if setting is not None and setting.effect is Effect.STORED and not harmless.get(setting.name, False)]
+        return [setting for setting in found if setting is not None and setting.effect is Effect.STORED]
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
         """This broker's settings as DescribeConfigs tells them: all, or those named; a name that is neither known nor
@@ -304,11 +302,8 @@ class TopicConfig(_Typed):
         return self._timestamp_limit("message.timestamp.after.max.ms")
 
     def unused(self) -> list[Setting]:
-        """Settings of the topic's own that nothing acts on yet; of `cleanup.policy` and `compression.type` only values
-        that ask for it."""
-        found = TOPIC_SETTINGS.without_effect(self.overrides)
-        harmless = {"cleanup.policy": self.value("cleanup.policy") == ("delete",), "compression.type": self.value("compression.type") == "producer"}
-        return [setting for setting in found if not harmless.get(setting.name, False)]
+        """Settings of the topic's own that nothing acts on yet."""
+        return TOPIC_SETTINGS.without_effect(self.overrides)
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
         """The topic's settings as DescribeConfigs tells them: all, or those named; a name that is not known is left

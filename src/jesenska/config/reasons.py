@@ -21,7 +21,6 @@ def _meaningless(reason: str) -> Reason:
     return (Effect.MEANINGLESS, reason)
 
 
-RECOMPRESS = _stored("the broker does not recompress yet; batches stay as the producer made them")
 TIERED = _stored("remote storage is not built yet; segments stay on local disk")
 REPLICAS = _stored("replicas are not moved or throttled yet")
 PEERS = _stored("connections to other brokers wait as controller.socket.timeout.ms and replica.socket.timeout.ms say")

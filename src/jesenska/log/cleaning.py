@@ -173,7 +173,6 @@ class Cleaning:
         self._making: LogSegment | None = None
         #: The one whose files are named `.swap`, until the owner has taken it.
         self._swap: LogSegment | None = None
-        self.bytes_read = self.bytes_written = 0
 
     @property
     def cleaned_up_to(self) -> int:
@@ -182,10 +181,9 @@ class Cleaning:
 
     # -- on the owner's thread ----------------------------------------------------------------------------------------
 
-    def take(self, replacement: Replacement) -> bool:
-        """Hands a group over: from here on its files are the log's. False if the compaction was cancelled."""
+    def hand_over(self) -> None:
+        """The group that was given last is the log's: its files are left alone from here on."""
         self._swap = None
-        return not self._is_cancelled
 
     def cancel(self) -> None:
         """Ends the compaction: no file of the log is made or renamed once this has returned, and what was to take the
@@ -274,11 +272,10 @@ class Cleaning:
             cleaned.sync(self._files.modified_ms(self._path(group[-1])))
             with self._lock:
                 self._check()
-                self._making = None
                 for path in reversed(segment.own_paths()):
                     self._files.rename(path, path.with_name(path.name.removesuffix(CLEANED_SUFFIX) + SWAP_SUFFIX))
                 segment.name_files(SWAP_SUFFIX)
-                self._swap = segment
+                self._making, self._swap = None, segment
             self._files.fsync_directory(self._directory)
             yield Replacement(tuple(facts.base_offset for facts in group), segment)
         finally:

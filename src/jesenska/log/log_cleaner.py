@@ -10,8 +10,8 @@ fast it may be.
 What is decided is in `cleanable`; the reading and copying is in `cleaning`. Times of segments that nobody has asked
 about since the start are read in another thread first, for topics that have a compaction lag.
 
-A log that is damaged, or of a kind that is not compacted, is left alone until the next start, and named once. One
-whose disk fails has its turn again after `log.cleaner.backoff.ms`.
+A log that is damaged, or of a kind that is not compacted, is left alone until the settings change or the next start,
+and named once. One whose disk fails has its turn again after `log.cleaner.backoff.ms`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Run:
 
 
 class LogCleaner:
-    """Compacts the logs in `directories`. `settings` may be replaced at any time."""
+    """Compacts the logs in `directories`."""
 
     def __init__(
         self, directories: Sequence[LogDirectory], files: FileLayer, doomed: DoomedFiles, surroundings: CleanerSurroundings, settings: CleanerSettings
@@ -117,6 +117,17 @@ class LogCleaner:
         self._paced_until_ms = 0.0
         self._reads_times = False
         self._closed = False
+
+    @property
+    def is_at_work(self) -> bool:
+        return bool(self._running)
+
+    def reconfigure(self, settings: CleanerSettings) -> None:
+        """From the next compaction on. Logs that could not be compacted have their turn again."""
+        if settings != self.settings:
+            self.settings = settings
+            self.uncleanable.clear()
+            self._look_at_ms = 0
 
     # -- which log ----------------------------------------------------------------------------------------------------
 
@@ -199,7 +210,10 @@ class LogCleaner:
         self._go_on(run)
 
     def _go_on(self, run: _Run) -> None:
-        if run.is_over:
+        if run.is_over and self._closed:
+            # No thread takes anything any more.
+            _close(run.steps)
+        elif run.is_over:
             self._around.background.submit(partial(_close, run.steps), log_failure)
         else:
             self._around.background.submit(partial(_step, run.steps), partial(self._stepped, run))
@@ -234,7 +248,7 @@ class LogCleaner:
         sources = [run.sources[base_offset] for base_offset in replacement.base_offsets]
         if not log.has_segments(sources):
             return False
-        run.cleaning.take(replacement)
+        run.cleaning.hand_over()
         try:
             renamed = log.replace_segments(sources, replacement.cleaned)
         except OSError as error:
@@ -261,11 +275,13 @@ class LogCleaner:
     def _failed(self, run: _Run, error: BaseException) -> None:
         topic_partition = run.log.topic_partition
         self._give_up(run)
-        if isinstance(error, OSError):
+        if isinstance(error, FileNotFoundError):
+            logger.info("%s: a compaction was given up, since segments have left the log", topic_partition)
+        elif isinstance(error, OSError):
             logger.error("%s could not be compacted: %s; it is tried again in %d ms", topic_partition, error, self.settings.backoff_ms)
         elif isinstance(error, (NotCompactedError, KafkaError)):
             self.uncleanable[topic_partition] = str(error)
-            logger.warning("%s is not compacted until the next start: %s", topic_partition, error)
+            logger.warning("%s is not compacted: %s", topic_partition, error)
         elif not isinstance(error, CancelledError):
             self.uncleanable[topic_partition] = repr(error)
             log_failure(error)

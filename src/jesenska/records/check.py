@@ -48,6 +48,14 @@ class CheckRules(NamedTuple):
     earliest_timestamp_ms: int = _INT64_MIN
     latest_timestamp_ms: int = _INT64_MAX
     decompressed_max_bytes: int = DECOMPRESSED_BATCH_MAX_BYTES
+    #: The codec that the topic's batches are to have; -1: whichever the producer chose. It is the caller's to see to.
+    codec: int = -1
+    #: Level on that codec's own scale; None for its default.
+    level: int | None = None
+
+    def wants_other_codec(self, header: BatchHeader) -> bool:
+        """True for a batch that is to be compressed anew."""
+        return self.codec >= 0 and header.attributes & 7 != self.codec
 
 
 class MovingRules:
@@ -69,7 +77,7 @@ class MovingRules:
             rules = self._rules
             earliest_ms = now_ms - self._before_max_ms if self._before_max_ms < _INT64_MAX else _INT64_MIN
             latest_ms = now_ms + self._after_max_ms if self._after_max_ms < _INT64_MAX else _INT64_MAX
-            self._rules = CheckRules(rules.max_message_bytes, rules.key_required, False, earliest_ms, latest_ms, rules.decompressed_max_bytes)
+            self._rules = rules._replace(log_append_time=False, earliest_timestamp_ms=earliest_ms, latest_timestamp_ms=latest_ms)
             self._made_at_ms = now_ms
         return self._rules
 

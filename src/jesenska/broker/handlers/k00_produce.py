@@ -53,6 +53,7 @@ from jesenska.base.errors import (
     InvalidTopicException,
     InvalidTxnStateError,
     KafkaError,
+    MessageTooLargeError,
     RequestTimedOutError,
     TransactionalIdAuthorizationFailedError,
     UnknownServerError,
@@ -71,6 +72,7 @@ from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_bat
 from jesenska.records.faults import RecordErrors
 from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
 from jesenska.records.message_set import TakesLongerError, to_batch
+from jesenska.records.recompress import recompress
 from jesenska.replication.partition import ACKS_ALL, Partition
 from jesenska.wire.messages.k00_produce import (
     ProduceRequest,
@@ -380,6 +382,8 @@ def _prepare(item: _Item, topic: Topic | None, data: ProduceRequestPartition, ve
     item.checked, made_bytes = check_within(records, item.rules, _version_of_checks(version), budget_bytes)
     if item.checked is not None:
         _require_format(log, item.checked[0])
+        if item.rules.wants_other_codec(item.checked[0]):
+            item.checked = None  # the pool compresses
     return made_bytes
 
 
@@ -472,6 +476,8 @@ def _convert_at_once(item: _Item, log: PartitionLog, records: memoryview, budget
         return 0
     rules = item.rules
     assert rules is not None
+    if rules.codec >= 0:
+        return 0  # the pool compresses
     try:
         made = to_batch(records, rules, budget_bytes // COST_OF_RECOMPRESSING)
     except TakesLongerError:
@@ -492,6 +498,15 @@ def _require_format(log: PartitionLog, header: BatchHeader) -> None:
             raise UnsupportedCompressionTypeError("zstd needs a topic with message.format.version 0.11.0 or later")
 
 
+def _recompress(item: _Item, rules: CheckRules) -> None:
+    """Gives a good batch the codec of its topic."""
+    assert item.records is not None
+    batch, header = recompress(item.records, Codec(rules.codec), rules.level, rules.decompressed_max_bytes)
+    if len(batch) > rules.max_message_bytes:
+        raise MessageTooLargeError(f"the batch takes {len(batch)} bytes with the topic's compression.type, more than max.message.bytes allows")
+    item.records, item.checked = memoryview(batch), [header]
+
+
 def _check_all(items: list[_Item], version: int) -> None:
     """Runs in the pool."""
     for item in items:
@@ -505,6 +520,8 @@ def _check_all(items: list[_Item], version: int) -> None:
             if item.checked is not None:
                 assert item.partition is not None
                 _require_format(item.partition.leader_log(), item.checked[0])
+                if item.rules.wants_other_codec(item.checked[0]):
+                    _recompress(item, item.rules)
         except KafkaError as error:
             item.error = error
         except Exception:

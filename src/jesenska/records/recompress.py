@@ -1,0 +1,34 @@
+"""A batch under another codec: what a topic's `compression.type` asks for. Offsets, timestamps and everything else in
+the header stay; the CRC is new."""
+
+from __future__ import annotations
+
+from jesenska.records.compression import decompress
+from jesenska.records.encode import seal_batch
+from jesenska.records.header import HEADER_SIZE, Attributes, BatchHeader, Buffer, Codec, read_header
+
+
+def recompress(batch: Buffer, target: Codec, level: int | None, limit: int) -> tuple[bytearray, BatchHeader]:
+    """The batch with its records compressed by `target`, and its header. `level` is on that codec's own scale, None its
+    default. InvalidRecordError if the records take more than `limit` bytes or cannot be read."""
+    header = read_header(batch)
+    made = bytearray(HEADER_SIZE)
+    with memoryview(batch) as view:
+        body = view[HEADER_SIZE : header.size_bytes]
+        made += decompress(header.codec, body, limit) if header.is_compressed else body
+        body.release()
+    made = seal_batch(
+        made,
+        header.attributes & ~Attributes.CODEC_MASK | target,
+        header.record_count,
+        header.base_timestamp,
+        header.max_timestamp,
+        level=level,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return made, read_header(made)
