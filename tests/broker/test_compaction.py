@@ -1,5 +1,5 @@
-"""A broker compacts its topics while it runs: the offsets topic keeps the newest offset of each group and partition, and
-does not grow; and a broker that compacts is stopped in order."""
+"""A broker compacts its topics while it runs: the offsets topic keeps the newest offset of each group and partition,
+and does not grow; and a broker that compacts is stopped in order."""
 
 from __future__ import annotations
 

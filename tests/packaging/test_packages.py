@@ -32,7 +32,7 @@ _COMPILERS = ("cc", "gcc", "clang", "c99", "tcc")
 _LIBRARY = "jesenska/_compiled__mypyc"
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(not any(map(shutil.which, _COMPILERS)), reason="no C compiler is there"),
 ]
 

@@ -5,8 +5,8 @@ no clock.
     |------------------------------------|--------------------------------|------------------------|
 
 What lies before the first dirty offset was compacted before: each key stands there once. The dirty part is compacted
-next. It ends with the last whole segment below the last stable offset and the recovery point, and never takes the
-active segment, nor one that has a record younger than min.compaction.lag.ms.
+next. It ends with the last whole segment below the last stable offset, and never takes the active segment, nor one
+that has a record younger than min.compaction.lag.ms. What is not synced yet may be taken: the result is synced.
 
 A log is compacted if the dirty part is more than min.cleanable.dirty.ratio of both parts together, or if the oldest
 record in it is older than max.compaction.lag.ms; the log with the largest share first.
@@ -65,7 +65,7 @@ def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_of
 
 def cleanable_part(segments: Sequence[SegmentFacts], config: LogConfig, *, first_dirty: int, stable_end: int, now_ms: int) -> CleanablePart:
     """What a compaction would take of sealed segments (all but the active one). `stable_end` is an offset from which
-    on nothing may be touched: the last stable offset or the recovery point, whichever is lower."""
+    on nothing may be touched."""
     end = segments[-1].end_offset if segments else first_dirty
     for facts in segments:
         is_young = config.min_compaction_lag_ms > 0 and facts.end_offset > first_dirty and facts.timestamp_ms > now_ms - config.min_compaction_lag_ms

@@ -41,7 +41,7 @@ def look_at(topic_partition: TopicPartition, buffer: memoryview, headers: Sequen
             raise CorruptMessageError(f"The leader's batches for {topic_partition} do not go up: {header.base_offset} comes after {end_offset - 1}.")
         end_offset = header.last_offset + 1
         size_bytes = header.size_bytes
-        batches.append(PublishedBatch(position, size_bytes, header.base_offset, header.last_offset, header.max_timestamp))
+        batches.append(PublishedBatch(position, size_bytes, header.base_offset, header.last_offset, header.records_timestamp))
         if header.producer_id >= 0 and header.is_control:
             coordinator_epochs.append(marker_coordinator_epoch(buffer[position : position + size_bytes]))
         if header.partition_leader_epoch > latest_epoch:

@@ -166,8 +166,7 @@ class LogCleaner:
 
     def _part_of(self, directory: LogDirectory, log: PartitionLog, now_ms: int) -> CleanablePart:
         first_dirty = first_dirty_offset(directory.cleaner_offsets.get(log.topic_partition), log.log_start_offset, log.log_end_offset)
-        stable_end = min(log.last_stable_offset, log.recovery_point)
-        return cleanable_part(_facts_of(log), log.config, first_dirty=first_dirty, stable_end=stable_end, now_ms=now_ms)
+        return cleanable_part(_facts_of(log), log.config, first_dirty=first_dirty, stable_end=log.last_stable_offset, now_ms=now_ms)
 
     def _read_times(self, segments: Sequence[LogSegment]) -> None:
         """Reads the times of segments in another thread, and looks again."""

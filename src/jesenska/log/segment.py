@@ -392,7 +392,7 @@ class LogSegment:
         self.time_index.reset()
         self.forget_timestamps()
         for position, header in self.headers():
-            self.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+            self.note_batch(position, header.size_bytes, header.last_offset, header.records_timestamp)
         self._timestamps_known = True
         if self.is_sealed:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
@@ -487,7 +487,7 @@ class LogSegment:
             return
         if not self.check_indexes():
             return
-        self.first_timestamp = self.header_at(0).max_timestamp
+        self.first_timestamp = self.header_at(0).records_timestamp
         newest = self.time_index.last()
         if newest is not None:
             self.max_timestamp, self.max_timestamp_offset = newest
@@ -497,8 +497,8 @@ class LogSegment:
         start = entry[1] if entry is not None else 0
         self.bytes_since_index_entry = self.size_bytes - start
         for _, header in self.headers(start):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+            if header.records_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.records_timestamp, header.last_offset
 
     def forget_timestamps(self) -> None:
         """Before batches are counted anew."""

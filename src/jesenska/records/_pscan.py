@@ -74,10 +74,11 @@ class BatchScan:
         if header.partition_leader_epoch > self._latest_epoch:
             self._latest_epoch = header.partition_leader_epoch
             self._epochs.append((header.partition_leader_epoch, header.base_offset))
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, last_offset
+        timestamp = header.records_timestamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = timestamp, last_offset
         if position == 0:
-            self.first_timestamp = header.max_timestamp
+            self.first_timestamp = timestamp
         if self.bytes_since_entry > self._interval:
             self._entries.append((last_offset, position, self.max_timestamp, self.max_timestamp_offset))
             self.bytes_since_entry = 0

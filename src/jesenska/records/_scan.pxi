@@ -71,6 +71,8 @@ cdef class BatchScan:
                 self.latest_epoch = self.epochs[self.epoch_count] = header.leader_epoch
                 self.epoch_offsets[self.epoch_count] = header.base_offset
                 self.epoch_count += 1
+            if header.record_count <= 0:
+                header.max_timestamp = -1
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = last_offset

@@ -155,6 +155,12 @@ class BatchHeader(NamedTuple):
         return TimestampType.LOG_APPEND_TIME if self.attributes & 0x08 else TimestampType.CREATE_TIME
 
     @property
+    def records_timestamp(self) -> int:
+        """Largest timestamp of its records; -1 where it has none left, whatever the header says: no record can be found
+        by it."""
+        return self.max_timestamp if self.record_count > 0 else NO_TIMESTAMP
+
+    @property
     def has_producer_id(self) -> bool:
         return self.producer_id > NO_PRODUCER_ID
 

@@ -9,8 +9,8 @@ from jesenska.records.header import HEADER_SIZE, Attributes, BatchHeader, Buffer
 
 
 def recompress(batch: Buffer, target: Codec, level: int | None, limit: int) -> tuple[bytearray, BatchHeader]:
-    """The batch with its records compressed by `target`, and its header. `level` is on that codec's own scale, None its
-    default. InvalidRecordError if the records take more than `limit` bytes or cannot be read."""
+    """The batch with its records compressed by `target`, and its header. `level` is on that codec's own scale, None
+    its default. InvalidRecordError if the records take more than `limit` bytes or cannot be read."""
     header = read_header(batch)
     made = bytearray(HEADER_SIZE)
     with memoryview(batch) as view:
