@@ -1,11 +1,15 @@
 # What survives a compaction: the twin of `_pcompaction.py`; the docstrings there hold here too. A part of `_crecords.pyx`.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from libc.stdlib cimport calloc, free
 
 cdef extern from "siphash.h" nogil:
     void jesenska_siphash128(const uint64_t *secret, const uint8_t *data, size_t size, uint64_t *hash)
     uint64_t jesenska_place(uint64_t number, uint64_t count)
+
+cdef extern from "zeroed.h" nogil:
+    void *jesenska_zeroed(size_t size)
+    void jesenska_give_back(void *block, size_t size)
+    void jesenska_prefetch(const void *place)
 
 cdef enum:
     # Compressed, transactional and control batches are the caller's.
@@ -13,6 +17,8 @@ cdef enum:
     HORIZON_BIT = 0x40
     # What a record can grow by when its timestamp is told from another base: the number itself, and the record's length.
     RECORD_GROWS_BYTES = 12
+    # Records that are read before the first of them is looked up: memory has their places ready by then.
+    AHEAD = 16
 
 
 cdef struct Slot:
@@ -32,6 +38,11 @@ cdef struct Brief:
     int64_t offset_delta
     Field key
     int64_t value_size
+    # Of the key, where it is to be looked up, and the place where that begins.
+    bint is_sought
+    uint64_t first_half
+    uint64_t second_half
+    uint64_t place
 
 
 cdef struct Survivors:
@@ -112,62 +123,82 @@ cdef class KeyOffsets:
         self.slot_count = <uint64_t>slots
         self.most = most
         self.latest_offset = -1
-        # The system gives its pages when they are first written to.
-        self.slots = <Slot *>calloc(<size_t>slots, sizeof(Slot))
+        self.slots = <Slot *>jesenska_zeroed(<size_t>slots * sizeof(Slot))
         if self.slots == NULL:
             raise MemoryError
 
     def __dealloc__(self):
-        free(self.slots)
+        jesenska_give_back(self.slots, <size_t>self.slot_count * sizeof(Slot))
 
     def __len__(self):
         return self.used
 
-    cdef inline Slot *find(self, const uint8_t *key, int64_t size, uint64_t *hash) noexcept nogil:
-        """Where a key stands, or would."""
-        cdef uint64_t place
+    cdef inline void seek(self, Brief *record) noexcept nogil:
+        """Finds out where a record's key is to be looked up, and has memory bring that place."""
+        cdef uint64_t hash[2]
+        jesenska_siphash128(self.secret, record.key.data, <size_t>record.key.size, hash)
+        record.first_half = hash[0]
+        record.second_half = hash[1]
+        record.place = jesenska_place(hash[0], self.slot_count)
+        jesenska_prefetch(&self.slots[record.place])
+
+    cdef inline Slot *find(self, Brief *record) noexcept nogil:
+        """Where a key that was sought stands, or would."""
+        cdef uint64_t place = record.place
         cdef Slot *slot
-        jesenska_siphash128(self.secret, key, <size_t>size, hash)
-        place = jesenska_place(hash[0], self.slot_count)
         while True:
             slot = &self.slots[place]
-            if slot.offset_plus_1 == 0 or (slot.first_half == hash[0] and slot.second_half == hash[1]):
+            if slot.offset_plus_1 == 0 or (slot.first_half == record.first_half and slot.second_half == record.second_half):
                 return slot
             place += 1
             if place == self.slot_count:
                 place = 0
 
     def newest(self, const uint8_t[::1] key not None):
-        cdef uint64_t hash[2]
-        cdef const uint8_t *data = &key[0] if key.shape[0] else NULL
-        return self.find(data, key.shape[0], hash).offset_plus_1 - 1
+        cdef Brief record
+        record.key.data = &key[0] if key.shape[0] else NULL
+        record.key.size = key.shape[0]
+        self.seek(&record)
+        return self.find(&record).offset_plus_1 - 1
 
     cdef int put(self, const uint8_t *data, int64_t size, int64_t count, int64_t base_offset, int64_t from_offset, int64_t *index) noexcept nogil:
         cdef const uint8_t *cursor = data
         cdef const uint8_t *end = data + size
-        cdef Brief record
-        cdef uint64_t hash[2]
+        cdef Brief records[AHEAD]
+        cdef Brief *record
         cdef Slot *slot
         cdef int64_t offset
-        cdef int fault
+        cdef int fault = F_NONE
+        cdef int ahead, each
         index[0] = 0
         while index[0] < count:
-            fault = read_brief(&cursor, end, &record)
+            ahead = 0
+            while ahead < AHEAD and index[0] + ahead < count:
+                record = &records[ahead]
+                fault = read_brief(&cursor, end, record)
+                if fault:
+                    break
+                record.is_sought = record.key.size >= 0 and base_offset + record.offset_delta >= from_offset
+                if record.is_sought:
+                    self.seek(record)
+                ahead += 1
+            for each in range(ahead):
+                record = &records[each]
+                if record.is_sought:
+                    slot = self.find(record)
+                    if slot.offset_plus_1 == 0:
+                        if self.used == self.most:
+                            self.is_full = True
+                            return F_NONE
+                        slot.first_half = record.first_half
+                        slot.second_half = record.second_half
+                        self.used += 1
+                    offset = base_offset + record.offset_delta
+                    if offset >= slot.offset_plus_1:
+                        slot.offset_plus_1 = offset + 1
+                index[0] += 1
             if fault:
                 return fault
-            offset = base_offset + record.offset_delta
-            if record.key.size >= 0 and offset >= from_offset:
-                slot = self.find(record.key.data, record.key.size, hash)
-                if slot.offset_plus_1 == 0:
-                    if self.used == self.most:
-                        self.is_full = True
-                        return F_NONE
-                    slot.first_half = hash[0]
-                    slot.second_half = hash[1]
-                    self.used += 1
-                if offset >= slot.offset_plus_1:
-                    slot.offset_plus_1 = offset + 1
-            index[0] += 1
         return F_NONE if cursor == end else F_BYTES_LEFT_IN_BATCH
 
     def add_records(self, body, int64_t count, int64_t base_offset, int64_t from_offset):
@@ -229,42 +260,58 @@ cdef class KeyOffsets:
         cdef const uint8_t *end = data + size
         cdef uint8_t *begun = target
         cdef Survivors outcome
-        cdef Brief record
-        cdef uint64_t hash[2]
+        cdef Brief records[AHEAD]
+        cdef Brief *record
         cdef uint64_t delta
         cdef int64_t offset, timestamp, length
         cdef int64_t index = 0
+        cdef int ahead, each
+        cdef bint is_dropped
         outcome.kept = outcome.tombstones = outcome.written = 0
         outcome.max_timestamp = outcome.faulty_record = -1
         outcome.fault = F_NONE
         while index < count:
-            outcome.fault = read_brief(&cursor, end, &record)
-            if outcome.fault:
-                outcome.faulty_record = index
-                return outcome
-            index += 1
-            offset = base_offset + record.offset_delta
-            if offset <= self.latest_offset:
-                if record.key.size < 0 or (record.value_size < 0 and drops_tombstones):
+            ahead = 0
+            while ahead < AHEAD and index + ahead < count:
+                record = &records[ahead]
+                outcome.fault = read_brief(&cursor, end, record)
+                if outcome.fault:
+                    outcome.faulty_record = index + ahead
+                    return outcome
+                record.is_sought = (
+                    base_offset + record.offset_delta <= self.latest_offset
+                    and record.key.size >= 0
+                    and not (record.value_size < 0 and drops_tombstones)
+                )
+                if record.is_sought:
+                    self.seek(record)
+                ahead += 1
+            index += ahead
+            for each in range(ahead):
+                record = &records[each]
+                offset = base_offset + record.offset_delta
+                if record.is_sought:
+                    is_dropped = offset < self.find(record).offset_plus_1 - 1
+                else:
+                    is_dropped = offset <= self.latest_offset
+                if is_dropped:
                     continue
-                if offset < self.find(record.key.data, record.key.size, hash).offset_plus_1 - 1:
-                    continue
-            timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
-            outcome.kept += 1
-            outcome.tombstones += record.value_size < 0
-            if timestamp > outcome.max_timestamp:
-                outcome.max_timestamp = timestamp
-            if new_base == base_timestamp:
-                memcpy(target, record.start, record.end - record.start)
-                target += record.end - record.start
-            else:
-                delta = to_zigzag(<int64_t>(<uint64_t>timestamp - <uint64_t>new_base))
-                length = 1 + number_size(delta) + (record.end - record.rest)
-                target = put_number(target, to_zigzag(length))
-                target[0] = record.attributes
-                target = put_number(target + 1, delta)
-                memcpy(target, record.rest, record.end - record.rest)
-                target += record.end - record.rest
+                timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>record.timestamp_delta)
+                outcome.kept += 1
+                outcome.tombstones += record.value_size < 0
+                if timestamp > outcome.max_timestamp:
+                    outcome.max_timestamp = timestamp
+                if new_base == base_timestamp:
+                    memcpy(target, record.start, record.end - record.start)
+                    target += record.end - record.start
+                else:
+                    delta = to_zigzag(<int64_t>(<uint64_t>timestamp - <uint64_t>new_base))
+                    length = 1 + number_size(delta) + (record.end - record.rest)
+                    target = put_number(target, to_zigzag(length))
+                    target[0] = record.attributes
+                    target = put_number(target + 1, delta)
+                    memcpy(target, record.rest, record.end - record.rest)
+                    target += record.end - record.rest
         if cursor != end:
             outcome.fault = F_BYTES_LEFT_IN_BATCH
             outcome.faulty_record = index

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 static inline uint64_t jesenska_sip_rotate(uint64_t value, int bits)
 {
@@ -35,6 +36,12 @@ static inline void jesenska_sip_rounds(uint64_t state[4], int count)
 static inline uint64_t jesenska_sip_little(const uint8_t *data, size_t size)
 {
     uint64_t value = 0;
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    if (size == 8) {
+        memcpy(&value, data, 8);
+        return value;
+    }
+#endif
     while (size-- > 0)
         value = value << 8 | data[size];
     return value;
