@@ -42,7 +42,7 @@ def broker_at(data: Path, **settings: str) -> Broker:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.01)
 
@@ -103,7 +103,7 @@ async def test_a_broker_that_compacts_is_stopped_in_order(tmp_path: Path) -> Non
         assert cleaner is not None
         await until(lambda: cleaner.is_at_work)
     finally:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await broker.stop()
     again = broker_at(tmp_path)
     await again.start()

@@ -28,7 +28,7 @@ def ask(broker: Reachable, work: Callable[[Cluster], Awaitable[Value]]) -> Value
     async def main() -> Value:
         cluster = Cluster(broker.bootstrap)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(100):
                 return await work(cluster)
         finally:
             await cluster.close()

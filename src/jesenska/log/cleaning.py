@@ -36,7 +36,7 @@ from jesenska.log.segment import LOG_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFiles
 from jesenska.records.codec import BatchScan, KeyOffsets, crc32c
 from jesenska.records.compression import decompress
-from jesenska.records.encode import seal_batch
+from jesenska.records.encode import reseal_batch
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, Attributes, BatchHeader, Buffer, Codec, read_header
 
 _INT32_MAX = 2**31 - 1
@@ -332,19 +332,8 @@ class Cleaning:
             records, kept, tombstones, max_timestamp = keys.keep_records(body, header.record_count, header.base_offset, base, False, new_base)
         if kept == header.record_count and attributes == header.attributes:
             return whole
-        return seal_batch(
-            bytearray(HEADER_SIZE) + records,
-            attributes,
-            kept,
-            new_base,
-            max_timestamp if kept and not header.has_log_append_time else header.max_timestamp,
-            base_offset=header.base_offset,
-            last_offset_delta=header.last_offset_delta,
-            leader_epoch=header.partition_leader_epoch,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-        )
+        largest = max_timestamp if kept and not header.has_log_append_time else header.max_timestamp
+        return reseal_batch(bytearray(HEADER_SIZE) + records, header, attributes, kept, new_base, largest)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

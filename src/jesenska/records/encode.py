@@ -24,6 +24,7 @@ from jesenska.records.header import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     Attributes,
+    BatchHeader,
     Buffer,
     Codec,
 )
@@ -91,6 +92,26 @@ def seal_batch(
     )
     batch[CRC_OFFSET:ATTRIBUTES_OFFSET] = records_codec.crc32c(batch, ATTRIBUTES_OFFSET, len(batch)).to_bytes(4, "big")
     return batch
+
+
+def reseal_batch(
+    batch: bytearray, header: BatchHeader, attributes: int, record_count: int, base_timestamp: int, max_timestamp: int, *, level: int | None = None
+) -> bytearray:
+    """As `seal_batch`; everything else is that of another batch's header."""
+    return seal_batch(
+        batch,
+        attributes,
+        record_count,
+        base_timestamp,
+        max_timestamp,
+        level=level,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
 
 
 def encode_batch(

@@ -156,8 +156,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def records_timestamp(self) -> int:
-        """Largest timestamp of its records; -1 where it has none left, whatever the header says: no record can be found
-        by it."""
+        """Largest timestamp of its records; -1 where it has none left, whatever the header says: no record can be
+        found by it."""
         return self.max_timestamp if self.record_count > 0 else NO_TIMESTAMP
 
     @property

@@ -4,7 +4,7 @@ the header stay; the CRC is new."""
 from __future__ import annotations
 
 from jesenska.records.compression import decompress
-from jesenska.records.encode import seal_batch
+from jesenska.records.encode import reseal_batch
 from jesenska.records.header import HEADER_SIZE, Attributes, BatchHeader, Buffer, Codec, read_header
 
 
@@ -17,18 +17,6 @@ def recompress(batch: Buffer, target: Codec, level: int | None, limit: int) -> t
         body = view[HEADER_SIZE : header.size_bytes]
         made += decompress(header.codec, body, limit) if header.is_compressed else body
         body.release()
-    made = seal_batch(
-        made,
-        header.attributes & ~Attributes.CODEC_MASK | target,
-        header.record_count,
-        header.base_timestamp,
-        header.max_timestamp,
-        level=level,
-        base_offset=header.base_offset,
-        last_offset_delta=header.last_offset_delta,
-        leader_epoch=header.partition_leader_epoch,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-    )
+    attributes = header.attributes & ~Attributes.CODEC_MASK | target
+    made = reseal_batch(made, header, attributes, header.record_count, header.base_timestamp, header.max_timestamp, level=level)
     return made, read_header(made)
