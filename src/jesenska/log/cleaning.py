@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -196,7 +196,7 @@ class Cleaning:
 
     # -- in another thread --------------------------------------------------------------------------------------------
 
-    def steps(self) -> Iterator[int | Replacement]:
+    def steps(self) -> Generator[int | Replacement, None, None]:
         """Does the work, a piece at each step: gives how many bytes were moved, or a group that can be replaced.
         OSError from the disk, CancelledError, NotCompactedError, or a KafkaError if the log is damaged. To be closed
         if it is not gone through to the end."""

@@ -91,7 +91,7 @@ class _Run:
         self.part = part
         self.cleaning = cleaning
         self.sources = sources
-        self.steps: Iterator[int | Replacement] = cleaning.steps()
+        self.steps = cleaning.steps()
         self.begun_ms = begun_ms
         #: Nothing of what it gives counts any more.
         self.is_over = False
@@ -211,9 +211,9 @@ class LogCleaner:
     def _go_on(self, run: _Run) -> None:
         if run.is_over and self._closed:
             # No thread takes anything any more.
-            _close(run.steps)
+            run.steps.close()
         elif run.is_over:
-            self._around.background.submit(partial(_close, run.steps), log_failure)
+            self._around.background.submit(run.steps.close, log_failure)
         else:
             self._around.background.submit(partial(_step, run.steps), partial(self._stepped, run))
 
@@ -337,13 +337,6 @@ def _step(steps: Iterator[int | Replacement]) -> tuple[int, Moved]:
         if moved_bytes >= _BYTES_AT_ONCE:
             return moved_bytes, moved
     return moved_bytes, None
-
-
-def _close(steps: Iterator[int | Replacement]) -> None:
-    """Ends a compaction that is given up, in the thread of its steps."""
-    close = getattr(steps, "close", None)
-    if close is not None:
-        close()
 
 
 def _facts_of(log: PartitionLog) -> list[SegmentFacts]:

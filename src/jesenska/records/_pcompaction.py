@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jesenska.records._precords import crc32c, wrap64
+from jesenska.records._precords import RecordReader, crc32c, put_number, wrap64
 from jesenska.records.faults import Fault, raise_fault
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, Attributes, BatchHeader, Buffer
 
@@ -42,78 +42,23 @@ class _Brief(NamedTuple):
     is_tombstone: bool
 
 
-class _Reader:
-    """The records of one batch, one after the other."""
+class _BriefReader(RecordReader):
+    """Reads of a record what a compaction wants to know."""
 
-    def __init__(self, body: Buffer) -> None:
-        self._data = bytes(body)
-        self._at = 0
-        self._index = 0
+    __slots__ = ()
 
-    def _number(self, end: int, bits: int) -> int:
-        value = shift = 0
-        while True:
-            if self._at >= end:
-                raise_fault(Fault.FIELD_PASSES_END, self._index)
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift >= (70 if bits == 64 else 35):
-                raise_fault(Fault.NUMBER_TOO_LONG, self._index)
-        value &= (1 << bits) - 1
-        return value >> 1 ^ -(value & 1)
-
-    def _field(self, end: int) -> bytes | None:
-        size = self._number(end, 32)
-        if size < 0:
-            if size < -1:
-                raise_fault(Fault.FIELD_LENGTH_NEGATIVE, self._index)
-            return None
-        if size > end - self._at:
-            raise_fault(Fault.FIELD_PASSES_END, self._index)
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def next(self) -> _Brief:
-        data, start = self._data, self._at
-        if start >= len(data):
-            raise_fault(Fault.ENDS_TOO_SOON, self._index)
-        length = self._number(len(data), 32)
-        if length < 0:
-            raise_fault(Fault.LENGTH_NEGATIVE, self._index)
-        if length > len(data) - self._at:
-            raise_fault(Fault.ENDS_TOO_SOON, self._index)
-        if length == 0:
-            raise_fault(Fault.FIELD_PASSES_END, self._index)
-        end = self._at + length
-        attributes = data[self._at]
-        self._at += 1
-        timestamp_delta = self._number(end, 64)
-        rest = self._at
-        offset_delta = self._number(end, 32)
-        key = self._field(end)
-        value = self._field(end)
-        self._at = end
-        self._index += 1
-        return _Brief(data[start:end], data[rest:end], attributes, timestamp_delta, offset_delta, key, value is None)
-
-    def finish(self) -> None:
-        if self._at != len(self._data):
-            raise_fault(Fault.BYTES_LEFT_IN_BATCH, self._index)
-
-
-def _varint(number: int) -> bytes:
-    """A 64-bit number as records have it."""
-    zigzagged = (number << 1 ^ number >> 63) & 0xFFFFFFFFFFFFFFFF
-    out = bytearray()
-    while zigzagged > 0x7F:
-        out.append(zigzagged & 0x7F | 0x80)
-        zigzagged >>= 7
-    out.append(zigzagged)
-    return bytes(out)
+    def brief(self) -> _Brief:
+        start = self.position
+        self.begin_record()
+        attributes = self.data[self.position - 1]
+        timestamp_delta = self.number(64)
+        rest = self.position
+        offset_delta = self.number()
+        key = self.field()
+        value = self.field()
+        self.position = self.end
+        self.index += 1
+        return _Brief(self.data[start : self.end], self.data[rest : self.end], attributes, timestamp_delta, offset_delta, key, value is None)
 
 
 class KeyOffsets:
@@ -146,9 +91,9 @@ class KeyOffsets:
         """Notes the keys of a batch's records, decompressed, as far as their offsets are not below `from_offset`; how
         many records it went through: fewer than there are if the table got full. InvalidRecordError if the body is not
         what the header says."""
-        reader, offsets = _Reader(body), self._offsets
+        reader, offsets = _BriefReader(bytes(body)), self._offsets
         for index in range(count):
-            record = reader.next()
+            record = reader.brief()
             offset = base_offset + record.offset_delta
             if record.key is None or offset < from_offset:
                 continue
@@ -193,12 +138,12 @@ class KeyOffsets:
         `drops_tombstones` the time of the batch's tombstones is over."""
         if count < 0 or count > len(body):
             raise_fault(Fault.ENDS_TOO_SOON)
-        reader = _Reader(body)
+        reader = _BriefReader(bytes(body))
         target = bytearray()
         kept = tombstones = 0
         max_timestamp = -1
         for _ in range(count):
-            record = reader.next()
+            record = reader.brief()
             offset = base_offset + record.offset_delta
             if offset <= self.latest_offset:
                 if record.key is None or (record.is_tombstone and drops_tombstones):
@@ -212,8 +157,11 @@ class KeyOffsets:
             if new_base == base_timestamp:
                 target += record.whole
             else:
-                delta = _varint(wrap64(timestamp - new_base))
-                target += _varint(1 + len(delta) + len(record.rest)) + bytes([record.attributes]) + delta + record.rest
+                changed = bytearray([record.attributes])
+                put_number(changed, wrap64(timestamp - new_base))
+                changed += record.rest
+                put_number(target, len(changed))
+                target += changed
         reader.finish()
         return target, kept, tombstones, max_timestamp
 

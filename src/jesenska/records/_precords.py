@@ -311,7 +311,8 @@ def set_max_timestamp(buffer: Buffer, position: int, header: BatchHeader, max_ti
     return changed
 
 
-def _put_number(buffer: bytearray, number: int) -> None:
+def put_number(buffer: bytearray, number: int) -> None:
+    """Appends a number of at most 64 bits as a zigzag varint."""
     number = (number << 1) ^ (number >> 63)
     while number > 0x7F:
         buffer.append(number & 0x7F | 0x80)
@@ -323,22 +324,22 @@ def _put_bytes(buffer: bytearray, data: Buffer | None) -> None:
     if data is None:
         buffer.append(1)
     else:
-        _put_number(buffer, len(data))
+        put_number(buffer, len(data))
         buffer += data
 
 
 def append_record(buffer: bytearray, offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: Headers) -> None:
     """Puts one record at the end of `buffer`."""
     body = bytearray(1)
-    _put_number(body, timestamp_delta)
-    _put_number(body, offset_delta)
+    put_number(body, timestamp_delta)
+    put_number(body, offset_delta)
     _put_bytes(body, key)
     _put_bytes(body, value)
-    _put_number(body, len(headers))
+    put_number(body, len(headers))
     for name, data in headers:
         _put_bytes(body, name if isinstance(name, bytes) else name.encode())
         _put_bytes(body, data)
-    _put_number(buffer, len(body))
+    put_number(buffer, len(body))
     buffer += body
 
 
@@ -394,8 +395,9 @@ class RecordReader:
         self.position = start + size
         return self.data[start : start + size]
 
-    def record(self) -> tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]:
-        """Timestamp delta, offset delta, key, value and headers of the next record."""
+    def begin_record(self) -> None:
+        """Goes to the timestamp delta of the next record, of which all is there: it stands behind one byte of
+        attributes."""
         limit = len(self.data)
         self.end = limit
         if self.position >= limit:
@@ -409,6 +411,10 @@ class RecordReader:
         if not length:
             raise_fault(Fault.FIELD_PASSES_END, self.index)
         self.position += 1
+
+    def record(self) -> tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]:
+        """Timestamp delta, offset delta, key, value and headers of the next record."""
+        self.begin_record()
         timestamp_delta = self.number(64)
         offset_delta = self.number()
         key = self.field()
