@@ -102,7 +102,7 @@ class CompactedLog:
         self.directories.lock()
         self.directories.load(lambda topic_partition, topic_id: self.config, self.now_ms)
         self.log: PartitionLog = self.directories.get(PARTITION) or self.directories.create(PARTITION, None, self.config, self.now_ms)
-        self.log.high_watermark = self.log.log_end_offset
+        self.log.move_high_watermark(self.log.log_end_offset)
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         self.pauses_seconds.append(seconds)
@@ -112,7 +112,7 @@ class CompactedLog:
         """Its base offset."""
         buffer = memoryview(bytearray(batch))
         result = append_at_once(self.log, buffer, [header for _, header in iter_headers(buffer)], 0, self.now_ms)
-        self.log.high_watermark = self.log.log_end_offset
+        self.log.move_high_watermark(self.log.log_end_offset)
         return result.base_offset
 
     def compact(self) -> None:

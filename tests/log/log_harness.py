@@ -73,7 +73,7 @@ class LogHarness:
         loaded = loader.load()
         self.notes = loaded.notes
         self.log = PartitionLog(TopicPartition("t", 0), loaded, self.config, self.files, self.open_files, self.writer, now_ms=self.now_ms)
-        self.log.high_watermark = self.log.log_end_offset
+        self.log.move_high_watermark(self.log.log_end_offset)
         return self.log
 
     def reopen(self) -> PartitionLog:
@@ -88,11 +88,12 @@ class LogHarness:
         close_log(self.log, clean=False)
         return self.open(clean=False, recovery_point=point)
 
-    def append(self, *batches: bytearray, leader_epoch: int = 0, now_ms: int | None = None) -> AppendResult:
+    def append(self, *batches: bytearray, leader_epoch: int = 0, now_ms: int | None = None, commits: bool = True) -> AppendResult:
         buffer = memoryview(bytearray(b"".join(batches)))
         headers = [header for _, header in iter_headers(buffer)]
         result = append_at_once(self.log, buffer, headers, leader_epoch, self.now_ms if now_ms is None else now_ms)
-        self.log.high_watermark = self.log.log_end_offset
+        if commits:
+            self.log.move_high_watermark(self.log.log_end_offset)
         return result
 
     def append_as_follower(self, batches: bytes) -> AppendResult:

@@ -81,7 +81,7 @@ def test_read_below_the_log_start_is_out_of_range(tmp_path: Path) -> None:
 def test_delete_records_to_the_high_watermark_and_not_beyond(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
         harness.append(make_batch(4))
-        harness.log.high_watermark = 3
+        harness.log.move_high_watermark(3)
         with pytest.raises(OffsetOutOfRangeError):
             delete_records(harness.log, 4)
         assert delete_records(harness.log, -1) == 3

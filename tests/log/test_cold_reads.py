@@ -229,11 +229,11 @@ def test_retention_reads_the_times_of_old_segments_in_the_background(tmp_path: P
     for number in range(30):
         buffer = memoryview(make_batch(timestamp=NOW_MS + 100 * number))
         append_at_once(log, buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS)
-        log.high_watermark = log.log_end_offset
+        log.move_high_watermark(log.log_end_offset)
     directories.close()
     directories = start()
     (log,) = directories.logs.values()
-    log.high_watermark = log.log_end_offset
+    log.move_high_watermark(log.log_end_offset)
     before = len(log.segments)
     files.forbidden = True
     directories.delete_old_segments(NOW_MS + 2500)

@@ -189,7 +189,7 @@ def test_a_log_whose_records_are_deleted_begins_anew_with_a_batch_that_holds_its
     follower = Follower(tmp_path / "t-0")
     with follower.harness as harness:
         follower.fill(10)
-        harness.log.high_watermark = 10
+        harness.log.move_high_watermark(10)
         delete_records(harness.log, -1)
         assert follower.append(leader_batch(8, 5)) is None
         follower.settle()

@@ -84,7 +84,7 @@ class Model:
         state = ProducerState()
         for header in self.headers:
             if header.is_control:
-                state.apply_marker(header, header.base_offset, 1, NOW_MS)
+                state.apply_marker(header, header.base_offset, ControlMarker(ControlType.COMMIT, 1), NOW_MS)
             elif header.producer_id >= 0:
                 state.apply(header, header.base_offset, header.max_timestamp, NOW_MS)
         return facts(state)

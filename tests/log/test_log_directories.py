@@ -54,7 +54,7 @@ def start(*paths: Path, names: tuple[str, ...] = (), config: LogConfig | None = 
 def append(log: PartitionLog, count: int = 1, timestamp: int = NOW_MS) -> None:
     buffer = memoryview(make_batch(count, timestamp=timestamp))
     append_at_once(log, buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS)
-    log.high_watermark = log.log_end_offset
+    log.move_high_watermark(log.log_end_offset)
 
 
 def test_fresh_directory_gets_what_a_broker_of_the_zookeeper_mode_writes(tmp_path: Path) -> None:

@@ -82,10 +82,10 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
                 assert failures == [{}]
                 safe = min(safe, log.log_end_offset)
             elif step == "delete records":
-                log.high_watermark = log.log_end_offset
+                log.move_high_watermark(log.log_end_offset)
                 delete_records(log, chance.randint(log.log_start_offset, log.log_end_offset))
             elif step == "retention":
-                log.high_watermark = log.log_end_offset
+                log.move_high_watermark(log.log_end_offset)
                 directories.delete_old_segments(NOW_MS)
                 directories.remove_doomed(NOW_MS + 100_000)
             else:

@@ -148,14 +148,11 @@ def test_open_transaction_holds_back_the_last_stable_offset_until_its_marker_is_
         assert harness.log.last_stable_offset == 2
         with pytest.raises(InvalidTxnStateError):
             harness.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=2))
-        harness.append(marker(ControlType.COMMIT, 0))
-        harness.log.high_watermark = 5
+        harness.append(marker(ControlType.COMMIT, 0), commits=False)
         assert harness.log.last_stable_offset == 2
-        harness.log.high_watermark = 6
-        harness.log.producers.high_watermark_moved(6)
+        harness.log.move_high_watermark(6)
         assert harness.log.last_stable_offset == 4
         harness.append(marker(ControlType.ABORT, 0, producer=2))
-        harness.log.producers.high_watermark_moved(7)
         assert harness.log.last_stable_offset == 7
 
 

@@ -160,7 +160,7 @@ def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=2 * len(batch), retention_bytes=0)) as harness:
         for _ in range(10):
             harness.append(bytearray(batch))
-        harness.log.high_watermark = 5
+        harness.log.move_high_watermark(5)
         delete_old_segments(harness.log, NOW_MS)
         assert harness.log.log_start_offset == 4
 

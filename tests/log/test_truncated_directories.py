@@ -75,7 +75,7 @@ def filled(directories: LogDirectories, count: int) -> None:
         for offset in range(count):
             append(log, offset)
         log.flush()
-        log.high_watermark = count
+        log.move_high_watermark(count)
     directories.checkpoint_recovery_points()
 
 

@@ -183,7 +183,7 @@ def test_the_high_watermark_of_a_log_that_begins_anew_is_its_start(tmp_path: Pat
         moved: list[bool] = []
         harness.log.on_log_start_moved = lambda: moved.append(True)
         follower.fill(8)
-        harness.log.high_watermark = 8
+        harness.log.move_high_watermark(8)
         follower.restart_at(offset)
         follower.settle()
         assert follower.ends() == (offset, offset, offset)
@@ -194,7 +194,7 @@ def test_the_high_watermark_is_never_left_above_the_end(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "t-0")
     with follower.harness as harness:
         follower.fill(8)
-        harness.log.high_watermark = 7
+        harness.log.move_high_watermark(7)
         follower.truncate_to(3)
         while follower.writer.jobs:
             follower.writer.run_one()
@@ -489,7 +489,7 @@ def test_retention_leaves_a_log_alone_that_is_being_truncated(tmp_path: Path) ->
         for offset in range(12):
             follower.append(leader_batch(offset))
             follower.settle()
-        harness.log.high_watermark = 12
+        harness.log.move_high_watermark(12)
         follower.truncate_to(7)
         assert delete_old_segments(harness.log, NOW_MS + 1000) == []
         follower.settle()

@@ -15,6 +15,7 @@ from jesenska.base.errors import KafkaError
 from jesenska.log.producer_state import BATCHES_REMEMBERED, ProducerState
 from jesenska.records import codec
 from jesenska.records.batch import iter_headers, read_header, stamp_offsets, stamp_producer
+from jesenska.records.decode import ControlMarker, ControlType
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import ATTRIBUTES_OFFSET, BatchHeader
 from tests.records.twins import BUILT, TWINS, using
@@ -166,7 +167,7 @@ def replayed(headers: list[BatchHeader]) -> Any:
     for header in headers:
         if header.is_control:
             with suppress(KafkaError):
-                state.apply_marker(header, header.base_offset, 1, 0)
+                state.apply_marker(header, header.base_offset, ControlMarker(ControlType.COMMIT, 1), 0)
         else:
             state.apply(header, header.base_offset, header.max_timestamp, 0)
     return state.entries(), state.first_unstable_offset

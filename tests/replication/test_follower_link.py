@@ -71,7 +71,7 @@ class Leader:
         log = self.logs[topic_partition]
         batch = memoryview(make_batch(count))
         append_at_once(log, batch, _headers(batch), self.leader_epoch, NOW_MS)
-        log.high_watermark = log.log_end_offset
+        log.move_high_watermark(log.log_end_offset)
         self._news.set()
 
     def lead_again(self, epoch: int) -> None:

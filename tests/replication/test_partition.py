@@ -9,10 +9,12 @@ import pytest
 
 from jesenska.base.errors import (
     FencedLeaderEpochError,
+    InvalidProducerEpochError,
     KafkaError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
+    TransactionCoordinatorFencedError,
     UnknownLeaderEpochError,
 )
 from jesenska.base.identifiers import NO_UUID, TopicPartition
@@ -20,6 +22,8 @@ from jesenska.log.background import DirectoryWriter, InlineBackground
 from jesenska.log.closing import close_log
 from jesenska.log.leader_appends import AppendResult
 from jesenska.log.log_config import LogConfig
+from jesenska.log.reading import aborted_transactions
+from jesenska.records.decode import ControlMarker, ControlType
 from jesenska.records.header import read_header
 from jesenska.replication.isr_syncs import IsrSyncs
 from jesenska.replication.partition import ACKS_ALL, Partition
@@ -36,7 +40,7 @@ class Harness:
 
     def __init__(self, directory: Path) -> None:
         self.log = LogHarness(directory).log
-        self.log.high_watermark = 0
+        self.log.move_high_watermark(0)
         self.news: list[TopicPartition] = []
         self.now_ms = 0
         self.partition = Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1, 2, 3), 1, 100), self.news.append, lambda: self.now_ms)
@@ -126,7 +130,7 @@ def test_the_log_is_synced_before_an_isr_with_too_few_may_be_written(tmp_path: P
         batch = make_batch(3)
         assert partition.append(memoryview(batch), [read_header(batch)], 1, NOW_MS, lambda outcome: None) is not None
         partition.follower_fetched(2, 3, 3)
-        log.high_watermark = 3
+        log.move_high_watermark(3)
         partition._replicas.proposed_isr = (1,)
         outcomes: list[KafkaError | None] = []
         partition.sync(outcomes.append)
@@ -284,7 +288,7 @@ def _follow(harness: Harness) -> Partition:
     harness.append(1, 3)
     harness.append(1, 2)
     harness.partition.led_by(2, 1, (1, 2, 3), 1)
-    harness.log.high_watermark = 3
+    harness.log.move_high_watermark(3)
     harness.news.clear()
     return harness.partition
 
@@ -302,7 +306,7 @@ def test_a_follower_gives_what_it_knows_to_be_committed(harness: Harness) -> Non
     assert [_size(partition, offset) for offset in (0, 3, 4, 5)] == [len(make_batch(3)), 0, 0, 0]
     with pytest.raises(OffsetOutOfRangeError):
         _size(partition, 6)
-    harness.log.high_watermark = 5
+    harness.log.move_high_watermark(5)
     assert _size(partition, 4) == len(make_batch(2))
     with pytest.raises(NotLeaderOrFollowerError):
         partition.read(0, 1000, -1, True)
@@ -369,3 +373,35 @@ def test_what_was_queued_before_it_led_is_news_when_it_is_written(tmp_path: Path
     assert log.log_end_offset == 4
     assert news == [_KEY]
     close_log(log, clean=False)
+
+
+def _in_transaction(harness: Harness, sequence: int) -> None:
+    batch = make_batch(1, producer_id=7, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+    harness.partition.append(memoryview(batch), [read_header(batch)], 1, NOW_MS, harness.outcomes.append)
+
+
+def test_consumers_of_committed_records_wait_until_a_transactions_end_is_committed(harness: Harness) -> None:
+    harness.append(1)
+    _in_transaction(harness, 0)
+    harness.all_fetched(2)
+    assert (harness.partition.high_watermark, harness.partition.last_stable_offset) == (2, 1)
+    assert harness.partition.read(1, 1000, -1, True, stable_only=True).region is None
+    assert harness.partition.append_marker(7, 0, ControlMarker(ControlType.ABORT, 0), NOW_MS, harness.outcomes.append) is None
+    harness.fetched(2, 3)
+    assert harness.partition.last_stable_offset == 1
+    assert not harness.outcomes
+    harness.fetched(3, 3)
+    assert harness.partition.last_stable_offset == 3
+    assert isinstance(harness.outcomes[0], AppendResult)
+    result = harness.partition.read(0, 1000, -1, True, stable_only=True)
+    assert [(item.producer_id, item.first_offset) for item in aborted_transactions(harness.log, 0, result)] == [(7, 1)]
+    assert result.region is not None
+    result.region.release()
+
+
+def test_a_marker_of_an_older_coordinator_or_producer_is_refused(harness: Harness) -> None:
+    harness.partition.append_marker(7, 1, ControlMarker(ControlType.COMMIT, 5), NOW_MS, harness.outcomes.append)
+    with pytest.raises(TransactionCoordinatorFencedError):
+        harness.partition.append_marker(7, 1, ControlMarker(ControlType.COMMIT, 4), NOW_MS, harness.outcomes.append)
+    with pytest.raises(InvalidProducerEpochError):
+        harness.partition.append_marker(7, 0, ControlMarker(ControlType.COMMIT, 5), NOW_MS, harness.outcomes.append)

@@ -51,7 +51,7 @@ from jesenska.broker.fetch_states import (
 )
 from jesenska.log.files import probe_cold, read_ahead
 from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import ReadResult, warm_up_for
+from jesenska.log.reading import ReadResult, aborted_transactions, warm_up_for
 from jesenska.log.segment import ColdError
 from jesenska.records.header import MAGIC_V2
 from jesenska.replication.partition import Partition
@@ -59,6 +59,7 @@ from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
     FetchRequestTopic,
     FetchResponse,
+    FetchResponseAbortedTransaction,
     FetchResponseCurrentLeader,
     FetchResponseNodeEndpoint,
     FetchResponsePartition,
@@ -343,7 +344,10 @@ class Fetch:
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset
         if self._read_committed:
-            answer.aborted_transactions = []
+            answer.aborted_transactions = [
+                FetchResponseAbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in aborted_transactions(partition.replica_log(), wanted.fetch_offset, result)
+            ]
         wanted.has_more = result.has_more
         region = result.region
         magic = self._magic
@@ -377,7 +381,7 @@ class Fetch:
             wanted.has_more = True
             if self._conversions:
                 return None
-            smaller = partition.read(wanted.fetch_offset, room, -1, True, True, self._leader_only).region
+            smaller = partition.read(wanted.fetch_offset, room, -1, True, True, self._leader_only, self._read_committed).region
             assert smaller is not None
             region = smaller
         self._room_bytes = max(0, room - region.size_bytes)
@@ -440,7 +444,13 @@ class FullFetch(Fetch):
                         ends = True
                         continue
                     result = partition.read(
-                        wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0, self._waits_for_disk, leader_only
+                        wanted.fetch_offset,
+                        min(wanted.max_bytes, left),
+                        wanted.current_leader_epoch,
+                        total == 0,
+                        self._waits_for_disk,
+                        leader_only,
+                        self._read_committed,
                     )
                 except KafkaError as error:
                     ends = self.refused(wanted, answer, error) or ends
@@ -521,7 +531,13 @@ class SessionFetch(Fetch):
                     ends = True
                     continue
                 result = partition.read(
-                    wanted.fetch_offset, min(wanted.max_bytes, left), wanted.current_leader_epoch, total == 0, self._waits_for_disk, leader_only
+                    wanted.fetch_offset,
+                    min(wanted.max_bytes, left),
+                    wanted.current_leader_epoch,
+                    total == 0,
+                    self._waits_for_disk,
+                    leader_only,
+                    self._read_committed,
                 )
             except KafkaError as error:
                 if self.refused(wanted, answer, error):

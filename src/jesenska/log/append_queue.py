@@ -19,7 +19,7 @@ from jesenska.base.errors import KafkaError
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.producer_state import Undo
+from jesenska.log.producer_state import AbortedTransaction, Undo
 from jesenska.log.segment import LogSegment
 from jesenska.log.segment_file import OpenFile
 from jesenska.log.tail import PublishedBatch
@@ -28,7 +28,7 @@ from jesenska.log.tail import PublishedBatch
 class PendingAppend:
     """An append between its phases."""
 
-    __slots__ = ("batches", "changes", "data", "end_offset", "epochs", "finish", "segment", "write_position")
+    __slots__ = ("aborted", "batches", "changes", "data", "end_offset", "epochs", "finish", "segment", "write_position")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class PendingAppend:
         changes: list[Undo],
         finish: Callable[[KafkaError | None], None],
         epochs: Sequence[tuple[int, int]],
+        aborted: Sequence[AbortedTransaction],
     ) -> None:
         self.segment = segment
         self.write_position = write_position
@@ -47,6 +48,8 @@ class PendingAppend:
         self.end_offset = batches[-1].last_offset + 1
         #: Leader epochs, and where they begin, that enter the log's table when it is published.
         self.epochs = epochs
+        #: Transactions that enter the segment's transaction index then.
+        self.aborted = aborted
         #: Takes the producers back to before.
         self.changes = changes
         #: Those who wait for it; more than one if the batch was sent again meanwhile.

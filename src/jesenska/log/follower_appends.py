@@ -20,7 +20,8 @@ from jesenska.base.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
 from jesenska.log.follower_batches import look_at
 from jesenska.log.leader_appends import Appended, AppendResult, finish, waits_for_sync
 from jesenska.log.partition_log import PartitionLog
-from jesenska.log.producer_state import Undo
+from jesenska.log.producer_state import AbortedTransaction, Undo
+from jesenska.records.decode import ControlMarker
 from jesenska.records.header import BatchHeader
 
 
@@ -77,25 +78,34 @@ def _append(log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader
             queues = True
         elif log.active_segment.base_offset != first_offset:
             raise KafkaStorageError(f"No new segment of {log.topic_partition} can be made in {log.directory.parent}; make room or mend the disk.")
-    changes = _note_producers(log, headers, found.coordinator_epochs, now_ms)
+    changes, aborted = _note_producers(log, headers, found.markers, now_ms)
     result = AppendResult(first_offset, found.last_offset, -1, log.log_start_offset, False)
     if queues:
-        log.write(buffer, found.batches, changes, end_offset, partial(finish, log, result, done), found.epochs)
+        log.write(buffer, found.batches, changes, end_offset, partial(finish, log, result, done), found.epochs, aborted)
         return None
-    log.write(buffer, found.batches, changes, end_offset, None, found.epochs)
+    log.write(buffer, found.batches, changes, end_offset, None, found.epochs, aborted)
     return result
 
 
-def _note_producers(log: PartitionLog, headers: Sequence[BatchHeader], coordinator_epochs: Sequence[int], now_ms: int) -> list[Undo]:
-    """Remembers the producers' batches and markers; what undoes that."""
+def _note_producers(
+    log: PartitionLog, headers: Sequence[BatchHeader], found: Sequence[ControlMarker | None], now_ms: int
+) -> tuple[list[Undo], list[AbortedTransaction]]:
+    """Remembers the producers' batches and markers; what undoes that, and the transactions that are aborted."""
     changes: list[Undo] = []
-    markers = iter(coordinator_epochs)
+    aborted: list[AbortedTransaction] = []
+    markers = iter(found)
     for header in headers:
         if header.producer_id < 0:
             continue
         if header.is_control:
+            marker = next(markers)
+            if marker is None:
+                continue
             with suppress(KafkaError):
-                changes.append(log.producers.apply_marker(header, header.base_offset, next(markers), now_ms))
+                change, transaction = log.producers.apply_marker(header, header.base_offset, marker, now_ms)
+                changes.append(change)
+                if transaction is not None:
+                    aborted.append(transaction)
         else:
             changes.append(log.producers.apply(header, header.base_offset, header.max_timestamp, now_ms))
-    return changes
+    return changes, aborted

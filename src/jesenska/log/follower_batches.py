@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.recovery import marker_coordinator_epoch
 from jesenska.log.tail import PublishedBatch
+from jesenska.records.decode import ControlMarker, read_marker
 from jesenska.records.header import BatchHeader
 
 
@@ -22,8 +22,8 @@ class FollowerBatches(NamedTuple):
     batches: list[PublishedBatch]
     #: Leader epochs that begin in them: (epoch, offset).
     epochs: list[tuple[int, int]]
-    #: Of each transaction marker, in their order.
-    coordinator_epochs: list[int]
+    #: What the control batches of producers say, in their order.
+    markers: list[ControlMarker | None]
     first_offset: int
     last_offset: int
     max_timestamp: int
@@ -33,7 +33,7 @@ def look_at(topic_partition: TopicPartition, buffer: memoryview, headers: Sequen
     """At least one batch. CORRUPT_MESSAGE if offsets do not go up, or a transaction marker cannot be read."""
     batches: list[PublishedBatch] = []
     epochs: list[tuple[int, int]] = []
-    coordinator_epochs: list[int] = []
+    markers: list[ControlMarker | None] = []
     position, latest_epoch, max_timestamp = 0, -1, -1
     end_offset = headers[0].base_offset
     for header in headers:
@@ -43,11 +43,11 @@ def look_at(topic_partition: TopicPartition, buffer: memoryview, headers: Sequen
         size_bytes = header.size_bytes
         batches.append(PublishedBatch(position, size_bytes, header.base_offset, header.last_offset, header.records_timestamp))
         if header.producer_id >= 0 and header.is_control:
-            coordinator_epochs.append(marker_coordinator_epoch(buffer[position : position + size_bytes]))
+            markers.append(read_marker(buffer[position : position + size_bytes]))
         if header.partition_leader_epoch > latest_epoch:
             latest_epoch = header.partition_leader_epoch
             epochs.append((latest_epoch, header.base_offset))
         max_timestamp = max(max_timestamp, header.max_timestamp)
         position += size_bytes
     assert position == len(buffer), "the headers do not cover the buffer"
-    return FollowerBatches(batches, epochs, coordinator_epochs, headers[0].base_offset, end_offset - 1, max_timestamp)
+    return FollowerBatches(batches, epochs, markers, headers[0].base_offset, end_offset - 1, max_timestamp)

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from jesenska.base.errors import KafkaError, MessageTooLargeError, RecordListTooLargeError
 from jesenska.log.log_config import UNLIMITED
 from jesenska.log.partition_log import PartitionLog
-from jesenska.log.producer_state import RememberedBatch, Undo
-from jesenska.log.recovery import marker_coordinator_epoch
+from jesenska.log.producer_state import AbortedTransaction, RememberedBatch, Undo
 from jesenska.log.tail import PublishedBatch
 from jesenska.records.batch import stamp_offsets
 from jesenska.records.codec import set_max_timestamp
+from jesenska.records.decode import read_marker
 from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
 
 
@@ -92,6 +92,7 @@ def append_or_queue(
     producers = log.producers
     changes: list[Undo] = []
     batches: list[PublishedBatch] = []
+    aborted: list[AbortedTransaction] = []
     offset, position = first_offset, 0
     try:
         for header in headers:
@@ -102,8 +103,12 @@ def append_or_queue(
             batch_bytes = LENGTH_OVERHEAD + header.batch_length
             if header.producer_id >= 0:
                 if header.attributes & 0x20:
-                    epoch = marker_coordinator_epoch(buffer[position : position + batch_bytes])
-                    changes.append(producers.apply_marker(header, offset, epoch, now_ms))
+                    marker = read_marker(buffer[position : position + batch_bytes])
+                    if marker is not None:
+                        change, transaction = producers.apply_marker(header, offset, marker, now_ms)
+                        changes.append(change)
+                        if transaction is not None:
+                            aborted.append(transaction)
                 else:
                     earlier = producers.check(header)
                     if earlier is not None:
@@ -121,9 +126,9 @@ def append_or_queue(
         log.assign_leader_epoch(leader_epoch, first_offset)
     result = AppendResult(first_offset, offset - 1, append_time_ms, log.log_start_offset, False)
     if queues and done is not None:
-        log.write(buffer, batches, changes, offset, partial(finish, log, result, done))
+        log.write(buffer, batches, changes, offset, partial(finish, log, result, done), (), aborted)
         return None
-    log.write(buffer, batches, changes, offset, None)
+    log.write(buffer, batches, changes, offset, None, (), aborted)
     if done is not None and config.flush_messages < UNLIMITED and waits_for_sync(log, result):
         finish(log, result, done, None)
         return None

@@ -64,6 +64,13 @@ class OffsetIndex(IndexFile):
         index = bisect_left(self._positions, position)
         return self._positions[index] if index < len(self._positions) else None
 
+    def offset_bound(self, position: int) -> int | None:
+        """The offset of the first entry at or after a position; None past the last."""
+        if not self.is_loaded:
+            self.load()
+        index = bisect_left(self._positions, position)
+        return self.base_offset + self._offsets[index] if index < len(self._positions) else None
+
     def last(self) -> tuple[int, int] | None:
         """The newest entry (offset, position)."""
         if not self.is_loaded:

@@ -35,7 +35,7 @@ Recovery point: everything below it is synced. It moves after a roll (the sealed
 after `flush`, and at an orderly stop. A crash loses nothing below it; what is above it is checked at the next start
 (recovery).
 
-Left out: aborted transactions' index, tiers of storage.
+Left out: tiers of storage.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_flush import FileWrite, FlushWork, LogFlush
 from jesenska.log.producer_snapshots import ProducerSnapshots
-from jesenska.log.producer_state import ProducerState, Undo, encode_snapshot
+from jesenska.log.producer_state import AbortedTransaction, ProducerState, Undo, encode_snapshot
 from jesenska.log.recovery import LoadedLog
 from jesenska.log.segment import LogSegment
 from jesenska.log.segment_file import OpenFiles
@@ -102,6 +102,7 @@ class PartitionLog:
         self.next_offset = loaded.next_offset
         #: Replication moves it, and a truncation takes it along: log start offset <= high watermark <= log end offset.
         self.high_watermark = min(max(high_watermark, loaded.log_start_offset), loaded.next_offset)
+        self.producers.high_watermark_moved(self.high_watermark)
         #: Called when the log start offset has gone up.
         self.on_log_start_moved: Callable[[], None] = _nothing
         #: Replaced, never changed.
@@ -148,7 +149,12 @@ class PartitionLog:
         """End of what a read-committed consumer may see: the high watermark, or the first offset of the oldest open
         transaction."""
         unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        return self.high_watermark if unstable is None else min(max(unstable, self.log_start_offset), self.high_watermark)
+
+    def move_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed, as replication has it."""
+        self.high_watermark = offset
+        self.producers.high_watermark_moved(offset)
 
     @property
     def recovery_point(self) -> int:
@@ -176,16 +182,18 @@ class PartitionLog:
         end_offset: int,
         finish: Finish | None,
         epochs: Sequence[tuple[int, int]] = (),
+        aborted: Sequence[AbortedTransaction] = (),
     ) -> None:
         """Writes batches that were given their offsets, up to `end_offset`, and publishes them: at once,
         KAFKA_STORAGE_ERROR if the disk does not take them; or, with `finish`, behind what is queued. Then the bytes
         are copied, and it is called on the owner's thread when they are published, or with the error. Where they are
         not written, `changes` of the producers are undone. Leader `epochs` that begin in them, and where, enter the
-        table when they are published (`note_epochs`)."""
+        table when they are published (`note_epochs`), and transactions that they have `aborted` the transaction
+        index."""
         segment, position = self.active_segment, self.write_position
         size_bytes = len(buffer)
         if finish is not None:
-            self.queue.submit(PendingAppend(segment, position, bytes(buffer), batches, changes, finish, epochs))
+            self.queue.submit(PendingAppend(segment, position, bytes(buffer), batches, changes, finish, epochs, aborted))
         else:
             try:
                 self.files.write_all(segment.file.handle().fileno(), buffer, position)
@@ -193,13 +201,15 @@ class PartitionLog:
                 self.producers.undo(changes)
                 self._cut_torn_tail()
                 raise self.storage_error(error) from error
-            self._publish(segment, position, batches)
+            self._publish(segment, position, batches, aborted)
             self.note_epochs(epochs)
         self.next_offset = end_offset
         self.write_position = position + size_bytes
 
-    def _publish(self, segment: LogSegment, write_position: int, batches: Sequence[PublishedBatch]) -> None:
+    def _publish(self, segment: LogSegment, write_position: int, batches: Sequence[PublishedBatch], aborted: Sequence[AbortedTransaction]) -> None:
         """Phase three: readers see the batches."""
+        for transaction in aborted:
+            segment.note_aborted(transaction)
         note = self.tail.note
         last_offset = self.log_end_offset - 1
         for position, size_bytes, base_offset, last_offset, timestamp in batches:
@@ -212,7 +222,7 @@ class PartitionLog:
 
     def _published(self, pending: PendingAppend) -> None:
         """A queued write is in its file."""
-        self._publish(pending.segment, pending.write_position, pending.batches)
+        self._publish(pending.segment, pending.write_position, pending.batches, pending.aborted)
         self.note_epochs(pending.epochs)
         for finish in pending.finish:
             finish(None)

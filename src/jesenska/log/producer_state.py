@@ -40,7 +40,8 @@ The rules for a batch from a client, in this order:
 Kafka forgets a producer by its records' timestamps. Here the time of the append counts where it is later: records of
 the past (a replayed history) keep their protection against duplicates. What the file holds is the same.
 
-Left out: the index of aborted transactions (.txnindex), and the verification of KIP-890.
+What it tells of transactions that were aborted goes into the log's transaction index (transaction_index). Left out: the
+verification of KIP-890.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.limits import PRODUCERS_PER_PARTITION_MAX
 from jesenska.records.codec import crc32c
+from jesenska.records.decode import ControlMarker, ControlType
 from jesenska.records.header import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
 
 BATCHES_REMEMBERED = 5
@@ -109,6 +111,18 @@ class CompletedTransaction(NamedTuple):
     last_offset: int
 
 
+class AbortedTransaction(NamedTuple):
+    """A transaction that a marker has aborted, as the transaction index keeps it."""
+
+    producer_id: int
+    first_offset: int
+    #: Offset of the marker.
+    last_offset: int
+    #: The last stable offset once the marker is committed: where the oldest transaction begins that is open then, else
+    #: the offset after the marker.
+    last_stable_offset: int
+
+
 #: What `ProducerState.apply` changed: the producer and its entry before.
 Undo = tuple[int, ProducerEntry | None]
 
@@ -142,6 +156,8 @@ class ProducerState:
     def first_unstable_offset(self) -> int | None:
         """The last stable offset cannot pass this: the first offset of the oldest transaction that is open, or ended
         by a marker that is not below the high watermark."""
+        if not self._completed and not self._ongoing:
+            return None
         candidates = [transaction.first_offset for transaction in self._completed]
         candidates.extend(next(iter(self._ongoing.items()), ())[:1])
         return min(candidates, default=None)
@@ -206,11 +222,12 @@ class ProducerState:
         self._producers[producer_id] = ProducerEntry(producer_id, header.producer_epoch, batches, coordinator_epoch, max_timestamp, txn_first, seen_ms)
         return producer_id, previous
 
-    def apply_marker(self, header: BatchHeader, base_offset: int, coordinator_epoch: int, now_ms: int) -> Undo:
-        """Ends the producer's transaction: `header` is a control batch with its assigned offset.
-        TRANSACTION_COORDINATOR_FENCED for a marker of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older
-        producer."""
-        producer_id = header.producer_id
+    def apply_marker(self, header: BatchHeader, base_offset: int, marker: ControlMarker, now_ms: int) -> tuple[Undo, AbortedTransaction | None]:
+        """Ends the producer's transaction: `header` is a control batch with its assigned offset, `marker` what it says.
+        What undoes it, and the transaction if there was one and it is aborted. TRANSACTION_COORDINATOR_FENCED for a
+        marker of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older producer."""
+        producer_id, coordinator_epoch = header.producer_id, marker.coordinator_epoch
+        aborted: AbortedTransaction | None = None
         previous = self._producers.get(producer_id)
         if previous is not None:
             if header.producer_epoch < previous.producer_epoch:
@@ -226,6 +243,9 @@ class ProducerState:
             if previous.current_txn_first_offset != NO_OFFSET:
                 self._ongoing.pop(previous.current_txn_first_offset, None)
                 self._completed.append(CompletedTransaction(producer_id, previous.current_txn_first_offset, base_offset))
+                if marker.type is ControlType.ABORT:
+                    stable = next(iter(self._ongoing), base_offset + 1)
+                    aborted = AbortedTransaction(producer_id, previous.current_txn_first_offset, base_offset, stable)
         same_epoch = previous is not None and previous.producer_epoch == header.producer_epoch
         self._producers[producer_id] = ProducerEntry(
             producer_id,
@@ -236,7 +256,7 @@ class ProducerState:
             NO_OFFSET,
             max(header.max_timestamp, now_ms),
         )
-        return producer_id, previous
+        return (producer_id, previous), aborted
 
     def undo(self, changes: list[Undo]) -> None:
         """Takes back what `apply` did, given in the order in which it was done."""

@@ -17,6 +17,7 @@ from jesenska.base.errors import OffsetOutOfRangeError
 from jesenska.base.regions import FileRegion
 from jesenska.log.cold_reads import WarmUp
 from jesenska.log.partition_log import PartitionLog
+from jesenska.log.producer_state import AbortedTransaction
 from jesenska.log.segment import LogSegment
 from jesenska.log.time_lookup import TimeLookup
 
@@ -86,6 +87,27 @@ def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | N
         raise log.read_error(error) from error
     has_more = position + size_bytes < limit or (segment is not log.active_segment and bound > log.active_segment.base_offset)
     return ReadResult(region, base_offset, segment.base_offset, position, log.log_start_offset, end, has_more)
+
+
+def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> list[AbortedTransaction]:
+    """The transactions that were aborted and have records in what was read from `offset` on; perhaps others, too, with
+    records shortly behind it (Kafka's answer, by the offset index in place of the batches' headers)."""
+    region = result.region
+    if region is None:
+        return []
+    first = log.segment_index(result.segment_base_offset)
+    indexes = [segment.transaction_index for segment in log.segments[first:] if segment.transaction_index is not None]
+    if not indexes:
+        return []
+    segment = log.segments[first]
+    end = segment.offset_index.offset_bound(result.position + region.size_bytes) if segment.offset_index.is_loaded else None
+    if end is None:
+        end = log.segments[first + 1].base_offset if first + 1 < len(log.segments) else log.log_end_offset
+    found: list[AbortedTransaction] = []
+    for index in indexes:
+        if index.find(offset, end, found):
+            break
+    return found
 
 
 def _find(log: PartitionLog, offset: int, wait: bool = True) -> tuple[LogSegment, int, int, int] | None:

@@ -7,7 +7,8 @@ point on is read in full:
     first that fails:  the file is cut there, later segments are renamed away; what follows was never acknowledged as
                        synced
     on the way:  both indexes are built anew; leader epochs that the file lost are added
-    then:  producers = newest snapshot that can be read + all headers after it
+    then:  producers = newest snapshot that can be read + all headers after it, and with them the transaction indexes of
+           these segments: the snapshot is then one from before the first of them
 
 Both kinds of corruption end at the same place: bytes that are missing (the batch does not fit into the file) and bytes
 that are nonsense (zeros, old blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is
@@ -34,7 +35,7 @@ interpreter lock.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -43,10 +44,11 @@ from jesenska.base.errors import CorruptMessageError, KafkaError, KafkaStorageEr
 from jesenska.log import epochs_file
 from jesenska.log.damage import DamagedSegmentError, keep_end, keep_whole
 from jesenska.log.files import FileLayer
+from jesenska.log.index_file import CorruptIndexError
 from jesenska.log.leader_epochs import LeaderEpochs
 from jesenska.log.log_config import LogConfig
 from jesenska.log.producer_snapshots import snapshot_offsets
-from jesenska.log.producer_state import BATCHES_REMEMBERED, ProducerState, decode_snapshot
+from jesenska.log.producer_state import BATCHES_REMEMBERED, AbortedTransaction, ProducerState, decode_snapshot
 from jesenska.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -59,7 +61,7 @@ from jesenska.log.segment import (
 )
 from jesenska.log.segment_file import OpenFiles
 from jesenska.records.codec import BatchScan, ProducerScan, crc32c
-from jesenska.records.decode import control_marker, decode_batch
+from jesenska.records.decode import read_marker
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_OFFSET, BatchHeader, read_header
 
 _SCAN_BUFFER_BYTES = 4 * 1024 * 1024
@@ -247,6 +249,8 @@ class LogLoader:
         self._progress = progress
         self._open_files = OpenFiles(files)
         self._producers = ProducerState(producer_expiration_ms)
+        #: Base offsets of the segments whose transaction indexes are built anew.
+        self._unindexed: set[int] = set()
         self._notes: list[str] = []
         #: Base offsets of segments that were deleted when the broker stopped.
         self._deleted: set[int] = set()
@@ -263,6 +267,7 @@ class LogLoader:
                     return self._load()
                 except DamagedSegmentError as error:
                     self._close()
+                    self._unindexed.clear()
                     # What is checked already cannot be damaged again, so this ends.
                     if not self._clean and error.base_offset >= self._recovery_point:
                         raise KafkaStorageError(f"The log in {self._directory} cannot be opened: {error.message} Check the disk.") from error
@@ -288,6 +293,7 @@ class LogLoader:
         self._files.mkdir(self._directory)
         names = self._settle_leftovers()
         segments = self._find_segments(names)
+        self._load_transaction_indexes(segments, names)
         epochs = epochs_file.read_leader_epochs(self._directory, self._files) if epochs_file.FILE_NAME in names else None
         has_data = any(segment.size_bytes for segment in segments)
         stored_epochs = None if epochs is None else epochs.entries()
@@ -391,6 +397,17 @@ class LogLoader:
                 self._files.unlink(self._directory / name)
         return [self._new_segment(offset, (self._directory / file_name(offset, LOG_SUFFIX)).stat().st_size) for offset in offsets]
 
+    def _load_transaction_indexes(self, segments: list[LogSegment], names: list[str]) -> None:
+        present = {int(name.removesuffix(TXN_INDEX_SUFFIX)) for name in names if _is_named_by_offset(name, TXN_INDEX_SUFFIX)}
+        for segment in segments:
+            if segment.base_offset in present:
+                try:
+                    segment.load_transaction_index()
+                except CorruptIndexError as error:
+                    segment.forget_transaction_index()
+                    self._unindexed.add(segment.base_offset)
+                    self._notes.append(f"{file_name(segment.base_offset, TXN_INDEX_SUFFIX)} was built anew: {error}")
+
     def _new_segment(self, base_offset: int, size_bytes: int = 0) -> LogSegment:
         made = LogSegment(self._directory, base_offset, self._config, self._files, self._open_files, created_ms=self._now_ms, size_bytes=size_bytes)
         self._made.append(made)
@@ -423,6 +440,8 @@ class LogLoader:
         ends: list[int] = []
         for index in range(first, len(segments)):
             segment = segments[index]
+            segment.forget_transaction_index()
+            self._unindexed.add(segment.base_offset)
             result = rebuild_segment(segment, self._files, epochs, self._progress, keeps_end=self._stopped_in_order)
             segment.file.close()
             ends.append(result.next_offset)
@@ -457,6 +476,8 @@ class LogLoader:
                 segment.file.close()
                 if result.fault is not None:
                     self._notes.append(f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}; the rest is kept beside it")
+                    if segment.transaction_index is not None:
+                        segment.transaction_index.truncate_to(result.next_offset)
 
     def _end_of(self, segments: list[LogSegment]) -> int:
         if not segments:
@@ -475,7 +496,7 @@ class LogLoader:
 
     def load_producers(self, segments: list[LogSegment], log_start_offset: int, next_offset: int) -> None:
         """Newest usable snapshot, then every header after it."""
-        replay_producers(self._producers, self._directory, self._files, segments, log_start_offset, next_offset, self._now_ms)
+        replay_producers(self._producers, self._directory, self._files, segments, log_start_offset, next_offset, self._now_ms, unindexed=self._unindexed)
 
 
 def replay_producers(
@@ -488,13 +509,18 @@ def replay_producers(
     now_ms: int,
     *,
     copies: bool = False,
+    unindexed: Set[int] = frozenset(),
 ) -> None:
     """Sets `producers` to what it is after all batches below `end_offset`. Snapshots past that, and damaged ones, are
-    removed. With `copies` the segments are another thread's, and copies of them are read."""
+    removed. With `copies` the segments are another thread's, and copies of them are read. Segments whose base offsets
+    are in `unindexed` get the entries of their transaction indexes."""
     producers.clear()
     replay_from = log_start_offset
+    newest_wanted = min(unindexed, default=end_offset)
     for offset in reversed(snapshot_offsets(directory, files)):
         path = directory / file_name(offset, SNAPSHOT_SUFFIX)
+        if newest_wanted < offset <= end_offset:
+            continue
         if offset <= end_offset:
             try:
                 producers.load(decode_snapshot(files.read_file(path), now_ms))
@@ -508,20 +534,28 @@ def replay_producers(
         if following <= replay_from or segment.size_bytes == 0:
             continue
         if not copies:
-            _replay_segment(producers, files, segment, replay_from, end_offset, now_ms)
+            for aborted in _replay_segment(producers, files, segment, replay_from, end_offset, now_ms):
+                if segment.base_offset in unindexed:
+                    segment.note_aborted(aborted)
             continue
         copy = segment.copy()
         try:
-            _replay_segment(producers, files, copy, replay_from, end_offset, now_ms)
+            for _ in _replay_segment(producers, files, copy, replay_from, end_offset, now_ms):
+                pass
         finally:
             copy.close()
 
 
-def _replay_segment(producers: ProducerState, files: FileLayer, segment: LogSegment, replay_from: int, end_offset: int, now_ms: int) -> None:
+def _replay_segment(
+    producers: ProducerState, files: FileLayer, segment: LogSegment, replay_from: int, end_offset: int, now_ms: int
+) -> Iterator[AbortedTransaction]:
+    """Lets the producers' state know of a segment's batches; gives the transactions that they have aborted."""
     place = segment.find(replay_from) if segment.base_offset < replay_from else segment.place_at(0)
     if place is not None:
         for position, header in _producers_headers(segment, files, place.position, end_offset):
-            replay_header(producers, segment, position, header, now_ms)
+            aborted = replay_header(producers, segment, position, header, now_ms)
+            if aborted is not None:
+                yield aborted
 
 
 def _producers_headers(segment: LogSegment, files: FileLayer, position: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -546,18 +580,13 @@ def _producers_headers(segment: LogSegment, files: FileLayer, position: int, end
             raise DamagedSegmentError(segment.base_offset, f"{segment.file.path} has no whole batch at position {position}.")
 
 
-def replay_header(producers: ProducerState, segment: LogSegment, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Lets the producers' state know of a batch that is in the log."""
-    if header.is_control:
-        coordinator_epoch = marker_coordinator_epoch(segment.read_bytes(position, header.size_bytes))
-        try:
-            producers.apply_marker(header, header.base_offset, coordinator_epoch, now_ms)
-        except KafkaError:
-            return
-    else:
+def replay_header(producers: ProducerState, segment: LogSegment, position: int, header: BatchHeader, now_ms: int) -> AbortedTransaction | None:
+    """Lets the producers' state know of a batch that is in the log; the transaction that it has aborted, if it has."""
+    if not header.is_control:
         producers.apply(header, header.base_offset, header.max_timestamp, now_ms)
-
-
-def marker_coordinator_epoch(batch: bytes | memoryview) -> int:
-    """The coordinator epoch that a transaction marker carries."""
-    return control_marker(decode_batch(batch, verify=False)[0]).coordinator_epoch
+        return None
+    try:
+        marker = read_marker(segment.read_bytes(position, header.size_bytes))
+        return None if marker is None else producers.apply_marker(header, header.base_offset, marker, now_ms)[1]
+    except KafkaError:
+        return None

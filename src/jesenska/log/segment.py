@@ -4,6 +4,7 @@ digits.
     00000000000000001180.log         batches, one after the other, nothing in between (records.batch draws one)
     00000000000000001180.index       offset -> position, sparse (offset_index)
     00000000000000001180.timeindex   time -> offset, sparse (time_index)
+    00000000000000001180.txnindex    transactions that were aborted, if there are any (transaction_index)
     00000000000000001180.snapshot    the producers as of this offset (producer_state)
     *.deleted                        waits to be removed; readers that began earlier still hold the file
 
@@ -34,8 +35,10 @@ from jesenska.log.files import FileLayer
 from jesenska.log.index_file import CorruptIndexError, IndexWrite
 from jesenska.log.log_config import LogConfig
 from jesenska.log.offset_index import OffsetIndex
+from jesenska.log.producer_state import AbortedTransaction
 from jesenska.log.segment_file import OpenFile, OpenFiles, SegmentFile
 from jesenska.log.time_index import TimeIndex
+from jesenska.log.transaction_index import TransactionIndex
 from jesenska.records.header import HEADER, HEADER_SIZE, LAST_OFFSET_DELTA_OFFSET, LENGTH_OVERHEAD, BatchHeader, read_header
 
 LOG_SUFFIX = ".log"
@@ -94,6 +97,7 @@ class LogSegment:
         "offset_index",
         "size_bytes",
         "time_index",
+        "transaction_index",
     )
 
     def __init__(
@@ -120,6 +124,8 @@ class LogSegment:
         self.file = SegmentFile(directory / file_name(base_offset, LOG_SUFFIX), files, open_files, self.unload_indexes)
         self.offset_index = OffsetIndex(directory / file_name(base_offset, INDEX_SUFFIX), base_offset, config.segment_index_bytes, files)
         self.time_index = TimeIndex(directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes, files)
+        #: None where no transaction was aborted.
+        self.transaction_index: TransactionIndex | None = None
         #: Bytes of whole batches that readers may see.
         self.size_bytes = size_bytes
         self.index_interval_bytes = config.index_interval_bytes
@@ -203,6 +209,24 @@ class LogSegment:
             self.bytes_since_index_entry = 0
         self.bytes_since_index_entry += size_bytes
 
+    def note_aborted(self, aborted: AbortedTransaction) -> None:
+        """Takes an aborted transaction, whose marker is in the segment, into the transaction index."""
+        if self.transaction_index is None:
+            self.transaction_index = TransactionIndex(self.file.path.with_suffix(TXN_INDEX_SUFFIX), self.base_offset, self._files)
+            self.transaction_index.begin()
+        self.transaction_index.append(aborted)
+
+    def load_transaction_index(self) -> None:
+        """Reads the transaction index from its file, which is there; CorruptIndexError if it makes no sense."""
+        index = TransactionIndex(self.file.path.with_suffix(TXN_INDEX_SUFFIX), self.base_offset, self._files)
+        index.load()
+        self.transaction_index = index
+
+    def forget_transaction_index(self) -> None:
+        """Removes the transaction index and its file: it is about to be built anew."""
+        self.transaction_index = None
+        self._files.unlink(self.file.path.with_suffix(TXN_INDEX_SUFFIX))
+
     def note_entries(self, entries: list[tuple[int, int, int, int]]) -> None:
         """Index entries of batches that were counted elsewhere (recovery): last offset, position, largest timestamp so
         far and its offset."""
@@ -242,23 +266,30 @@ class LogSegment:
                 self._files.truncate(descriptor, self.size_bytes)
         self.offset_index.trim()
         self.time_index.trim()
+        if self.transaction_index is not None:
+            self.transaction_index.write(trim=True)
 
     @property
     def has_unwritten(self) -> bool:
         """True if index entries are in memory only."""
-        return self.offset_index.has_unwritten or self.time_index.has_unwritten
+        transactions = self.transaction_index
+        return self.offset_index.has_unwritten or self.time_index.has_unwritten or (transactions is not None and transactions.has_unwritten)
 
     def unwritten(self, *, trim: bool = False) -> list[IndexWrite]:
         """What has to be written for the index files to hold all entries, and nothing else with `trim` or once the
         segment is sealed; for another thread."""
         trim = trim or self.is_sealed
         writes = [self.offset_index.unwritten(trim=trim), self.time_index.unwritten(trim=trim)]
+        if self.transaction_index is not None:
+            writes.append(self.transaction_index.unwritten(trim=trim))
         return [write for write in writes if write is not None]
 
     def write_indexes(self) -> None:
         """Puts index entries on disk that are only in memory, at once."""
         self.offset_index.write()
         self.time_index.write()
+        if self.transaction_index is not None:
+            self.transaction_index.write()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -296,6 +327,8 @@ class LogSegment:
             copy.time_index.take(self.time_index)
             if not self.is_sealed:
                 copy._shared_entries = (len(copy.offset_index), len(copy.time_index))
+        if self.transaction_index is not None:
+            copy.transaction_index = self.transaction_index.copy()
         copy.is_sealed = self.is_sealed
         copy._take_timestamps(self)
         return copy
@@ -516,6 +549,8 @@ class LogSegment:
         self.time_index.keep(len(self.time_index))
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        if self.transaction_index is not None:
+            self.transaction_index.truncate_to(offset)
         self.size_bytes = position
         self.forget_timestamps()
         self.load_timestamps()
@@ -531,6 +566,8 @@ class LogSegment:
 
     def retire(self) -> None:
         """The log has no such segment any more. Readers that hold the file go on."""
+        if self.transaction_index is not None:
+            self.transaction_index.disown()
         self.is_sealed = True
         self.file.unpin()
         self.file.close()
@@ -539,6 +576,8 @@ class LogSegment:
         """The index files are another segment's; any thread."""
         self.offset_index.disown()
         self.time_index.disown()
+        if self.transaction_index is not None:
+            self.transaction_index.disown()
 
     def paths(self) -> list[Path]:
         """The segment's own files (the producers' snapshot goes its own way)."""
@@ -547,7 +586,8 @@ class LogSegment:
 
     def own_paths(self) -> list[Path]:
         """The files by the names that they have now, the log first."""
-        return [self.file.path, self.offset_index.path, self.time_index.path]
+        paths = [self.file.path, self.offset_index.path, self.time_index.path]
+        return paths if self.transaction_index is None else [*paths, self.transaction_index.path]
 
     def name_files(self, suffix: str) -> None:
         """The files are named as those of a segment, with a suffix behind that."""
@@ -555,6 +595,8 @@ class LogSegment:
         self.file.path = directory / (file_name(base_offset, LOG_SUFFIX) + suffix)
         self.offset_index.path = directory / (file_name(base_offset, INDEX_SUFFIX) + suffix)
         self.time_index.path = directory / (file_name(base_offset, TIME_INDEX_SUFFIX) + suffix)
+        if self.transaction_index is not None:
+            self.transaction_index.path = directory / (file_name(base_offset, TXN_INDEX_SUFFIX) + suffix)
 
     def take_names(self) -> None:
         """The result of a compaction gets the names of a segment, the log last: a start looks for that one."""
@@ -576,6 +618,8 @@ class LogSegment:
         self.is_sealed = True
         self.file.unpin()
         renamed = []
+        if self.transaction_index is not None:
+            self.transaction_index.disown()
         for path in self.paths():
             target = path.with_name(path.name + DELETED_SUFFIX)
             try:
@@ -584,8 +628,9 @@ class LogSegment:
                 continue
             renamed.append(target)
         self.file.path = renamed[0] if renamed else self.file.path
-        for index in (self.offset_index, self.time_index):
-            index.path = index.path.with_name(index.path.name + DELETED_SUFFIX)
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            if index is not None:
+                index.path = index.path.with_name(index.path.name + DELETED_SUFFIX)
         self.file.close()
         return renamed
 
@@ -594,6 +639,8 @@ class LogSegment:
         self.file.path = directory / self.file.path.name
         self.offset_index.path = directory / self.offset_index.path.name
         self.time_index.path = directory / self.time_index.path.name
+        if self.transaction_index is not None:
+            self.transaction_index.path = directory / self.transaction_index.path.name
 
     def unload_indexes(self) -> None:
         """Frees the memory of a sealed segment's indexes until somebody asks again."""

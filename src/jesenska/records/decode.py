@@ -96,6 +96,13 @@ def control_marker(record: Record) -> ControlMarker:
     return ControlMarker(ControlType(kind) if kind in (0, 1) else ControlType.UNKNOWN, epoch)
 
 
+def read_marker(batch: Buffer) -> ControlMarker | None:
+    """What a control batch says, by its first record; None if compaction has left none, as nothing of the transaction
+    is left. InvalidRecordError if it is damaged; its CRC is not looked at."""
+    records = decode_batch(batch, verify=False)
+    return control_marker(records[0]) if records else None
+
+
 def marker_record(marker: ControlMarker, timestamp_ms: int) -> tuple[int, bytes, bytes, tuple[()]]:
     """The record to encode (with `is_control`) for the end of a transaction."""
     return timestamp_ms, _MARKER_KEY.pack(0, marker.type), _MARKER_VALUE.pack(0, marker.coordinator_epoch), ()

@@ -86,7 +86,7 @@ def _whole_batches(received: Received) -> tuple[memoryview, list[BatchHeader]]:
 def _take_over(log: PartitionLog, received: Received) -> None:
     committed = min(received.high_watermark, log.log_end_offset)
     if committed > log.high_watermark:
-        log.high_watermark = committed
+        log.move_high_watermark(committed)
     log.move_log_start(min(received.log_start_offset, log.high_watermark))
 
 

@@ -22,7 +22,9 @@ from jesenska.log.leader_appends import AppendResult, append_or_queue
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.reading import ReadResult, read_log
-from jesenska.records.batch import BatchHeader
+from jesenska.records.batch import BatchHeader, read_header
+from jesenska.records.decode import ControlMarker, marker_record
+from jesenska.records.encode import encode_batch
 from jesenska.replication.replicas import NO_LEADER, Readable, Replicas
 
 #: What acks=all is in a request.
@@ -136,8 +138,8 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where read_committed consumers read; all that is committed until transactions come."""
-        return self.high_watermark
+        """Up to where read_committed consumers read: before the first record of a transaction that is not decided."""
+        return 0 if self._log is None else self._log.last_stable_offset
 
     # --- changes of what it is ---------------------------------------------------------------------------------------
 
@@ -261,6 +263,13 @@ class Partition:
         self._advance(log)
         return result if self._is_done(log, acks, result, done) else None
 
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: ControlMarker, now_ms: int, done: Done) -> AppendResult | None:
+        """Ends a producer's transaction as the leader, by a control batch that says how: what a transaction coordinator
+        asks for (WriteTxnMarkers). As `append` with acks=all. InvalidProducerEpochError if the log knows a newer
+        epoch of the producer, TransactionCoordinatorFencedError if it has a marker of a newer coordinator."""
+        batch = encode_batch([marker_record(marker, now_ms)], producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True, is_control=True)
+        return self.append(memoryview(batch), [read_header(batch)], ACKS_ALL, now_ms, done)
+
     def _is_done(self, log: PartitionLog, acks: int, result: AppendResult, done: Done) -> bool:
         """Whether a write that is in this log is done; if not, `done` is called when it is committed."""
         if acks != ACKS_ALL or log.high_watermark > result.last_offset:
@@ -270,13 +279,23 @@ class Partition:
         self._uncommitted.append(_Uncommitted(result, done))
         return False
 
-    def read(self, offset: int, max_bytes: int, current_leader_epoch: int, minimum_one_batch: bool, wait: bool = True, leader_only: bool = True) -> ReadResult:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        minimum_one_batch: bool,
+        wait: bool = True,
+        leader_only: bool = True,
+        stable_only: bool = False,
+    ) -> ReadResult:
         """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log, ColdError
         where that could wait for the disk and is not to. Any epoch below 0 is none, as Kafka takes it in a fetch. A
-        follower gives what it knows to be committed, unless it is `leader_only`."""
+        follower gives what it knows to be committed, unless it is `leader_only`. With `stable_only` nothing from the
+        first transaction on that is not decided."""
         epoch = current_leader_epoch if current_leader_epoch >= 0 else -1
         log = self.leader_log(epoch) if leader_only else self.replica_log(epoch)
-        return read_log(log, offset, max_bytes, log.high_watermark, minimum_one_batch, wait)
+        return read_log(log, offset, max_bytes, log.last_stable_offset if stable_only else log.high_watermark, minimum_one_batch, wait)
 
     # --- what is committed -------------------------------------------------------------------------------------------
 
@@ -284,7 +303,7 @@ class Partition:
         """The log has grown, or a follower has: what everybody in sync has is committed."""
         replicas = self._replicas
         now_ms = 0 if replicas.is_alone else self._elapsed_ms()
-        log.high_watermark = replicas.next_high_watermark(log.high_watermark, log.log_end_offset, now_ms)
+        log.move_high_watermark(replicas.next_high_watermark(log.high_watermark, log.log_end_offset, now_ms))
         if self._uncommitted:
             self._answer_committed(log.high_watermark)
         self.changed()

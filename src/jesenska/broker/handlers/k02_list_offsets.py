@@ -67,6 +67,7 @@ _FIRST_WITH_EPOCHS = 4
 _FIRST_WITH_NOT_AVAILABLE = 5
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _NEVER = 2**15
+_READ_COMMITTED = 1
 #: The first version that knows each special time.
 _FIRST_VERSION = {EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
@@ -118,7 +119,7 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
         for partition, log, lookup, asked, answer in waiting:
             try:
                 answer.error_code = ErrorCode.NONE
-                end_offset = partition.high_watermark if request.replica_id == _CONSUMER else log.log_end_offset
+                end_offset = _end_for(request, partition) if request.replica_id == _CONSUMER else log.log_end_offset
                 _look_up(partition, lookup, asked, answer, context.version, now_ms, end_offset)
             except KafkaError as error:
                 answer.error_code = error.code
@@ -168,7 +169,7 @@ def _answer_at_once(
             offset = log.log_end_offset
         else:
             _require_known(partition, version)
-            offset = partition.last_stable_offset if request.isolation_level == 1 else partition.high_watermark
+            offset = _end_for(request, partition)
     elif time in (EARLIEST, EARLIEST_LOCAL):
         offset = log.log_start_offset
     elif time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -189,6 +190,11 @@ def _answer_at_once(
         if version >= _FIRST_WITH_EPOCHS:
             answer.leader_epoch = partition.leader_epoch if time == LATEST else log.leader_epochs.epoch_for_offset(offset)
     return True
+
+
+def _end_for(request: ListOffsetsRequest, partition: Partition) -> int:
+    """Up to where a consumer reads."""
+    return partition.last_stable_offset if request.isolation_level == _READ_COMMITTED else partition.high_watermark
 
 
 def _require_known(partition: Partition, version: int) -> None:
