@@ -19,9 +19,12 @@ from jesenska.log.log_cleaner import CleanerSettings
 from jesenska.log.log_config import LogConfig
 from jesenska.log.reading import lookup_by_time, read_log
 from jesenska.log.time_lookup import TimeLookup
+from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
 from jesenska.testing.simulation.disk import ForgetfulFiles
+from tests.log.committed_reads import consume
 from tests.log.compaction_model import PARTITION, START_MS, CompactedLog, run
+from tests.log.log_harness import LogHarness
 
 CONFIG = LogConfig(segment_bytes=1000, delete=False, compact=True, min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0)
 
@@ -195,17 +198,80 @@ def test_a_damaged_batch_leaves_the_log_as_it_is(tmp_path: Path, caplog: pytest.
     log.close(clean=False)
 
 
-def test_a_log_with_a_transaction_is_left_as_it_is_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def in_transaction(sequence: int, key: bytes, value: bytes) -> bytearray:
+    return encode_batch([(START_MS, key, value, ())], producer_id=1, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+
+
+def end_of_transaction(kind: ControlType, producer_id: int = 1) -> bytearray:
+    record = marker_record(ControlMarker(kind, 0), START_MS)
+    return encode_batch([record], producer_id=producer_id, producer_epoch=0, is_transactional=True, is_control=True)
+
+
+def test_what_a_transaction_has_aborted_goes_and_does_not_hide_what_was_before_it(tmp_path: Path) -> None:
     log = CompactedLog(tmp_path, CONFIG)
-    log.append(encode_batch([(START_MS, b"k", b"1", ())], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
-    log.append(one(b"k", b"2"))
+    log.append(one(b"k", b"1"))
+    log.append(in_transaction(0, b"k", b"2"))
+    log.append(in_transaction(1, b"k", b"3"))
+    log.append(end_of_transaction(ControlType.ABORT))
+    log.append(one(b"other", b"4"))
     log.log.roll(log.now_ms)
-    log.log.producers.clear()
-    with caplog.at_level(logging.WARNING):
-        log.compact()
-    assert "transactions" in caplog.text
-    assert offsets(log) == [0, 1]
+    log.compact()
+    # Of the producer's last batch the header stays, so the marker stays, too.
+    assert [(entry[0], [record.value for record in entry[3]]) for entry in log.told()][:2] == [(0, [b"1"]), (2, [])]  # type: ignore[attr-defined]
+    assert consume(log.log, 0, 1000) == [0, 4]
     log.close()
+
+
+def test_a_part_with_an_open_transaction_is_not_compacted(tmp_path: Path) -> None:
+    log = CompactedLog(tmp_path, CONFIG)
+    log.append(one(b"k", b"1"))
+    log.append(in_transaction(0, b"k", b"2"))
+    log.append(one(b"k", b"3"))
+    log.log.roll(log.now_ms)
+    log.compact()
+    assert offsets(log) == [0, 1, 2]
+    log.append(end_of_transaction(ControlType.COMMIT))
+    log.log.roll(log.now_ms)
+    log.compact()
+    assert [record.offset for entry in log.told() for record in entry[3] if record.key == b"k"] == [2]  # type: ignore[attr-defined]
+    log.close()
+
+
+def test_a_marker_goes_when_its_transaction_has_gone_and_its_time_is_over(tmp_path: Path) -> None:
+    log = CompactedLog(tmp_path, CONFIG)
+    log.append(in_transaction(0, b"k", b"1"))
+    log.append(end_of_transaction(ControlType.COMMIT))
+    log.append(in_transaction(1, b"k", b"2"))
+    log.append(end_of_transaction(ControlType.COMMIT))
+    markers = []
+    for _ in range(4):
+        log.append(one(b"other", b"more"))
+        log.log.roll(log.now_ms)
+        log.compact()
+        log.now_ms += CONFIG.delete_retention_ms + 1
+        markers.append([entry[0] for entry in log.told() if entry[0] in (1, 3)])
+    # First its batch goes, then its time begins, and then it goes. The other's batch is the last of the producer.
+    assert markers == [[1, 3], [1, 3], [3], [3]]
+    log.close()
+
+
+def test_an_empty_control_batch_is_replayed_and_sent_to_followers_like_any_other(tmp_path: Path) -> None:
+    log = CompactedLog(tmp_path, CONFIG)
+    log.append(end_of_transaction(ControlType.COMMIT, producer_id=7))
+    for _ in range(3):
+        log.append(one(b"other", b"more"))
+        log.log.roll(log.now_ms)
+        log.compact()
+        log.now_ms += CONFIG.delete_retention_ms + 1
+    assert log.told()[0] == (0, 7, None, ())
+    content = log.log.segments[0].file.path.read_bytes()[: log.log.segments[0].size_bytes]
+    log.close(clean=False)
+    log.open()
+    assert log.told()[0] == (0, 7, None, ())
+    log.close()
+    follower = LogHarness(tmp_path / "follower")
+    follower.append_as_follower(content)
+    assert follower.log.log_end_offset == log.log.segments[1].base_offset
 
 
 # --- meanwhile ----------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,10 @@ from jesenska.log.index_file import CorruptIndexError
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_start import delete_records
 from jesenska.log.producer_state import AbortedTransaction
-from jesenska.log.reading import aborted_transactions, read_log
 from jesenska.log.transaction_index import TransactionIndex
-from jesenska.records.batch import iter_headers
-from jesenska.records.decode import ControlMarker, ControlType, control_marker, decode_batch, marker_record
+from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
+from tests.log.committed_reads import consume
 from tests.log.log_harness import NOW_MS, LogHarness
 
 ENTRY = "00000000000000000000"
@@ -30,38 +28,6 @@ def data(producer_id: int, sequence: int, value: bytes = b"v", *, is_transaction
 def marker(producer_id: int, kind: ControlType, coordinator_epoch: int = 0) -> bytearray:
     record = marker_record(ControlMarker(kind, coordinator_epoch), NOW_MS)
     return encode_batch([record], producer_id=producer_id, producer_epoch=0, is_transactional=True, is_control=True)
-
-
-def seen_by_consumer(records: bytes, aborted: Sequence[AbortedTransaction], from_offset: int) -> list[int]:
-    """The offsets that a client of committed records shows, by the rule that Kafka's clients go by: a producer's
-    records are passed over from the first offset that the answer names up to the producer's abort marker."""
-    waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
-    passed_over: set[int] = set()
-    shown = []
-    for position, header in iter_headers(records):
-        while waiting and waiting[0].first_offset <= header.last_offset:
-            passed_over.add(waiting.pop(0).producer_id)
-        decoded = decode_batch(records, position)
-        if header.is_control:
-            if control_marker(decoded[0]).type is ControlType.ABORT:
-                passed_over.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in passed_over):
-            shown.extend(record.offset for record in decoded if record.offset >= from_offset)
-    return shown
-
-
-def consume(harness: LogHarness, from_offset: int, max_bytes: int) -> list[int]:
-    """All offsets that a consumer of committed records is shown."""
-    log, shown, offset = harness.log, [], from_offset
-    while offset < log.last_stable_offset:
-        result = read_log(log, offset, max_bytes, log.last_stable_offset)
-        assert result.region is not None
-        aborted = aborted_transactions(log, offset, result)
-        records = FileLayer().pread(result.region.file.fileno(), result.region.size_bytes, result.region.position)
-        result.region.release()
-        shown.extend(seen_by_consumer(records, aborted, offset))
-        offset = [header for _, header in iter_headers(records)][-1].next_offset
-    return shown
 
 
 class Model:
@@ -121,7 +87,7 @@ class Model:
         assert log.last_stable_offset == max(self.stable_end(), log.log_start_offset)
         for _ in range(3):
             offset = self.random.randrange(log.log_start_offset, log.log_end_offset + 1)
-            assert consume(self.harness, offset, self.random.choice((1, 300, 1 << 20))) == self.committed(offset)
+            assert consume(self.harness.log, offset, self.random.choice((1, 300, 1 << 20))) == self.committed(offset)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -218,7 +184,7 @@ def test_an_append_that_fails_leaves_no_entry(tmp_path: Path) -> None:
     assert harness.log.last_stable_offset == 0
     harness.append(marker(1, ControlType.COMMIT))
     assert harness.log.last_stable_offset == 2
-    assert consume(harness, 0, 1 << 20) == [0]
+    assert consume(harness.log, 0, 1 << 20) == [0]
 
 
 def test_the_last_stable_offset_is_not_before_the_log_start_offset(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ of the log.
 After a crash: `.cleaned` files are removed by the next start, and a `.swap` file, which is whole, takes the place of
 the segments that it covers.
 
-A batch of a transaction is not compacted yet: that takes the list of aborted transactions. A log that has one in the
-part that would be compacted is left as it is.
+What becomes of transactions `cleaned_transactions` says. A batch stays without records if it is the last of a producer,
+or the last of the part that is compacted: so that the log keeps its sequence numbers, and its end.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -29,13 +29,16 @@ from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError
 from jesenska.log.cleanable import SegmentFacts
+from jesenska.log.cleaned_transactions import CleanedTransactions
 from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
+from jesenska.log.producer_state import AbortedTransaction
 from jesenska.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from jesenska.log.segment import LOG_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFiles
 from jesenska.records.codec import BatchScan, KeyOffsets, crc32c
 from jesenska.records.compression import decompress
+from jesenska.records.decode import ControlMarker, read_marker
 from jesenska.records.encode import reseal_batch
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, Attributes, BatchHeader, Buffer, Codec, read_header
 
@@ -127,7 +130,7 @@ class _CleanedFile:
         segment, files = self.segment, self._files
         files.set_modified_ms(segment.file.path, modified_ms)
         files.fsync(segment.file.handle().fileno())
-        for path in (segment.offset_index.path, segment.time_index.path):
+        for path in segment.own_paths()[1:]:
             descriptor = files.open(path, os.O_RDONLY)
             try:
                 files.fsync(descriptor)
@@ -138,8 +141,9 @@ class _CleanedFile:
 
 class Cleaning:
     """`groups` are the segments to be compacted, oldest first, up to the end of the dirty part, which begins at
-    `first_dirty`. `producer_ends` are last offsets of batches that must not go as a whole: the last of each producer.
-    `secret` is 16 random bytes."""
+    `first_dirty`. `producer_ends` are last offsets of batches that must not go as a whole: the last of each producer;
+    `producer_epochs` are the epochs of those of which only markers are known. `aborted` are the transactions in the
+    log's transaction indexes. `secret` is 16 random bytes."""
 
     def __init__(
         self,
@@ -151,6 +155,8 @@ class Cleaning:
         settings: CleaningSettings,
         *,
         producer_ends: Sequence[int],
+        producer_epochs: Mapping[int, int],
+        aborted: Sequence[AbortedTransaction],
         secret: bytes,
         now_ms: int,
     ) -> None:
@@ -160,11 +166,18 @@ class Cleaning:
         self._config = config
         self._files = files
         self._now_ms = now_ms
-        self._ends = array("q", sorted(set(producer_ends)))
+        self._producer_ends = frozenset(producer_ends)
+        self._producer_epochs = producer_epochs
+        #: Last offsets of the batches that must not go as a whole, for the pass that copies.
+        self._ends = array("q")
+        self._aborted = aborted
+        self._transactions = CleanedTransactions([transaction for transaction in aborted if transaction.last_offset >= first_dirty])
         end = groups[-1][-1].end_offset
         most = max(1, min(int(settings.dedupe_buffer_bytes // _SLOT_BYTES * settings.io_buffer_load_factor), end - first_dirty))
         slots = min(max(2, settings.dedupe_buffer_bytes // _SLOT_BYTES), 2 * most)
         self._keys = KeyOffsets(max(slots, most + 1), most, secret)
+        #: Has no keys, so that no record goes by it.
+        self._no_keys = KeyOffsets(2, 1, secret)
         self._buffer_bytes = max(_BUFFER_BYTES_MIN, settings.io_buffer_bytes // 2)
         self._buffer = bytearray(self._buffer_bytes)
         self._lock = Lock()
@@ -201,6 +214,8 @@ class Cleaning:
         OSError from the disk, CancelledError, NotCompactedError, or a KafkaError if the log is damaged. To be closed
         if it is not gone through to the end."""
         yield from self._index()
+        self._ends = array("q", sorted({*self._producer_ends, self._keys.latest_offset}))
+        self._transactions = CleanedTransactions(self._aborted)
         for group in self._groups:
             if group[0].base_offset > self._keys.latest_offset:
                 return
@@ -235,23 +250,31 @@ class Cleaning:
             keys.note_batch(self._groups[-1][-1].end_offset - 1)
 
     def _add_special(self, header: BatchHeader) -> None:
-        if header.last_offset >= self._first_dirty:
+        if header.is_control:
+            self._transactions.end(header, self._marker(header))
+        elif not self._transactions.is_aborted(header) and header.last_offset >= self._first_dirty:
             self._keys.add_records(self._body(header), header.record_count, header.base_offset, self._first_dirty)
             if self._keys.is_full:
                 return
         self._keys.note_batch(header.last_offset)
 
     def _body(self, header: BatchHeader) -> bytearray:
-        """The records of a compressed batch that begins at `_at`; refuses one of a transaction."""
-        if header.is_transactional or header.is_control:
-            raise NotCompactedError("it holds records of transactions, which are not compacted yet")
+        """The records of the batch that begins at `_at`, decompressed."""
         start = self._at
         if crc32c(self._buffer, start + ATTRIBUTES_OFFSET, start + header.size_bytes) != header.crc:
             raise CorruptMessageError(f"the CRC of the batch at offset {header.base_offset} does not fit")
         if not header.record_count:
             return bytearray()
         with memoryview(self._buffer) as view:
+            if not header.attributes & Attributes.CODEC_MASK:
+                return bytearray(view[start + HEADER_SIZE : start + header.size_bytes])
             return decompress(Codec(header.attributes & Attributes.CODEC_MASK), view[start + HEADER_SIZE : start + header.size_bytes])
+
+    def _marker(self, header: BatchHeader) -> ControlMarker | None:
+        """What the control batch that begins at `_at` says."""
+        if crc32c(self._buffer, self._at + ATTRIBUTES_OFFSET, self._at + header.size_bytes) != header.crc:
+            raise CorruptMessageError(f"the CRC of the batch at offset {header.base_offset} does not fit")
+        return read_marker(self._buffer[self._at : self._at + header.size_bytes])
 
     def _copy(self, group: Sequence[SegmentFacts]) -> Iterator[int | Replacement]:
         segment = LogSegment(self._directory, group[0].base_offset, self._config, self._files, OpenFiles(self._files, 1), created_ms=self._now_ms)
@@ -303,7 +326,7 @@ class Cleaning:
             if header is None:
                 return written
             if header.attributes & (Attributes.CODEC_MASK | Attributes.TRANSACTIONAL | Attributes.CONTROL):
-                batch = self._keep_special(header)
+                batch = self._keep_control(header, cleaned.segment) if header.is_control else self._keep_special(header)
                 if batch is not None:
                     written += cleaned.put(batch)
                 self._at += header.size_bytes
@@ -312,9 +335,37 @@ class Cleaning:
             else:
                 written += cleaned.write()
 
+    def _keep_control(self, header: BatchHeader, segment: LogSegment) -> Buffer | None:
+        """What stays of a control batch; None for nothing. An entry of the transaction index goes to `segment`."""
+        whole = self._buffer[self._at : self._at + header.size_bytes]
+        may_go, entry = self._transactions.end(header, self._marker(header))
+        if entry is not None:
+            segment.note_aborted(entry)
+        if not may_go:
+            return whole
+        if header.record_count and not header.has_delete_horizon:
+            horizon = self._now_ms + self._config.delete_retention_ms
+            records, kept, _, _ = self._no_keys.keep_records(self._body(header), header.record_count, header.base_offset, header.base_timestamp, False, horizon)
+            attributes = header.attributes | Attributes.DELETE_HORIZON
+            return reseal_batch(bytearray(HEADER_SIZE) + records, header, attributes, kept, horizon, header.max_timestamp)
+        if header.record_count and header.base_timestamp > self._now_ms:
+            return whole
+        is_last = self._producer_epochs.get(header.producer_id) == header.producer_epoch
+        return self._without_records(header) if is_last or self._must_stay(header) else None
+
+    def _must_stay(self, header: BatchHeader) -> bool:
+        """True for a batch that does not go as a whole."""
+        return header.last_offset in self._producer_ends or header.last_offset == self._keys.latest_offset
+
+    def _without_records(self, header: BatchHeader) -> Buffer:
+        attributes = header.attributes & ~(Attributes.CODEC_MASK | Attributes.DELETE_HORIZON)
+        return reseal_batch(bytearray(HEADER_SIZE), header, attributes, 0, header.base_timestamp, header.max_timestamp)
+
     def _keep_special(self, header: BatchHeader) -> Buffer | None:
-        """What stays of a compressed batch; None for nothing."""
+        """What stays of a batch that is compressed or belongs to a transaction; None for nothing."""
         start, keys = self._at, self._keys
+        if self._transactions.is_aborted(header):
+            return self._without_records(header) if self._must_stay(header) else None
         with memoryview(self._buffer) as view:
             whole = bytes(view[start : start + header.size_bytes])
         body = self._body(header)
@@ -323,9 +374,7 @@ class Cleaning:
         drops = header.has_delete_horizon and base <= self._now_ms
         records, kept, tombstones, max_timestamp = keys.keep_records(body, header.record_count, header.base_offset, base, drops, base)
         if not kept:
-            if header.last_offset not in self._ends:
-                return None
-            records, attributes = bytearray(), attributes & ~Attributes.CODEC_MASK
+            return self._without_records(header) if self._must_stay(header) else None
         elif tombstones and not header.has_delete_horizon:
             attributes |= Attributes.DELETE_HORIZON
             new_base = self._now_ms + self._config.delete_retention_ms

@@ -495,6 +495,10 @@ class PartitionLog:
             logger.error("%s", self.flushes.failure)
             raise
         cleaned.join(self._open_files)
+        if self.tail.segment in sources:
+            # Nothing was appended since the last roll.
+            self.tail.clear()
+            self.tail.segment = self.active_segment
         self.segments = (*self.segments[:first], cleaned, *self.segments[first + len(sources) :])
         self.unsynced.names_changed()
         return renamed

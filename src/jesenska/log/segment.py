@@ -209,23 +209,28 @@ class LogSegment:
             self.bytes_since_index_entry = 0
         self.bytes_since_index_entry += size_bytes
 
+    def _transaction_index_path(self) -> Path:
+        """Its file, named as the others are now."""
+        path = self.file.path
+        return path.with_name(file_name(self.base_offset, TXN_INDEX_SUFFIX) + path.name.removeprefix(file_name(self.base_offset, LOG_SUFFIX)))
+
     def note_aborted(self, aborted: AbortedTransaction) -> None:
         """Takes an aborted transaction, whose marker is in the segment, into the transaction index."""
         if self.transaction_index is None:
-            self.transaction_index = TransactionIndex(self.file.path.with_suffix(TXN_INDEX_SUFFIX), self.base_offset, self._files)
+            self.transaction_index = TransactionIndex(self._transaction_index_path(), self.base_offset, self._files)
             self.transaction_index.begin()
         self.transaction_index.append(aborted)
 
     def load_transaction_index(self) -> None:
         """Reads the transaction index from its file, which is there; CorruptIndexError if it makes no sense."""
-        index = TransactionIndex(self.file.path.with_suffix(TXN_INDEX_SUFFIX), self.base_offset, self._files)
+        index = TransactionIndex(self._transaction_index_path(), self.base_offset, self._files)
         index.load()
         self.transaction_index = index
 
     def forget_transaction_index(self) -> None:
         """Removes the transaction index and its file: it is about to be built anew."""
         self.transaction_index = None
-        self._files.unlink(self.file.path.with_suffix(TXN_INDEX_SUFFIX))
+        self._files.unlink(self._transaction_index_path())
 
     def note_entries(self, entries: list[tuple[int, int, int, int]]) -> None:
         """Index entries of batches that were counted elsewhere (recovery): last offset, position, largest timestamp so

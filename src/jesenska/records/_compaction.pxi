@@ -382,7 +382,9 @@ cdef class KeyOffsets:
                     if outcome.kept == 0 and not holds(kept_ends, ends.shape[0], header.base_offset + header.last_offset_delta):
                         at += size
                         continue
-                    if outcome.tombstones and not attributes & HORIZON_BIT:
+                    if outcome.kept == 0:
+                        attributes &= ~HORIZON_BIT
+                    elif outcome.tombstones and not attributes & HORIZON_BIT:
                         attributes |= HORIZON_BIT
                         new_base = now_ms + delete_retention_ms
                         outcome = self.survivors(

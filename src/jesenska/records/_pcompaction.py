@@ -199,7 +199,9 @@ class KeyOffsets:
             if not kept and not _holds(ends, header.last_offset):
                 at += size
                 continue
-            if tombstones and not header.has_delete_horizon:
+            if not kept:
+                attributes &= ~Attributes.DELETE_HORIZON
+            elif tombstones and not header.has_delete_horizon:
                 attributes |= Attributes.DELETE_HORIZON
                 new_base = now_ms + delete_retention_ms
                 records, kept, tombstones, max_timestamp = self.keep_records(body, count, header.base_offset, base, False, new_base)
