@@ -1,5 +1,6 @@
-"""The same logs with transactions, written by Apache Kafka 4.3.1, compacted by it and by our cleaner: the same batches,
-records, markers and entries of the transaction index stay. JESENSKA_LOGS says how many logs, 6 unless said otherwise."""
+"""The same logs with transactions, written by Apache Kafka 4.3.1, compacted by it and by our cleaner: the same
+batches, records, markers and entries of the transaction index stay. JESENSKA_LOGS says how many logs, 6 unless said
+otherwise."""
 
 from __future__ import annotations
 

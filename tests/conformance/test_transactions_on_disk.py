@@ -1,5 +1,6 @@
-"""A log with transactions that Apache Kafka 3.9.1 has written: consumers of committed records, and of all, are answered
-by our broker what they were answered by Kafka, also where a crash has left the log without its transaction indexes."""
+"""A log with transactions that Apache Kafka 3.9.1 has written: consumers of committed records, and of all, are
+answered by our broker what they were answered by Kafka, also where a crash has left the log without its transaction
+indexes."""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ def _write(bootstrap: str, transactions: int) -> None:
 
 
 def _of_records(aborted: list[FetchResponseAbortedTransaction], records: bytes) -> list[tuple[int, int]]:
-    """Those that begin within the records. Both brokers tell of some that begin shortly behind them; Kafka does so also
-    where the first entry of the offset index is the end of the records."""
+    """Those that begin within the records. Both brokers tell of some that begin shortly behind them; Kafka does so
+    also where the first entry of the offset index is the end of the records."""
     end = max((header.next_offset for _, header in iter_headers(records)), default=0)
     return [(item.producer_id, item.first_offset) for item in aborted if item.first_offset < end]
 

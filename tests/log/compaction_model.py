@@ -5,8 +5,8 @@
 A log gets batches of one or more records: keys that come again, tombstones, every codec, idempotent producers,
 transactions that are committed, aborted or left open, records of the past and of both timestamp types. It rolls, is
 compacted, is closed or killed and opened, time passes, and all of that again. After each compaction, and after each
-start, the log must hold the records that the model keeps, in the batches that it keeps, at their offsets; and consumers
-of committed records see those of them that they should.
+start, the log must hold the records that the model keeps, in the batches that it keeps, at their offsets; and
+consumers of committed records see those of them that they should.
 """
 
 from __future__ import annotations

@@ -427,9 +427,16 @@ for _name in ("pwrite", "truncate", "fsync", "fsync_directory", "rename", "unlin
     setattr(DyingFiles, _name, _counted(_name))
 
 
+def seen(log: CompactedLog) -> list[object]:
+    """The records that consumers of committed records see."""
+    committed = set(consume(log.log, log.log.log_start_offset, 1000))
+    return [record for _, _, _, records in log.told() for record in records if record.offset in committed]  # type: ignore[attr-defined]
+
+
 def crashed_after(tmp_path: Path, calls: int | None, seed: int) -> tuple[int, list[object], list[object], list[object]]:
-    """A log that was compacted once gets more records and is compacted again, up to so many calls that change the
-    disk. How many there were, and the batches before, after the crash and a start, and after another compaction."""
+    """A log that was compacted once gets more records, some of them in transactions of which most are aborted, and is
+    compacted again, up to so many calls that change the disk. How many there were, and the records that consumers see
+    before, after the crash and a start, and after another compaction."""
     chance = Random(seed)
     path = tmp_path / f"data-{seed}-{calls}"
     files = DyingFiles()
@@ -437,11 +444,15 @@ def crashed_after(tmp_path: Path, calls: int | None, seed: int) -> tuple[int, li
     log.compact()
     for number in range(30):
         log.append(one(b"key-%d" % (number % 6), None if number == 25 else b"later-%d" % number + bytes(40)))
+        if number % 3 == 0:
+            log.append(in_transaction(number // 3, b"key-%d" % (number % 6), b"in a transaction"))
+        if number % 6 == 5:
+            log.append(end_of_transaction(ControlType.COMMIT if number == 17 else ControlType.ABORT))
     log.log.roll(log.now_ms)
     log.log.flush()
     log.directories.checkpoint_recovery_points()
     log.directories.remove_doomed(log.now_ms)
-    before: list[object] = [record for _, _, _, records in log.told() for record in records]  # type: ignore[attr-defined]
+    before = seen(log)
     files.calls, files.left = 0, calls
     try:
         log.compact()
@@ -456,12 +467,12 @@ def crashed_after(tmp_path: Path, calls: int | None, seed: int) -> tuple[int, li
     files.forget()
     again = CompactedLog(after, replace(CONFIG, segment_bytes=700))
     again.now_ms = log.now_ms
-    found: list[object] = [record for _, _, _, records in again.told() for record in records]  # type: ignore[attr-defined]
+    found = seen(again)
     assert not [name for name in again.log.directory.iterdir() if name.suffix in (".cleaned", ".swap")]
     again.append(one(b"another", b"x"))
     again.log.roll(again.now_ms)
     again.compact()
-    finally_found: list[object] = [record for _, _, _, records in again.told() for record in records]  # type: ignore[attr-defined]
+    finally_found = seen(again)
     again.close()
     return count, before, found, finally_found
 

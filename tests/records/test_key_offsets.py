@@ -86,7 +86,7 @@ def survivors(batches: list[Made], newest: dict[bytes, int], latest_offset: int,
             if record.offset > latest_offset
             or (record.key is not None and record.offset >= newest.get(bytes(record.key), -1) and not (record.value is None and over))
         )
-        horizon = made.horizon_ms
+        horizon = made.horizon_ms if kept else None
         if horizon is None and any(record.value is None for record in kept):
             horizon = NOW_MS + RETENTION_MS
         if kept or made.last_offset in ends:

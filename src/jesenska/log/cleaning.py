@@ -13,8 +13,8 @@ of the log.
 After a crash: `.cleaned` files are removed by the next start, and a `.swap` file, which is whole, takes the place of
 the segments that it covers.
 
-What becomes of transactions `cleaned_transactions` says. A batch stays without records if it is the last of a producer,
-or the last of the part that is compacted: so that the log keeps its sequence numbers, and its end.
+What becomes of transactions `cleaned_transactions` says. A batch stays without records if it is the last of a
+producer, or the last of the part that is compacted: so that the log keeps its sequence numbers, and its end.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ The rules for a batch from a client, in this order:
 Kafka forgets a producer by its records' timestamps. Here the time of the append counts where it is later: records of
 the past (a replayed history) keep their protection against duplicates. What the file holds is the same.
 
-What it tells of transactions that were aborted goes into the log's transaction index (transaction_index). Left out: the
-verification of KIP-890.
+What it tells of transactions that were aborted goes into the log's transaction index (transaction_index). Left out:
+the verification of KIP-890.
 """
 
 from __future__ import annotations
@@ -223,9 +223,9 @@ class ProducerState:
         return producer_id, previous
 
     def apply_marker(self, header: BatchHeader, base_offset: int, marker: ControlMarker, now_ms: int) -> tuple[Undo, AbortedTransaction | None]:
-        """Ends the producer's transaction: `header` is a control batch with its assigned offset, `marker` what it says.
-        What undoes it, and the transaction if there was one and it is aborted. TRANSACTION_COORDINATOR_FENCED for a
-        marker of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older producer."""
+        """Ends the producer's transaction: `header` is a control batch with its assigned offset, `marker` what it
+        says. What undoes it, and the transaction if there was one and it is aborted. TRANSACTION_COORDINATOR_FENCED
+        for a marker of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older producer."""
         producer_id, coordinator_epoch = header.producer_id, marker.coordinator_epoch
         aborted: AbortedTransaction | None = None
         previous = self._producers.get(producer_id)

@@ -7,8 +7,8 @@ point on is read in full:
     first that fails:  the file is cut there, later segments are renamed away; what follows was never acknowledged as
                        synced
     on the way:  both indexes are built anew; leader epochs that the file lost are added
-    then:  producers = newest snapshot that can be read + all headers after it, and with them the transaction indexes of
-           these segments: the snapshot is then one from before the first of them
+    then:  producers = newest snapshot that can be read + all headers after it; with them the transaction indexes of
+           these segments, for which the snapshot must be one from before the first of them
 
 Both kinds of corruption end at the same place: bytes that are missing (the batch does not fit into the file) and bytes
 that are nonsense (zeros, old blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is

@@ -8,15 +8,16 @@
          8  last_stable_offset   once the marker is committed (producer_state.AbortedTransaction)
 
 Consumers that read committed records only are told which of the transactions in what they get were aborted. Those are
-found from the segment of the fetch on: of each entry whose marker is not before the fetch and whose first record is not
-behind it. The search ends with an entry whose last stable offset is not before the end of what was read: a transaction
-that ends later began later.
+found from the segment of the fetch on: of each entry whose marker is not before the fetch and whose first record is
+not behind it. The search ends with an entry whose last stable offset is not before the end of what was read: a
+transaction that ends later began later.
 
 Most segments have no aborted transaction, and no such file. The entries of all others are in memory: a fetch does not
 wait for the disk to learn them.
 
-After a crash the file may lack entries, or end in nonsense; recovery builds the index of each segment anew that it reads
-from the start, and also one that does not make sense. `index_file.IndexFile` is what this shares with the other indexes.
+After a crash the file may lack entries, or end in nonsense; recovery builds the index of each segment anew that it
+reads from the start, and also one that does not make sense. `index_file.IndexFile` is what this shares with the other
+indexes.
 """
 
 from __future__ import annotations

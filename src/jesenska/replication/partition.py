@@ -264,9 +264,9 @@ class Partition:
         return result if self._is_done(log, acks, result, done) else None
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: ControlMarker, now_ms: int, done: Done) -> AppendResult | None:
-        """Ends a producer's transaction as the leader, by a control batch that says how: what a transaction coordinator
-        asks for (WriteTxnMarkers). As `append` with acks=all. InvalidProducerEpochError if the log knows a newer
-        epoch of the producer, TransactionCoordinatorFencedError if it has a marker of a newer coordinator."""
+        """Ends a producer's transaction as the leader, by a control batch that says how: what a transaction
+        coordinator asks for (WriteTxnMarkers). As `append` with acks=all. InvalidProducerEpochError if the log knows a
+        newer epoch of the producer, TransactionCoordinatorFencedError if it has a marker of a newer coordinator."""
         batch = encode_batch([marker_record(marker, now_ms)], producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True, is_control=True)
         return self.append(memoryview(batch), [read_header(batch)], ACKS_ALL, now_ms, done)
 
