@@ -120,6 +120,15 @@ def test_a_snapshot_shows_its_producers(tool: Tool, tmp_path: Path) -> None:
     assert (torn.code, "is corrupt" in torn.err) == (1, True)
 
 
+def test_a_transaction_index_shows_what_was_aborted(tool: Tool, tmp_path: Path) -> None:
+    file = tmp_path / f"{NAME}.txnindex"
+    file.write_bytes(bytes(2) + b"".join(number.to_bytes(8, "big") for number in (7, 3, 9, 10)))
+    assert tool(main, "--files", str(file)).lines[1:] == ["version: 0 producerId: 7 firstOffset: 3 lastOffset: 9 lastStableOffset: 10"]
+    file.write_bytes(file.read_bytes()[:-1])
+    torn = tool(main, "--files", str(file))
+    assert (torn.code, "A broker that starts builds it anew." in torn.lines[-1]) == (1, True)
+
+
 def test_max_bytes_bounds_what_is_read(tool: Tool, segment: Path) -> None:
     assert len(tool(main, "--files", str(segment), "--max-bytes", "82").lines) == 3
 

@@ -30,7 +30,7 @@ _SMALL_SEGMENTS = {"segment.bytes": "30000", "index.interval.bytes": "500", "seg
 _RECORDS = 1500
 _FINDS_FAULT = re.compile(r"(?i)mismatch|non-?consecutive|out of order|isvalid: false|exception|error|invalid|corrupt|sanity check failed")
 #: Kafka's file kinds; what stands behind a dot in a partition's directory and is none of these is told by name.
-_DUMPED = (".log", ".index", ".timeindex", ".snapshot")
+_DUMPED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 async def _write(cluster: Cluster, topic: str, codec: Codec, idempotent: bool, first: int, count: int) -> None:

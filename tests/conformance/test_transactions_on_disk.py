@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jesenska.cli.kafka_dump_log import main as dump
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.records.batch import iter_headers
 from jesenska.testing import BrokerProcess
@@ -24,6 +25,7 @@ from jesenska.wire.messages.k02_list_offsets import (
 from jesenska.wire.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic, DescribeProducersResponse
 from tests.conformance.conftest import need, need_modules
 from tests.peers.apache_kafka import ApacheKafka
+from tests.peers.tools import Tools
 from tests.raw_connection import RawConnection
 from tests.served_tree import ServedTree
 
@@ -108,7 +110,7 @@ def _answers(bootstrap: str) -> dict[Any, Any]:
     return told
 
 
-def test_consumers_of_committed_records_are_told_what_kafka_tells_them(tmp_path: Path) -> None:
+def test_consumers_of_committed_records_are_told_what_kafka_tells_them(tmp_path: Path, tools_3: Tools, capsys: pytest.CaptureFixture[str]) -> None:
     need("java", "mvn")
     directory = tmp_path / "kafka" / "data-0"
     with ServedTree(tmp_path / "tree.db", ServerConfig(tick_ms=1000)) as served:
@@ -122,6 +124,10 @@ def test_consumers_of_committed_records_are_told_what_kafka_tells_them(tmp_path:
         assert told["end", 1] < told["end", 0]
         indexes = {path: path.read_bytes() for path in (directory / "t-0").glob("*.txnindex")}
         assert sum(map(bool, indexes.values())) > 3
+        newest = str(max(path for path, content in indexes.items() if content))
+        capsys.readouterr()
+        assert dump(["--files", newest]) == 0
+        assert capsys.readouterr().out == tools_3.run("kafka-dump-log", "--files", newest).output
         ours = {"zookeeper.connect": connect, "broker.id": "0"}
         with BrokerProcess(directory, settings=ours) as broker:
             assert _answers(broker.bootstrap) == told

@@ -1,13 +1,12 @@
-"""kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex and
-.snapshot. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked against the .log
+"""kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex, .txnindex
+and .snapshot. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked against the .log
 file beside them.
 
     baseOffset: 0 lastOffset: 2 count: 3 ... compresscodec: none crc: 460103469 isvalid: true
     | offset: 0 CreateTime: 1795232481174 keySize: -1 valueSize: 5 sequence: 0 headerKeys: [] payload: hello
 
 Differs from Kafka's tool: the exit code is 1 where something is wrong (a CRC, an index, bytes at the end that are no
-batch). Left out: message sets (magic 0 and 1), .txnindex, and decoders beyond those of `dump_decoders`: they are
-refused.
+batch). Left out: message sets (magic 0 and 1), and decoders beyond those of `dump_decoders`: they are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ from jesenska.base.clock import SystemClock
 from jesenska.base.errors import CorruptMessageError, JesenskaError, KafkaError
 from jesenska.cli import dump_decoders
 from jesenska.cli.tool import QUIET_SECONDS, Parser, add_output, print_json, run, sentence
+from jesenska.log.files import FileLayer
+from jesenska.log.index_file import CorruptIndexError
 from jesenska.log.producer_state import decode_snapshot
+from jesenska.log.transaction_index import TransactionIndex
 from jesenska.records.batch import iter_headers, verify_crc
 from jesenska.records.decode import control_marker, decode_batch
 from jesenska.records.header import HEADER_SIZE, BatchHeader, Codec, TimestampType, read_header
@@ -109,7 +111,13 @@ class _Dump:
         self._told_at = self._clock.monotonic()
 
     def run(self) -> bool:
-        kinds: dict[str, Callable[[Data], bool]] = {".log": self._log, ".index": self._index, ".timeindex": self._time_index, ".snapshot": self._snapshot}
+        kinds: dict[str, Callable[[Data], bool]] = {
+            ".log": self._log,
+            ".index": self._index,
+            ".timeindex": self._time_index,
+            ".txnindex": self._transaction_index,
+            ".snapshot": self._snapshot,
+        }
         self._say(f"Dumping {self._path}")
         dump = kinds.get(self._path.suffix)
         if dump is None:
@@ -302,6 +310,27 @@ class _Dump:
         return not mismatches and not disorder
 
     # --- .snapshot ---------------------------------------------------------------------------------------------------
+
+    def _transaction_index(self, data: Data) -> bool:
+        index = TransactionIndex(self._path, _base_offset(self._path), FileLayer())
+        try:
+            index.load()
+        except CorruptIndexError as error:
+            self._wrong(f"{error} A broker that starts builds it anew.")
+            return False
+        for item in index.entries():
+            document = {
+                "version": 0,
+                "producerId": item.producer_id,
+                "firstOffset": item.first_offset,
+                "lastOffset": item.last_offset,
+                "lastStableOffset": item.last_stable_offset,
+            }
+            if self._json:
+                print_json(document)
+            else:
+                print(" ".join(f"{name}: {value}" for name, value in document.items()))
+        return True
 
     def _snapshot(self, data: Data) -> bool:
         try:
