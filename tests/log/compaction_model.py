@@ -4,9 +4,9 @@
 
 A log gets batches of one or more records: keys that come again, tombstones, every codec, idempotent producers,
 transactions that are committed, aborted or left open, records of the past and of both timestamp types. It rolls, is
-compacted, is closed or killed and opened, time passes, and all of that again. After each compaction, and after each
-start, the log must hold the records that the model keeps, in the batches that it keeps, at their offsets; and
-consumers of committed records see those of them that they should.
+compacted, loses old segments to retention, is closed or killed and opened, time passes, and all of that again. After
+each compaction, and after each start, the log must hold the records that the model keeps, in the batches that it
+keeps, at their offsets; and consumers of committed records see those of them that they should.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
+from jesenska.log.log_start import delete_old_segments
 from jesenska.log.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, decode_batch, marker_record
@@ -69,6 +70,11 @@ class Model:
     first_dirty: int = 0
     #: Transactions that were aborted.
     aborted: set[int] = field(default_factory=set)
+
+    def forget_before(self, log_start: int) -> None:
+        """Retention has taken whole segments."""
+        self.batches = [batch for batch in self.batches if batch.last_offset >= log_start]
+        self.first_dirty = max(self.first_dirty, log_start)
 
     def is_aborted(self, batch: ModelBatch) -> bool:
         return batch.transaction in self.aborted and not batch.is_marker
@@ -150,6 +156,11 @@ class CompactedLog:
         while self.waiting:
             self.waiting.pop(0)()
 
+    def delete_old(self) -> None:
+        """What retention takes."""
+        for path in delete_old_segments(self.log, self.now_ms):
+            self.files.unlink(path)
+
     def close(self, *, clean: bool = True) -> None:
         self.directories.close(clean=clean)
 
@@ -188,7 +199,8 @@ def run(seed: int, directory: Path) -> None:
     config = LogConfig(
         segment_bytes=rng.choice([600, 2_000, 20_000]),
         index_interval_bytes=rng.choice([0, 100, 4096]),
-        delete=False,
+        delete=rng.random() < 0.3,
+        retention_ms=rng.choice([50_000, 5_000_000]),
         compact=True,
         log_append_time=rng.random() < 0.2,
         min_cleanable_dirty_ratio=0.0,
@@ -236,6 +248,9 @@ def run(seed: int, directory: Path) -> None:
             log.now_ms += rng.choice([0, 10])
         if rng.random() < 0.7:
             log.log.roll(log.now_ms)
+        if config.delete:
+            log.delete_old()
+            model.forget_before(log.log.log_start_offset)
         # Up to where the segments begin that are written to, or have something that is not decided.
         end = max(segment.base_offset for segment in log.log.segments if segment.base_offset <= log.log.last_stable_offset)
         has_dirty = any(segment.size_bytes for segment in log.log.segments if model.first_dirty <= segment.base_offset < end)
