@@ -32,10 +32,10 @@ from jesenska.log.cleanable import SegmentFacts
 from jesenska.log.cleaned_transactions import CleanedTransactions
 from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.producer_state import AbortedTransaction
 from jesenska.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from jesenska.log.segment import LOG_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFiles
+from jesenska.log.transaction_index import TransactionIndex
 from jesenska.records.codec import BatchScan, KeyOffsets, crc32c
 from jesenska.records.compression import decompress
 from jesenska.records.decode import ControlMarker, read_marker
@@ -142,8 +142,8 @@ class _CleanedFile:
 class Cleaning:
     """`groups` are the segments to be compacted, oldest first, up to the end of the dirty part, which begins at
     `first_dirty`. `producer_ends` are last offsets of batches that must not go as a whole: the last of each producer;
-    `producer_epochs` are the epochs of those of which only markers are known. `aborted` are the transactions in the
-    log's transaction indexes. `secret` is 16 random bytes."""
+    `producer_epochs` are the epochs of those of which only markers are known. `transaction_indexes` are copies of the
+    log's. `secret` is 16 random bytes."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Cleaning:
         *,
         producer_ends: Sequence[int],
         producer_epochs: Mapping[int, int],
-        aborted: Sequence[AbortedTransaction],
+        transaction_indexes: Sequence[TransactionIndex],
         secret: bytes,
         now_ms: int,
     ) -> None:
@@ -170,8 +170,8 @@ class Cleaning:
         self._producer_epochs = producer_epochs
         #: Last offsets of the batches that must not go as a whole, for the pass that copies.
         self._ends = array("q")
-        self._aborted = aborted
-        self._transactions = CleanedTransactions([transaction for transaction in aborted if transaction.last_offset >= first_dirty])
+        self._transaction_indexes = transaction_indexes
+        self._transactions = CleanedTransactions(())
         end = groups[-1][-1].end_offset
         most = max(1, min(int(settings.dedupe_buffer_bytes // _SLOT_BYTES * settings.io_buffer_load_factor), end - first_dirty))
         slots = min(max(2, settings.dedupe_buffer_bytes // _SLOT_BYTES), 2 * most)
@@ -213,9 +213,11 @@ class Cleaning:
         """Does the work, a piece at each step: gives how many bytes were moved, or a group that can be replaced.
         OSError from the disk, CancelledError, NotCompactedError, or a KafkaError if the log is damaged. To be closed
         if it is not gone through to the end."""
+        aborted = [transaction for index in self._transaction_indexes for transaction in index.entries()]
+        self._transactions = CleanedTransactions([transaction for transaction in aborted if transaction.last_offset >= self._first_dirty])
         yield from self._index()
         self._ends = array("q", sorted({*self._producer_ends, self._keys.latest_offset}))
-        self._transactions = CleanedTransactions(self._aborted)
+        self._transactions = CleanedTransactions(aborted)
         for group in self._groups:
             if group[0].base_offset > self._keys.latest_offset:
                 return

@@ -203,7 +203,7 @@ class LogCleaner:
             self.settings.of_each,
             producer_ends=[entry.batches[-1].last_offset for entry in log.producers.entries() if entry.batches],
             producer_epochs={entry.producer_id: entry.producer_epoch for entry in log.producers.entries() if not entry.batches},
-            aborted=[item for segment in log.segments if segment.transaction_index is not None for item in segment.transaction_index.entries()],
+            transaction_indexes=[segment.transaction_index.copy() for segment in log.segments if segment.transaction_index is not None],
             secret=self._around.new_secret(),
             now_ms=now_ms,
         )
