@@ -338,6 +338,18 @@ class Fetch:
         wanted.has_more = False
         return True
 
+    def read_from(self, wanted: WantedPartition, partition: Partition, max_bytes: int, minimum_one_batch: bool) -> ReadResult:
+        """What there is of a partition for this fetch, in at most so many bytes; the errors of `Partition.read`."""
+        return partition.read(
+            wanted.fetch_offset,
+            min(wanted.max_bytes, max_bytes),
+            wanted.current_leader_epoch,
+            minimum_one_batch,
+            self._waits_for_disk,
+            self._leader_only,
+            self._read_committed,
+        )
+
     def found(self, wanted: WantedPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition) -> int:
         """Puts what was read into a partition's answer; its bytes of records."""
         answer.high_watermark = partition.high_watermark
@@ -426,7 +438,7 @@ class FullFetch(Fetch):
 
     def read(self) -> FetchState:
         left, total, ends = self.max_bytes, 0, self._knows_none
-        rack, leader_only = self._rack, self._leader_only
+        rack = self._rack
         self._moved = None
         self._regions = []
         self._responses = responses = []
@@ -443,15 +455,7 @@ class FullFetch(Fetch):
                     if rack and self.sends_elsewhere(wanted, partition, answer):
                         ends = True
                         continue
-                    result = partition.read(
-                        wanted.fetch_offset,
-                        min(wanted.max_bytes, left),
-                        wanted.current_leader_epoch,
-                        total == 0,
-                        self._waits_for_disk,
-                        leader_only,
-                        self._read_committed,
-                    )
+                    result = self.read_from(wanted, partition, left, total == 0)
                 except KafkaError as error:
                     ends = self.refused(wanted, answer, error) or ends
                     continue
@@ -511,7 +515,7 @@ class SessionFetch(Fetch):
     def read(self) -> FetchState:
         session, view = self._session, self._broker.view
         left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
-        rack, leader_only = self._rack, self._leader_only
+        rack = self._rack
         self._moved = None
         self._regions = []
         self._found = []
@@ -530,15 +534,7 @@ class SessionFetch(Fetch):
                 if rack and self.sends_elsewhere(wanted, partition, answer):
                     ends = True
                     continue
-                result = partition.read(
-                    wanted.fetch_offset,
-                    min(wanted.max_bytes, left),
-                    wanted.current_leader_epoch,
-                    total == 0,
-                    self._waits_for_disk,
-                    leader_only,
-                    self._read_committed,
-                )
+                result = self.read_from(wanted, partition, left, total == 0)
             except KafkaError as error:
                 if self.refused(wanted, answer, error):
                     ends = True
