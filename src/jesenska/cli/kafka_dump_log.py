@@ -309,7 +309,7 @@ class _Dump:
                 self._say(f"  Index timestamp: {timestamp}, Previously indexed timestamp: {earlier}")
         return not mismatches and not disorder
 
-    # --- .snapshot ---------------------------------------------------------------------------------------------------
+    # --- .txnindex ---------------------------------------------------------------------------------------------------
 
     def _transaction_index(self, data: Data) -> bool:
         index = TransactionIndex(self._path, _base_offset(self._path), FileLayer())
@@ -331,6 +331,8 @@ class _Dump:
             else:
                 print(" ".join(f"{name}: {value}" for name, value in document.items()))
         return True
+
+    # --- .snapshot ---------------------------------------------------------------------------------------------------
 
     def _snapshot(self, data: Data) -> bool:
         try:

@@ -36,11 +36,11 @@ from jesenska.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from jesenska.log.segment import LOG_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFiles
 from jesenska.log.transaction_index import TransactionIndex
-from jesenska.records.codec import BatchScan, KeyOffsets, crc32c
-from jesenska.records.compression import decompress
-from jesenska.records.decode import ControlMarker, read_marker
+from jesenska.records.batch import verify_crc
+from jesenska.records.codec import BatchScan, KeyOffsets
+from jesenska.records.decode import ControlMarker, read_marker, records_of
 from jesenska.records.encode import reseal_batch
-from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, Attributes, BatchHeader, Buffer, Codec, read_header
+from jesenska.records.header import HEADER_SIZE, Attributes, BatchHeader, Buffer, read_header
 
 _INT32_MAX = 2**31 - 1
 #: Bytes of a place in the table of keys.
@@ -260,22 +260,14 @@ class Cleaning:
                 return
         self._keys.note_batch(header.last_offset)
 
-    def _body(self, header: BatchHeader) -> bytearray:
+    def _body(self, header: BatchHeader) -> bytearray | memoryview:
         """The records of the batch that begins at `_at`, decompressed."""
-        start = self._at
-        if crc32c(self._buffer, start + ATTRIBUTES_OFFSET, start + header.size_bytes) != header.crc:
-            raise CorruptMessageError(f"the CRC of the batch at offset {header.base_offset} does not fit")
-        if not header.record_count:
-            return bytearray()
-        with memoryview(self._buffer) as view:
-            if not header.attributes & Attributes.CODEC_MASK:
-                return bytearray(view[start + HEADER_SIZE : start + header.size_bytes])
-            return decompress(Codec(header.attributes & Attributes.CODEC_MASK), view[start + HEADER_SIZE : start + header.size_bytes])
+        verify_crc(self._buffer, self._at, header)
+        return records_of(self._buffer, self._at, header)
 
     def _marker(self, header: BatchHeader) -> ControlMarker | None:
         """What the control batch that begins at `_at` says."""
-        if crc32c(self._buffer, self._at + ATTRIBUTES_OFFSET, self._at + header.size_bytes) != header.crc:
-            raise CorruptMessageError(f"the CRC of the batch at offset {header.base_offset} does not fit")
+        verify_crc(self._buffer, self._at, header)
         return read_marker(self._buffer[self._at : self._at + header.size_bytes])
 
     def _copy(self, group: Sequence[SegmentFacts]) -> Iterator[int | Replacement]:
@@ -377,7 +369,7 @@ class Cleaning:
         records, kept, tombstones, max_timestamp = keys.keep_records(body, header.record_count, header.base_offset, base, drops, base)
         if not kept:
             return self._without_records(header) if self._must_stay(header) else None
-        elif tombstones and not header.has_delete_horizon:
+        if tombstones and not header.has_delete_horizon:
             attributes |= Attributes.DELETE_HORIZON
             new_base = self._now_ms + self._config.delete_retention_ms
             records, kept, tombstones, max_timestamp = keys.keep_records(body, header.record_count, header.base_offset, base, False, new_base)
