@@ -8,6 +8,7 @@ from pathlib import Path
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.background import DirectoryWriter, inline_writer
+from jesenska.log.checked_batches import DamagedRecordsError
 from jesenska.log.closing import close_log
 from jesenska.log.files import FileLayer
 from jesenska.log.follower_appends import append_as_follower
@@ -156,6 +157,23 @@ class LogHarness:
             found.extend(batch)
             at = found[-1].offset + 1
         return found
+
+    def readable(self) -> tuple[list[int], list[int]]:
+        """The offsets that are served, and those that are refused since the disk has damaged them."""
+        at = self.log.log_start_offset
+        served: list[int] = []
+        refused: list[int] = []
+        while at < self.log.log_end_offset:
+            try:
+                records = list(decode_batches(self.read(at), start_offset=at))
+                served += [record.offset for record in records]
+                following = served[-1] + 1
+            except DamagedRecordsError as error:
+                following = error.next_offset
+                refused += range(at, following)
+            assert following > at
+            at = following
+        return served, refused
 
     def contents(self) -> bytes:
         return b"".join(segment.file.path.read_bytes()[: segment.size_bytes] for segment in self.log.segments)

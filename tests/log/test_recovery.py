@@ -143,7 +143,8 @@ def test_damage_that_an_orderly_stop_cannot_leave_is_recovered_all_the_same(tmp_
             file.write(damage)
         harness.open(clean=True)
         assert harness.offsets() == list(range(20))
-        assert "marked as closed in order" in harness.notes[0]
+        assert any("cut to" in note and "kept beside it" in note for note in harness.notes)
+        assert [kept.read_bytes() for kept in harness.directory.glob("*.cut")] == [damage]
 
 
 def test_damage_after_an_orderly_stop_costs_what_is_behind_it_and_no_older_segment_is_judged_again(tmp_path: Path) -> None:
@@ -163,29 +164,36 @@ def test_damage_after_an_orderly_stop_costs_what_is_behind_it_and_no_older_segme
         assert (harness.directory / f"{last.file.path.name}.{place.position}.cut").stat().st_size == 20
 
 
-def test_what_an_orderly_stop_left_behind_damage_is_kept_under_another_name(tmp_path: Path) -> None:
+def test_damage_of_synced_records_costs_their_batch_alone(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
         _, second, third, *_ = harness.log.segments
+        place = second.place_at(0)
+        assert place is not None
         close_log(harness.log)
         content = bytearray(second.file.path.read_bytes())
-        third_content = third.file.path.read_bytes()
         second.file.path.write_bytes(content[:8] + b"\xff" * 4 + content[12:])
         (harness.directory / f"{second.base_offset:020}.index").unlink()
         for path in harness.directory.glob("*.snapshot"):
             path.unlink()
         harness.open(clean=True)
-        assert harness.log.log_end_offset >= second.base_offset
-        kept = {path.name: path.read_bytes() for path in harness.directory.glob("*.cut")}
-        assert kept[f"{second.file.path.name}.0.cut"][12:] == content[12:]
-        if third.file.path.name not in harness.names():
-            assert kept[f"{third.file.path.name}.cut"] == third_content
+        damaged = list(range(place.base_offset, place.last_offset + 1))
+        assert harness.readable() == ([offset for offset in range(20) if offset not in damaged], damaged)
+        assert any(f"offsets {damaged[0]} to {damaged[-1]} are refused" in note for note in harness.notes)
+        assert not list(harness.directory.glob("*.cut"))
+        assert second.file.path.read_bytes()[12:] == content[12:], "the bytes stay for somebody to look at"
+        assert third.file.path.name in harness.names()
 
 
 def test_two_damaged_segments_are_met_one_after_the_other(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
         _, second, *_, last = harness.log.segments
+        damaged: list[int] = []
+        for segment in (second, last):
+            place = segment.place_at(0)
+            assert place is not None
+            damaged += range(place.base_offset, place.last_offset + 1)
         close_log(harness.log)
         for path in harness.directory.glob("*.snapshot"):
             path.unlink()
@@ -193,8 +201,21 @@ def test_two_damaged_segments_are_met_one_after_the_other(tmp_path: Path) -> Non
             content = segment.file.path.read_bytes()
             segment.file.path.write_bytes(b"\x00" * 40 + content[40:])
         harness.open(clean=True)
-        assert harness.offsets() == list(range(second.base_offset))
-        assert harness.append(make_batch()).base_offset == second.base_offset
+        assert harness.readable() == ([offset for offset in range(20) if offset not in damaged], damaged)
+        assert harness.append(make_batch()).base_offset == 20
+
+
+def test_a_crash_keeps_what_was_synced_behind_damage_and_cuts_what_was_not(tmp_path: Path) -> None:
+    with LogHarness(tmp_path / "t-0", LogConfig()) as harness:
+        filled(harness)
+        places = [place for offset in (5, 15) if (place := harness.log.active_segment.find(offset)) is not None]
+        close_log(harness.log, clean=False)
+        for place in places:
+            flip(harness.log.active_segment.file.path, place.position + place.size_bytes - 1)
+        harness.open(clean=False, recovery_point=12)
+        damaged = list(range(places[0].base_offset, places[0].last_offset + 1))
+        assert harness.log.log_end_offset == places[1].base_offset
+        assert harness.readable() == ([offset for offset in range(places[1].base_offset) if offset not in damaged], damaged)
 
 
 def test_names_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:

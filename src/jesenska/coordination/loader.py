@@ -1,9 +1,9 @@
 """Reads one partition of a coordinator's topic into its shard, in small pieces between other work of the loop.
 
-A batch that is damaged (its CRC, its records) is passed over and told in the log, the ones behind it are read. Where
-not even the next batch can be found, reading goes on at the next segment. What a damaged batch held is lost: what it
-was about goes back to what was written before. A disk that cannot be read is another matter: that ends the reading
-with an error, and whoever asked for it tries again.
+A batch that is damaged (its CRC, its offsets, its records) is passed over and told in the log, the ones behind it are
+read. Where not even the next batch can be found, reading goes on at the next segment. What a damaged batch held is
+lost: what it was about goes back to what was written before. A disk that cannot be read is another matter: that ends
+the reading with an error, and whoever asked for it tries again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from jesenska.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError
 from jesenska.base.regions import FileRegion
 from jesenska.coordination.loading import Loading
+from jesenska.log.checked_batches import DamagedRecordsError
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.reading import read_log, warm_up_for
 from jesenska.log.segment import ColdError
@@ -66,6 +67,9 @@ class Loader:
         while offset < end:
             try:
                 moved = await self._read(offset, end)
+            except DamagedRecordsError as error:
+                self._tell_damage(f"offsets {offset} to {error.next_offset - 1} are passed over: {str(error).rstrip('.')}")
+                moved = error.next_offset
             except _DAMAGE as error:
                 self._tell_damage(f"what follows offset {offset} cannot be read: {error}; its segment is passed over from there on")
                 moved = offset

@@ -163,6 +163,16 @@ class IndexFile:
         self._resize(0)
         self._longer = False
 
+    def replace(self) -> None:
+        """Empty, in memory, ready to be built anew; the next write that trims brings the file to what is there then,
+        from its beginning on."""
+        with self.lock:
+            self.generation += 1
+        self._clear()
+        self._loaded = True
+        self._written = 0
+        self._longer = True
+
     @property
     def has_unwritten(self) -> bool:
         """True if there are entries in memory only."""

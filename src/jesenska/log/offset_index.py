@@ -57,6 +57,19 @@ class OffsetIndex(IndexFile):
         index = bisect_right(self._offsets, offset - self.base_offset)
         return self._positions[index - 1] if index else 0
 
+    def around(self, position: int) -> tuple[int, int | None]:
+        """The offset of the last entry before a position (the segment's base offset less one if there is none), and of
+        the entry at it, if there is one."""
+        index = bisect_left(self._positions, position)
+        before = self.base_offset + (self._offsets[index - 1] if index else -1)
+        is_there = index < len(self._positions) and self._positions[index] == position
+        return before, self.base_offset + self._offsets[index] if is_there else None
+
+    def between(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The entries (offset, position) from one position to another."""
+        first, last = bisect_left(self._positions, start), bisect_left(self._positions, end)
+        return [(self.base_offset + self._offsets[index], self._positions[index]) for index in range(first, last)]
+
     def position_bound(self, position: int) -> int | None:
         """The position of the first entry at or after a position; None past the last."""
         if not self.is_loaded:

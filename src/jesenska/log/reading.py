@@ -3,6 +3,7 @@ bytes here, but for what a look-up takes.
 
     the last batches    memory knows where they stand (tail)
     older ones          the offset index of their segment, and the headers behind its entry
+    what a start found  checked before it is served (checked_batches)
     a time              the time index and the batches themselves, in another thread (time_lookup)
 
 A look-up in an index that is not loaded, or in pages that are not in memory, may wait for the disk: then `read_log`
@@ -13,17 +14,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jesenska.base.errors import OffsetOutOfRangeError
+from jesenska.base.errors import CorruptMessageError, OffsetOutOfRangeError
 from jesenska.base.regions import FileRegion
+from jesenska.log.checked_batches import Checked, DamagedRecordsError
 from jesenska.log.cold_reads import WarmUp
+from jesenska.log.damage import DamagedSegmentError
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.producer_state import AbortedTransaction
-from jesenska.log.segment import LogSegment
+from jesenska.log.segment import BatchPlace, ColdError, LogSegment
 from jesenska.log.time_lookup import TimeLookup
 
 #: An offset is found in its segment, or where compaction left a gap in one of the next; farther than this a read waits
 #: for the disk.
 _WARMED_SEGMENTS_MAX = 4
+#: A check goes past the offset that is asked for, or finds out everything about its segment.
+_CHECKS_MAX = 3
+_NOWHERE = BatchPlace(-1, -1, -1, -1)
 
 
 class ReadResult(NamedTuple):
@@ -47,7 +53,8 @@ def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | N
     `minimum_one_batch`, and not at all without it: clients take a partition whose records hold no whole batch for a
     mistake. A batch after the first may be cut.
 
-    OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset. Without `wait`, ColdError where
+    OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset; CORRUPT_MESSAGE where the disk has
+    damaged the batch. Without `wait`, ColdError where
     finding the region could wait for the disk: then `warm_up_for` gets what it takes (the region's own pages are the
     receiver's to look after)."""
     end = log.log_end_offset
@@ -73,6 +80,10 @@ def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | N
         if base_offset >= bound:
             return ReadResult(None, base_offset, segment.base_offset, position, log.log_start_offset, end)
         limit = _bound_position(log, segment, bound, position, wait)
+    is_cut = False
+    if segment.unchecked_bytes and (checked := segment.checked) is not None:
+        checked_end = max(checked.end_from(position), first_end)
+        is_cut, limit = checked_end < limit, min(limit, checked_end)
     size_bytes = limit - position
     if size_bytes > max_bytes:
         first_bytes = first_end - position
@@ -85,7 +96,7 @@ def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | N
         region = FileRegion(segment.file.handle(), position, size_bytes)
     except OSError as error:
         raise log.read_error(error) from error
-    has_more = position + size_bytes < limit or (segment is not log.active_segment and bound > log.active_segment.base_offset)
+    has_more = is_cut or position + size_bytes < limit or (segment is not log.active_segment and bound > log.active_segment.base_offset)
     return ReadResult(region, base_offset, segment.base_offset, position, log.log_start_offset, end, has_more)
 
 
@@ -114,24 +125,83 @@ def _find(log: PartitionLog, offset: int, wait: bool = True) -> tuple[LogSegment
     """Segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
     segments = log.segments
     for index in range(log.segment_index(offset), len(segments)):
-        place = segments[index].find(offset) if wait else segments[index].find_warm(offset)
+        segment = segments[index]
+        if segment.unchecked_bytes:
+            place = _find_checked(log, segment, offset, _end_of(log, index), wait)
+        else:
+            place = segment.find(offset) if wait else segment.find_warm(offset)
         if place is not None:
-            return segments[index], place.position, place.base_offset, place.position + place.size_bytes
+            return segment, place.position, place.base_offset, place.position + place.size_bytes
     return None
+
+
+def _end_of(log: PartitionLog, index: int) -> int:
+    """The offset that a segment ends before."""
+    segments = log.segments
+    return segments[index + 1].base_offset if index + 1 < len(segments) else log.log_end_offset
+
+
+def _find_checked(log: PartitionLog, segment: LogSegment, offset: int, bound: int, wait: bool) -> BatchPlace | None:
+    """As `LogSegment.find`, in a segment of which not everything is known to be good: what is on the way to the batch,
+    and the batch, was checked, or is now if there is time to `wait`. DamagedRecordsError where it is damaged."""
+    offset = max(offset, segment.base_offset)
+    for _ in range(_CHECKS_MAX):
+        checked = segment.checked
+        if checked is None:
+            return segment.find(offset) if wait else segment.find_warm(offset)
+        damage = checked.damage_at(offset)
+        if damage is not None:
+            raise DamagedRecordsError(
+                f"{log.topic_partition} is damaged on the disk ({damage.reason}): read on at offset {damage.next_offset}.", damage.next_offset
+            )
+        place = _find_in_checked(segment, checked, offset, wait)
+        if place is not None:
+            return None if place is _NOWHERE else place
+        if not wait:
+            raise ColdError
+        warm_up = WarmUp([segment], [bound], offset)
+        warm_up.run()
+        warm_up.done()
+    raise DamagedSegmentError(segment.base_offset, f"{segment.file.path} cannot be read at offset {offset}: check the disk.")
+
+
+def _find_in_checked(segment: LogSegment, checked: Checked, offset: int, wait: bool) -> BatchPlace | None:
+    """The batch, if everything on the way to it was checked; `_NOWHERE` if the segment has none; else None."""
+    if not (wait or segment.is_warm):
+        raise ColdError
+    try:
+        end = checked.end_from(segment.start_for(offset))
+        place = segment.find(offset) if wait else segment.find_warm(offset)
+    except CorruptMessageError:
+        return None
+    if place is None:
+        return _NOWHERE if end >= segment.size_bytes else None
+    return place if place.position + place.size_bytes <= end else None
 
 
 def _bound_position(log: PartitionLog, segment: LogSegment, bound: int, position: int, wait: bool) -> int:
     """The end of what lies below `bound` in a segment."""
     if segment is log.tail.segment and bound > log.tail.first_offset:
         return log.tail.position_of(bound)
+    if segment.unchecked_bytes:
+        index = log.segments.index(segment)
+        if bound >= _end_of(log, index):
+            return segment.size_bytes
+        try:
+            place = _find_checked(log, segment, bound, _end_of(log, index), wait)
+        except DamagedRecordsError:
+            # What is read ends before the damage, or behind it, as it was checked.
+            return segment.size_bytes
+        return segment.size_bytes if place is None else max(place.position, position)
     found = segment.find(bound) if wait else segment.find_warm(bound)
     return segment.size_bytes if found is None else max(found.position, position)
 
 
 def warm_up_for(log: PartitionLog, offset: int) -> WarmUp:
     """What brings into memory what finding an offset takes, in another thread."""
-    index = log.segment_index(offset)
-    return WarmUp(log.segments[index : index + _WARMED_SEGMENTS_MAX], offset)
+    first = log.segment_index(offset)
+    chosen = log.segments[first : first + _WARMED_SEGMENTS_MAX]
+    return WarmUp(chosen, [_end_of(log, first + number) for number in range(len(chosen))], offset)
 
 
 def lookup_by_time(log: PartitionLog) -> TimeLookup:

@@ -5,7 +5,7 @@ point on is read in full:
 
     batch by batch:  header makes sense, magic is 2, the length fits into the file, offsets go up, CRC32C fits
     first that fails:  the file is cut there, later segments are renamed away; what follows was never acknowledged as
-                       synced
+                       synced (if it was, see below)
     on the way:  both indexes are built anew; leader epochs that the file lost are added
     then:  producers = newest snapshot that can be read + all headers after it; with them the transaction indexes of
            these segments, for which the snapshot must be one from before the first of them
@@ -20,9 +20,10 @@ synced, and an idempotent producer could not send again what is missing before t
 (compaction, retention, records that were synced) they stay; but not an empty one at the end, behind which readers
 would wait for records that never come.
 
-An orderly stop that is followed by damage (a batch that is not whole where the start looks) means that the disk has
-lost something: everything from the damaged segment on is read in full, as after a crash, and what is cut off is kept
-under another name (damage). Segments before it are left alone.
+Damage of what was synced (after an orderly stop, or below the recovery point) is the disk's doing. A segment in which
+it is met is inspected from end to end (checked_batches): what is damaged is marked, good batches behind it stay. Only
+where none of those that were synced follow, the end is cut off, and kept under another name (damage). Segments that
+nothing has to be read of are left alone; they are checked when they are read.
 
 A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of
 interrupted work are settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction)
@@ -35,13 +36,14 @@ interpreter lock.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError, KafkaError, KafkaStorageError, UnsupportedForMessageFormatError
 from jesenska.log import epochs_file
+from jesenska.log.checked_batches import Damage, indexed_positions, inspect
 from jesenska.log.damage import DamagedSegmentError, keep_end, keep_whole
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import CorruptIndexError
@@ -66,7 +68,7 @@ from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, LENGTH_OVERH
 
 _SCAN_BUFFER_BYTES = 4 * 1024 * 1024
 _LEGACY_CHECK_BYTES = 64 * 1024
-_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
 _NAME_DIGITS = 20
 #: Read at once when only headers are wanted.
 _HEADERS_BUFFER_BYTES = 1024 * 1024
@@ -188,29 +190,37 @@ def _is_legacy_message(view: memoryview) -> bool:
 
 
 def rebuild_segment(
-    segment: LogSegment, files: FileLayer, epochs: LeaderEpochs | None, progress: Progress | None = None, *, keeps_end: bool = False
+    segment: LogSegment,
+    files: FileLayer,
+    epochs: LeaderEpochs,
+    progress: Progress | None = None,
+    *,
+    keeps_end: bool = False,
+    synced_end: int = 0,
 ) -> ScanResult:
     """Checks a segment in full, builds its indexes anew and cuts its file after the last good batch; with `keeps_end`
-    what is cut off stays in a file of its own."""
+    what is cut off stays in a file of its own. A fault below offset `synced_end` is told, and nothing is cut."""
     descriptor = segment.file.handle().fileno()
     file_bytes = files.size(descriptor)
     segment.offset_index.reset()
     segment.time_index.reset()
-    scan = BatchScan(segment.base_offset, segment.index_interval_bytes, _INT32_MAX if epochs is None else epochs.latest_epoch)
+    scan = BatchScan(segment.base_offset, segment.index_interval_bytes, epochs.latest_epoch)
 
     def take() -> None:
         segment.note_entries(scan.take_entries())
-        if epochs is not None:
-            for epoch, offset in scan.take_epochs():
-                epochs.assign(epoch, offset)
+        for epoch, offset in scan.take_epochs():
+            epochs.assign(epoch, offset)
 
     result = scan_batches(files, descriptor, file_bytes, scan, take, progress)
+    if result.fault is not None and result.next_offset < synced_end:
+        return result
     segment.note_scanned(scan.first_timestamp, scan.max_timestamp, scan.max_timestamp_offset, scan.bytes_since_entry)
     if result.valid_bytes < file_bytes:
         if keeps_end and result.fault is not None:
             keep_end(files, segment.file.path, descriptor, result.valid_bytes, file_bytes)
         files.truncate(descriptor, result.valid_bytes)
     segment.size_bytes = result.valid_bytes
+    segment.unchecked_bytes = 0
     if segment.max_timestamp >= 0:
         segment.time_index.append(segment.max_timestamp, segment.max_timestamp_offset, sealing=True)
     segment.trim()
@@ -252,6 +262,8 @@ class LogLoader:
         #: Base offsets of the segments whose transaction indexes are built anew.
         self._unindexed: set[int] = set()
         self._notes: list[str] = []
+        #: Base offsets of segments that are found to be damaged: they are inspected from end to end.
+        self._suspects: set[int] = set()
         #: Base offsets of segments that were deleted when the broker stopped.
         self._deleted: set[int] = set()
         #: All segments that were looked at, to be closed where the log cannot be opened.
@@ -268,6 +280,9 @@ class LogLoader:
                 except DamagedSegmentError as error:
                     self._close()
                     self._unindexed.clear()
+                    if error.base_offset not in self._suspects:
+                        self._suspects.add(error.base_offset)
+                        continue
                     # What is checked already cannot be damaged again, so this ends.
                     if not self._clean and error.base_offset >= self._recovery_point:
                         raise KafkaStorageError(f"The log in {self._directory} cannot be opened: {error.message} Check the disk.") from error
@@ -305,7 +320,7 @@ class LogLoader:
         if not self._clean:
             segments = self._recover(segments, epochs)
         else:
-            self._check_indexes(segments)
+            self._check_indexes(segments, len(segments))
         next_offset = self._end_of(segments)
         created = False
         log_start_offset = max(self._log_start_offset, segments[0].base_offset if segments else 0)
@@ -390,11 +405,14 @@ class LogLoader:
 
     def _find_segments(self, names: list[str]) -> list[LogSegment]:
         offsets = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if _is_named_by_offset(name, LOG_SUFFIX))
-        known = {file_name(offset, "") for offset in offsets}
+        present, known = {file_name(offset, "") for offset in offsets}, {file_name(offset, "") for offset in offsets}
         for name in names:
             stem, _, suffix = name.partition(".")
-            if f".{suffix}" in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX) and stem not in known:
+            if f".{suffix}" in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX) and stem not in present:
                 self._files.unlink(self._directory / name)
+                if stem not in known and _is_named_by_offset(name, f".{suffix}"):
+                    known.add(stem)
+                    self._notes.append(f"{stem}{LOG_SUFFIX} is missing, though {name} is there: records from offset {int(stem)} on are lost")
         return [self._new_segment(offset, (self._directory / file_name(offset, LOG_SUFFIX)).stat().st_size) for offset in offsets]
 
     def _load_transaction_indexes(self, segments: list[LogSegment], names: list[str]) -> None:
@@ -410,6 +428,7 @@ class LogLoader:
 
     def _new_segment(self, base_offset: int, size_bytes: int = 0) -> LogSegment:
         made = LogSegment(self._directory, base_offset, self._config, self._files, self._open_files, created_ms=self._now_ms, size_bytes=size_bytes)
+        made.unchecked_bytes = size_bytes
         self._made.append(made)
         return made
 
@@ -434,7 +453,7 @@ class LogLoader:
         for index, segment in enumerate(segments):
             if segment.base_offset <= self._recovery_point:
                 first = index
-        self._check_indexes(segments[:first])
+        self._check_indexes(segments, first)
         # The file may be from before a truncation; what is read here tells for sure.
         epochs.truncate_from_end(self._recovery_point if first else 0)
         ends: list[int] = []
@@ -442,7 +461,13 @@ class LogLoader:
             segment = segments[index]
             segment.forget_transaction_index()
             self._unindexed.add(segment.base_offset)
-            result = rebuild_segment(segment, self._files, epochs, self._progress, keeps_end=self._stopped_in_order)
+            positions = indexed_positions(segment)
+            result = rebuild_segment(segment, self._files, epochs, self._progress, keeps_end=self._stopped_in_order, synced_end=self._recovery_point)
+            if result.fault is not None and result.next_offset < self._recovery_point:
+                result = self._mend(segments, index, self._recovery_point, positions)
+                for _, header in segment.headers():
+                    if header.partition_leader_epoch > epochs.latest_epoch:
+                        epochs.assign(header.partition_leader_epoch, header.base_offset)
             segment.file.close()
             ends.append(result.next_offset)
             following = segments[index + 1].base_offset if index + 1 < len(segments) else result.next_offset
@@ -463,21 +488,54 @@ class LogLoader:
         """False where retention or compaction may have made the hole that begins at an offset."""
         return not self._stopped_in_order and end not in self._deleted and not self._config.compact
 
-    def _check_indexes(self, segments: list[LogSegment]) -> None:
-        """Builds anew what is missing or makes no sense on sight; the content of an index is looked at when it is
-        first needed."""
-        for segment in segments:
+    def _check_indexes(self, segments: list[LogSegment], count: int) -> None:
+        """Builds anew what is missing or makes no sense on sight, in the first so many segments; the content of an
+        index is looked at when it is first needed."""
+        for index, segment in enumerate(segments[:count]):
             broken = not segment.offset_index.exists() or not segment.time_index.exists()
-            if not broken and segment is segments[-1]:
+            if not (broken or segment.base_offset in self._suspects) and segment is segments[-1]:
                 segment.check_indexes()
-            if broken and segment.size_bytes:
+            if segment.size_bytes and (broken or segment.base_offset in self._suspects):
                 self._notes.append(f"{segment.file.path.name}: its indexes were built anew")
-                result = rebuild_segment(segment, self._files, None, self._progress, keeps_end=True)
+                result = self._mend(segments, index, _INT64_MAX, indexed_positions(segment))
                 segment.file.close()
                 if result.fault is not None:
                     self._notes.append(f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}; the rest is kept beside it")
                     if segment.transaction_index is not None:
                         segment.transaction_index.truncate_to(result.next_offset)
+
+    def _mend(self, segments: list[LogSegment], index: int, synced_end: int, positions: Sequence[int]) -> ScanResult:
+        """What the disk has damaged of records that were synced, those below offset `synced_end`: good batches behind
+        the damage stay, and the damage is marked (checked_batches). Where nothing synced follows, the end is cut off,
+        and kept in a file of its own, as if the machine had crashed: a follower gets it again from its leader.
+        `positions` are those that the index had."""
+        segment, is_last = segments[index], index + 1 == len(segments)
+        descriptor = segment.file.handle().fileno()
+        segment.size_bytes = segment.unchecked_bytes = self._files.size(descriptor)
+        following = _INT64_MAX if is_last else segments[index + 1].base_offset
+        checked = segment.checked
+        if checked is None:
+            return ScanResult(0, segment.base_offset, None)
+        entries = inspect(segment, following, positions)
+        end = following
+        cut: Damage | None = None
+        for damage in checked.damaged:
+            if _is_legacy_message(memoryview(segment.read_bytes(damage.position, min(_LEGACY_CHECK_BYTES, segment.size_bytes - damage.position)))):
+                raise UnsupportedForMessageFormatError(f"{segment.file.path} has message sets")
+            at_end = damage.end_position >= segment.size_bytes
+            if (at_end and is_last) or damage.next_offset >= synced_end:
+                cut, end = damage, damage.offset
+                keep_end(self._files, segment.file.path, descriptor, damage.position, segment.size_bytes)
+                self._files.truncate(descriptor, damage.position)
+                segment.size_bytes = segment.unchecked_bytes = damage.position
+                checked.forget_from(damage.position)
+                break
+            self._notes.append(f"{damage.described(segment.file.path)}.")
+        segment.rebuild_indexes_from([entry for entry in entries if entry.position < segment.size_bytes])
+        if cut is None and is_last:
+            place = segment.last_place()
+            end = segment.base_offset if place is None else place.last_offset + 1
+        return ScanResult(segment.size_bytes, end, None if cut is None else cut.reason)
 
     def _end_of(self, segments: list[LogSegment]) -> int:
         if not segments:
@@ -550,9 +608,14 @@ def _replay_segment(
     producers: ProducerState, files: FileLayer, segment: LogSegment, replay_from: int, end_offset: int, now_ms: int
 ) -> Iterator[AbortedTransaction]:
     """Lets the producers' state know of a segment's batches; gives the transactions that they have aborted."""
-    place = segment.find(replay_from) if segment.base_offset < replay_from else segment.place_at(0)
-    if place is not None:
-        for position, header in _producers_headers(segment, files, place.position, end_offset):
+    damage = None if segment.checked is None else segment.checked.damage_at(replay_from)
+    if damage is not None:
+        start: int | None = damage.end_position
+    else:
+        place = segment.find(replay_from) if segment.base_offset < replay_from else segment.place_at(segment.behind_damage(0))
+        start = None if place is None else place.position
+    if start is not None:
+        for position, header in _producers_headers(segment, files, start, end_offset):
             aborted = replay_header(producers, segment, position, header, now_ms)
             if aborted is not None:
                 yield aborted
@@ -564,9 +627,9 @@ def _producers_headers(segment: LogSegment, files: FileLayer, position: int, end
     buffer = memoryview(bytearray(min(_HEADERS_BUFFER_BYTES, max(0, segment.size_bytes - position))))
     scan = ProducerScan(BATCHES_REMEMBERED)
     while True:
-        following = 0
+        following, position = 0, segment.behind_damage(position)
         if position < segment.size_bytes:
-            count = files.pread_into(descriptor, buffer[: segment.size_bytes - position], position)
+            count = files.pread_into(descriptor, buffer[: segment.next_damage(position) - position], position)
             following = scan.feed(buffer, 0, count, position, end_offset)
             position += following
         if following:

@@ -21,8 +21,9 @@ builds the indexes anew.
 from __future__ import annotations
 
 import errno
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
@@ -30,6 +31,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError
+from jesenska.log.checked_batches import Checked, Entry, check
 from jesenska.log.damage import DamagedSegmentError
 from jesenska.log.files import FileLayer
 from jesenska.log.index_file import CorruptIndexError, IndexWrite
@@ -40,6 +42,8 @@ from jesenska.log.segment_file import OpenFile, OpenFiles, SegmentFile
 from jesenska.log.time_index import TimeIndex
 from jesenska.log.transaction_index import TransactionIndex
 from jesenska.records.header import HEADER, HEADER_SIZE, LAST_OFFSET_DELTA_OFFSET, LENGTH_OVERHEAD, BatchHeader, read_header
+
+logger = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -76,6 +80,7 @@ def file_name(offset: int, suffix: str) -> str:
 
 class LogSegment:
     __slots__ = (
+        "_checked",
         "_config",
         "_files",
         "_guard",
@@ -98,6 +103,7 @@ class LogSegment:
         "size_bytes",
         "time_index",
         "transaction_index",
+        "unchecked_bytes",
     )
 
     def __init__(
@@ -128,6 +134,9 @@ class LogSegment:
         self.transaction_index: TransactionIndex | None = None
         #: Bytes of whole batches that readers may see.
         self.size_bytes = size_bytes
+        #: So many of them were there at the start, and not all are known to be good (checked_batches); 0: all are.
+        self.unchecked_bytes = 0
+        self._checked: Checked | None = None
         self.index_interval_bytes = config.index_interval_bytes
         self.bytes_since_index_entry = 0
         #: Largest timestamp of the first batch: what rolling by time counts from. -1: no batch yet, or batches without
@@ -307,7 +316,16 @@ class LogSegment:
             return None
         if not (self.file.is_open and self.offset_index.is_loaded):
             raise ColdError
-        return self._scan(self.offset_index.lookup(offset), offset, warm=True)
+        return self._scan(self._indexed_position(offset), offset, warm=True)
+
+    def start_for(self, offset: int) -> int:
+        """Where `find` begins to look for an offset."""
+        return self._indexed_position(offset)
+
+    @property
+    def is_warm(self) -> bool:
+        """True if what a look-up takes is in memory, but for pages of the file."""
+        return self.file.is_open and self.offset_index.is_loaded
 
     def copy(self) -> LogSegment:
         """The segment for another thread to read while this one goes on: with a file of its own, and the entries that
@@ -334,6 +352,8 @@ class LogSegment:
                 copy._shared_entries = (len(copy.offset_index), len(copy.time_index))
         if self.transaction_index is not None:
             copy.transaction_index = self.transaction_index.copy()
+        copy.unchecked_bytes = self.unchecked_bytes
+        copy._checked = None if self._checked is None else self._checked.copy()
         copy.is_sealed = self.is_sealed
         copy._take_timestamps(self)
         return copy
@@ -363,6 +383,88 @@ class LogSegment:
             self.offset_index.take(copy.offset_index)
             self.time_index.take(copy.time_index)
 
+    # -- what was checked ---------------------------------------------------------------------------------------------
+
+    @property
+    def checked(self) -> Checked | None:
+        """What is known of the batches that were there at the start; None if all of them are good."""
+        if self._checked is None and self.unchecked_bytes:
+            self._checked = Checked(self.unchecked_bytes)
+        return self._checked
+
+    def checked_from(self, offset: int) -> tuple[int, int]:
+        """For `checked_batches.check`: where to begin for an offset, behind what is checked there already, and an
+        offset that the batches there are above. CorruptMessageError if the index is wrong."""
+        position = self._indexed_position(offset)
+        before, entry = self.offset_index.around(position)
+        if entry is not None and self.header_at(position).base_offset > entry:
+            raise DamagedSegmentError(self.base_offset, f"The index of {self.file.path} is wrong at position {position}.")
+        return max(position, self.checked.end_from(position) if self.checked is not None else position), before
+
+    def check_about(self, offset: int, bound: int) -> list[Entry] | None:
+        """Checks the batches about an offset; the segment ends before `bound`. Entries where the index may be wrong,
+        for the owner (`learn_checked`)."""
+        return check(self, offset, bound) if self.unchecked_bytes else None
+
+    def learn_checked(self, other: LogSegment, entries: list[Entry] | None) -> None:
+        """Takes over what a copy has checked, and the entries that it gave (`check_about`)."""
+        checked, found = self.checked, other._checked
+        if checked is None or found is None or self.is_gone or other.unchecked_bytes != self.unchecked_bytes:
+            return
+        for damage in found.damaged if not checked.damaged else ():
+            logger.error("%s", damage.described(self.file.path))
+        checked.take(found)
+        if entries is not None:
+            self._replace_entries(entries)
+        if checked.is_whole:
+            self.unchecked_bytes, self._checked = 0, None
+
+    def rebuild_indexes_from(self, entries: Sequence[Entry]) -> None:
+        """Both indexes anew, on the disk, too, from what an inspection found; for a segment that nobody reads yet."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.forget_timestamps()
+        for entry in entries:
+            self.offset_index.append(entry.last_offset, entry.position)
+            self.time_index.append(entry.max_timestamp, entry.max_timestamp_offset)
+        start = entries[-1].position if entries else 0
+        for position, header in self.headers():
+            if position == 0:
+                self.first_timestamp = header.records_timestamp
+            if header.records_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.records_timestamp, header.last_offset
+        self.bytes_since_index_entry = self.size_bytes - start
+        self._timestamps_known = True
+        if self.max_timestamp >= 0:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
+        if self._checked is not None and self._checked.is_whole:
+            self.unchecked_bytes, self._checked = 0, None
+        self.trim()
+
+    def _replace_entries(self, entries: Sequence[Entry]) -> None:
+        """Index entries of what was there at the start; those of what was appended since stay."""
+        try:
+            later = [entry for entry in self.offset_index.entries() if entry[1] >= self.unchecked_bytes]
+            later_times = [entry for entry in self.time_index.entries() if later and entry[1] >= later[0][0]]
+        except CorruptIndexError:
+            later, later_times = [], []
+        self.offset_index.replace()
+        self.time_index.replace()
+        for entry in entries:
+            self.offset_index.append(entry.last_offset, entry.position)
+            self.time_index.append(entry.max_timestamp, entry.max_timestamp_offset)
+        for offset, position in later:
+            self.offset_index.append(offset, position)
+        for timestamp, offset in later_times:
+            self.time_index.append(timestamp, offset)
+        if self.is_sealed and self.max_timestamp >= 0:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
+        logger.warning("the indexes of %s were built anew", self.file.path)
+        with suppress(OSError):  # a full disk: they stay in memory
+            for write in self.unwritten(trim=self.is_sealed):
+                write.run()
+                write.done()
+
     def _take_timestamps(self, other: LogSegment) -> None:
         self._timestamps_known = other._timestamps_known
         self.first_timestamp, self.max_timestamp, self.max_timestamp_offset = other.first_timestamp, other.max_timestamp, other.max_timestamp_offset
@@ -377,13 +479,14 @@ class LogSegment:
         return self._scan(self._indexed_position(offset) if position is None else position, offset)
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from `position` on. The records are not read; batches larger than a piece
-        are stepped over."""
+        """Position and header of each batch from `position` on, without what is known to be damaged. The records are
+        not read; batches larger than a piece are stepped over."""
         descriptor = self.file.handle().fileno()
         unpack = HEADER.unpack_from
         end = self.size_bytes
-        while position < end:
-            chunk = self._files.pread(descriptor, min(_HEADER_CHUNK_BYTES, end - position), position)
+        while (position := self.behind_damage(position)) < end:
+            until = min(end, self.next_damage(position))
+            chunk = self._files.pread(descriptor, min(_HEADER_CHUNK_BYTES, until - position), position)
             limit = len(chunk) - HEADER_SIZE
             at = 0
             while at <= limit:
@@ -402,7 +505,8 @@ class LogSegment:
         index = self.offset_index
         if not index.is_loaded:
             self.check_indexes()
-        return index.lookup(offset)
+        position = index.lookup(offset)
+        return position if self._checked is None else max(position, self._checked.floor(offset))
 
     def check_indexes(self) -> bool:
         """Loads the indexes; where they make no sense for this file they are built anew from the headers, and the
@@ -476,10 +580,18 @@ class LogSegment:
         entry = self.offset_index.last()
         position = entry[1] if entry is not None else 0
         found = None
-        while (place := self.place_at(position)) is not None:
+        while (place := self.place_at(self.behind_damage(position))) is not None:
             found = place
             position = place.position + place.size_bytes
         return found
+
+    def behind_damage(self, position: int) -> int:
+        """The position itself, or the one behind the damage that it is known to be in."""
+        return position if self._checked is None else self._checked.behind_damage(position)
+
+    def next_damage(self, position: int) -> int:
+        """Where the next damage behind a position begins, as far as it is known; the end of the segment if nowhere."""
+        return self.size_bytes if self._checked is None else min(self.size_bytes, self._checked.next_damage(position))
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -525,7 +637,10 @@ class LogSegment:
             return
         if not self.check_indexes():
             return
-        self.first_timestamp = self.header_at(0).records_timestamp
+        first = self.behind_damage(0)
+        if first >= self.size_bytes:
+            return
+        self.first_timestamp = self.header_at(first).records_timestamp
         newest = self.time_index.last()
         if newest is not None:
             self.max_timestamp, self.max_timestamp_offset = newest
@@ -557,6 +672,8 @@ class LogSegment:
         if self.transaction_index is not None:
             self.transaction_index.truncate_to(offset)
         self.size_bytes = position
+        self.unchecked_bytes = min(self.unchecked_bytes, position)
+        self._checked = None
         self.forget_timestamps()
         self.load_timestamps()
 
