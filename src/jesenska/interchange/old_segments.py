@@ -1,0 +1,174 @@
+"""Segments in the formats of before Kafka 0.11 (message sets, v0 and v1) written anew as batches, since our log keeps
+batches only (`records.message_set` draws a message).
+
+    every message keeps its offset, time, key and value; what was compressed together stays one batch of that codec, and
+    messages that were not are put together up to 16 KB
+
+A broker of Apache Kafka from 0.11 on reads the result like any other segment, so the directory is whole at any moment:
+
+    00000000000000000000.log.cleaned    the new segment while it is written; whoever starts removes it (Kafka, too)
+    .index and .timeindex               removed, then
+    00000000000000000000.log            replaced by renaming; a broker that starts builds the indexes anew
+
+The file keeps its time of modification, by which retention judges records without timestamps. A segment that is not
+whole is refused: Kafka mends it at its next start."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.log.files import FileLayer
+from jesenska.log.recovery import CLEANED_SUFFIX
+from jesenska.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from jesenska.records.encode import reencode_batch
+from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, Attributes, read_header
+from jesenska.records.message_set import decode_message_set, whole_messages
+from jesenska.records.record import Record
+
+#: Of messages that were not compressed so much is put into one batch, as producers do by default.
+_BATCH_BYTES = 16 * 1024
+_INT32_MAX = 2**31 - 1
+_ATTRIBUTES_AT = 17
+_CODEC_MASK, _APPEND_TIME_BIT = 7, 8
+
+#: Called with the bytes that were looked at since the last call.
+Progress = Callable[[int], None]
+
+
+def convert_partition(directory: Path, files: FileLayer, progress: Progress) -> int:
+    """Writes the segments of this partition anew that have old formats; gives how many they were. JesenskaError where
+    one cannot be read."""
+    converted = 0
+    for path in sorted(directory.glob("*" + LOG_SUFFIX)):
+        size = path.stat().st_size
+        if size and _has_old_format(path):
+            _convert(path, files)
+            converted += 1
+        progress(size)
+    return converted
+
+
+def has_old_formats(directory: Path) -> bool:
+    """Whether a segment of this partition has messages of an old format."""
+    return any(path.stat().st_size and _has_old_format(path) for path in directory.glob("*" + LOG_SUFFIX))
+
+
+def _has_old_format(path: Path) -> bool:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        position = 0
+        while position + MAGIC_OFFSET < len(data):
+            size = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+            if size <= 0:
+                return False  # zeros at the end, or nothing that can be read: recovery judges that
+            if data[position + MAGIC_OFFSET] < MAGIC_V2 and position + LENGTH_OVERHEAD + size <= len(data):
+                return True
+            position += LENGTH_OVERHEAD + size
+    return False
+
+
+def _convert(path: Path, files: FileLayer) -> None:
+    new = path.with_name(path.name + CLEANED_SUFFIX)
+    modified_ms = files.modified_ms(path)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+        files.unlink(new)
+        descriptor = files.open(new, os.O_RDWR | os.O_CREAT)
+        try:
+            position = 0
+            try:
+                for piece in new_batches(view):
+                    with memoryview(piece) as content:
+                        files.write_all(descriptor, content, position)
+                    position += len(piece)
+            except KafkaError as error:
+                raise JesenskaError(
+                    f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka on it once more and stop it in order, then import."
+                ) from error
+            files.fsync(descriptor)
+        except BaseException:
+            files.unlink(new)
+            raise
+        finally:
+            files.close(descriptor)
+    files.set_modified_ms(new, modified_ms)
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        files.unlink(path.with_suffix(suffix))
+    files.rename(new, path)
+    files.fsync_directory(path.parent)
+
+
+def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
+    """A segment's content in batches: those that are there as they are, messages of old formats put into new ones.
+    KafkaError for what cannot be read."""
+    position = 0
+    while position < len(data):
+        if not _begins_message(data, position):
+            begin, position = position, _end_of_batches(data, position)
+            yield data[begin:position]
+            continue
+        begin = position
+        run: list[Record] = []
+        run_bytes = run_attributes = 0
+        for at, end, _ in whole_messages(data, position):
+            attributes = data[at + _ATTRIBUTES_AT] if data[at + MAGIC_OFFSET] else data[at + _ATTRIBUTES_AT] & _CODEC_MASK
+            records = decode_message_set(data[at:end])
+            is_compressed = attributes & _CODEC_MASK
+            if run and (is_compressed or run_bytes + end - at > _BATCH_BYTES or not _fits(run[0], records[0])):
+                yield _batch(run, run_attributes)
+                run, run_bytes = [], 0
+            if not is_compressed:
+                run += records
+                run_bytes += end - at
+                run_attributes = attributes
+            elif records:
+                yield _batch(records, attributes)
+            position = end
+        if run:
+            yield _batch(run, run_attributes)
+        if position == begin:
+            # A part of a message at the end: as it is, for recovery.
+            yield data[position:]
+            return
+
+
+def _begins_message(data: memoryview, position: int) -> bool:
+    """Whether a message of an old format begins here; zeros are none."""
+    return position + MAGIC_OFFSET < len(data) and data[position + MAGIC_OFFSET] < MAGIC_V2 and any(data[position : position + MAGIC_OFFSET])
+
+
+def _end_of_batches(data: memoryview, position: int) -> int:
+    """Where the batches of the new format from here on end; what is none of it (zeros, a part of one) ends the
+    file."""
+    while position + MAGIC_OFFSET < len(data) and data[position + MAGIC_OFFSET] >= MAGIC_V2:
+        try:
+            size = read_header(data, position).size_bytes
+        except KafkaError:
+            return len(data)
+        if size <= LENGTH_OVERHEAD or position + size > len(data):
+            return len(data)
+        position += size
+    return position if _begins_message(data, position) else len(data)
+
+
+def _fits(first: Record, record: Record) -> bool:
+    """Whether a record can be in one batch with another: offsets are counted in 31 bits, and a batch has one kind of
+    time; log append time is one for all."""
+    return (
+        record.offset - first.offset < _INT32_MAX
+        and record.timestamp_type == first.timestamp_type
+        and (not record.timestamp_type or record.timestamp_ms == first.timestamp_ms)
+        and (record.timestamp_ms < 0) == (first.timestamp_ms < 0)
+    )
+
+
+def _batch(records: list[Record], attributes: int) -> bytearray:
+    kept = attributes & _CODEC_MASK
+    append_time = None
+    if attributes & _APPEND_TIME_BIT:
+        kept |= Attributes.LOG_APPEND_TIME
+        append_time = records[0].timestamp_ms
+    first, last = records[0].offset, records[-1].offset
+    return reencode_batch(records, first, last - first, kept, append_time)

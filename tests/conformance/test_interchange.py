@@ -1,0 +1,130 @@
+"""A data directory goes from Apache Kafka to our broker and back: every record, group and setting is there each
+time, as clients see them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jesenska.cli.jesenska import main
+from jesenska.interchange.nodes import FoundTree
+from jesenska.interchange.old_segments import has_old_formats
+from jesenska.interchange.zookeeper_copy import read_store
+from jesenska.interchange.zookeeper_files import read_data_directory
+from jesenska.metadata.zookeeper.client import connect
+from jesenska.testing import BrokerProcess
+from tests.conformance.conftest import need, need_modules
+from tests.peers.apache_kafka import ApacheKafka
+from tests.peers.zookeeper import ZooKeeper
+
+need_modules("confluent_kafka")
+
+from tests.conformance import kafka_data  # noqa: E402 - reads the module that may be missing
+
+pytestmark = pytest.mark.conformance
+
+_SETTINGS = {
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "1",
+    "log.cleaner.backoff.ms": "100",
+    "log.cleaner.dedupe.buffer.size": "10000000",
+    "log.retention.hours": "-1",
+}
+
+
+def _tree(servers: str) -> FoundTree:
+    async def read() -> FoundTree:
+        store = await connect(servers)
+        try:
+            return await read_store(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+def _stop_brokers(kafka: ApacheKafka) -> None:
+    """Its ZooKeeper goes on."""
+    for broker in kafka.brokers:
+        broker.terminate()
+    for broker in kafka.brokers:
+        broker.wait(60)
+
+
+def _imported(kafka: ApacheKafka, zookeeper: Path, chroot: str, codecs: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Has Kafka write, stops it and imports what it leaves; gives what clients were told. `zookeeper` is its
+    ZooKeeper's dataDir."""
+    directory = kafka.directory / "data-0"
+    is_old = kafka.version == "1.0.2"
+    with kafka:
+        where = str(kafka.zookeeper_connect)
+        kafka_data.fill(kafka.bootstrap, codecs, old_formats=is_old)
+        kafka_data.until_compacted(directory)
+        told = kafka_data.everything(kafka.bootstrap)
+        _check(told, codecs)
+        assert main(["import", str(directory), "--zookeeper", where]) == 1
+        assert "is in use by another process" in capsys.readouterr().err
+        _stop_brokers(kafka)
+        served = _tree(where)
+        assert main(["import", str(directory), "--zookeeper", where, "--dry-run"]) == 0
+    # What stands in ZooKeeper's files is what it has answered.
+    assert read_data_directory(zookeeper, None, chroot).nodes == served.nodes
+    old = {path.name for path in directory.iterdir() if path.is_dir() and has_old_formats(path)}
+    assert all(name.startswith("format-") for name in old)
+    assert len(old) == (9 if is_old else 0)
+    assert main(["import", str(directory), "--zookeeper-data", str(zookeeper), "--chroot", chroot]) == 0
+    assert not any(has_old_formats(path) for path in directory.iterdir() if path.is_dir())
+    assert not list(directory.glob("*/*.cleaned"))
+    return told
+
+
+def test_what_1_0_wrote_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In every format that it keeps; its ZooKeeper is 3.4.10."""
+    need("java", "mvn")
+    kafka = ApacheKafka("1.0.2", tmp_path, zookeeper=True, heap="400m", settings=_SETTINGS)
+    told = _imported(kafka, tmp_path / "zookeeper", "", ["none", "gzip", "snappy", "lz4"], capsys)
+    with BrokerProcess(tmp_path / "data-0", settings={"log.retention.hours": "-1"}) as broker:
+        assert kafka_data.everything(broker.bootstrap) == told
+        assert broker.stop() == 0
+
+
+def test_from_3_9_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was written meanwhile goes back with the rest."""
+    need("java", "mvn")
+    directory = tmp_path / "data-0"
+    with ZooKeeper(tmp_path) as zookeeper:
+        where = f"127.0.0.1:{zookeeper.port}/kafka"
+        kafka = ApacheKafka("3.9.1", tmp_path, zookeeper_connect=where, heap="400m", settings=_SETTINGS)
+        told = _imported(kafka, tmp_path / "data", "/kafka", ["none", "gzip", "snappy", "lz4", "zstd"], capsys)
+        with BrokerProcess(directory, settings={"log.retention.hours": "-1"}) as broker:
+            assert kafka_data.everything(broker.bootstrap) == told
+            kafka_data.add(broker.bootstrap)
+            told = kafka_data.everything(broker.bootstrap)
+            assert {"added", "codec-none"} <= told["partitions"].keys()
+            assert "newcomers" in told["groups"]
+            assert broker.stop() == 0
+        assert main(["export", str(directory), "--zookeeper", where]) == 1
+        assert "holds metadata of Kafka already" in capsys.readouterr().err
+        assert main(["export", str(directory), "--zookeeper", where, "--replace"]) == 0
+        with kafka:
+            kafka_data.until_known(kafka.bootstrap, len(told["partitions"]))
+            assert kafka_data.everything(kafka.bootstrap) == told
+            for tool, arguments, expected in (
+                ("kafka-topics", ["--describe", "--topic", "added"], "PartitionCount: 2"),
+                ("kafka-consumer-groups", ["--describe", "--group", "newcomers"], "added"),
+            ):
+                said = kafka.tool(tool, "--bootstrap-server", kafka.bootstrap, *arguments)
+                assert expected in said.stdout, said
+
+
+def _check(told: dict[str, Any], codecs: list[str]) -> None:
+    """There is something to compare."""
+    assert {f"codec-{codec}" for codec in codecs} <= told["partitions"].keys()
+    assert told["groups"]["readers"] == {f"codec-{codecs[0]}-0": 7, f"codec-{codecs[0]}-1": 9}
+    assert len(told["read_committed"]["transactions", 0]) == 9
+    assert len(told["read_uncommitted"]["transactions", 0]) == 18
+    assert len(told["read_committed"]["compacted", 0]) < 40
+    assert told["settings"]["compacted"]["cleanup.policy"] == "compact"
