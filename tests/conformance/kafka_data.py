@@ -25,12 +25,12 @@ _KEYS = 5
 _OWN_SOURCES = (_admin.ConfigSource.DYNAMIC_TOPIC_CONFIG.value, _admin.ConfigSource.UNKNOWN_CONFIG.value)
 
 
-def fill(bootstrap: str, codecs: list[str], *, old_formats: bool) -> None:
+def fill(bootstrap: str, codecs: list[str], *, old_formats: bool = False, segment_bytes: int = 3000) -> None:
     """Every codec, formats of before 0.11 where the release keeps them, a compacted topic, transactions of each end,
     groups' offsets."""
     admin = _admin.AdminClient({"bootstrap.servers": bootstrap})
-    small = {"segment.bytes": "3000", "index.interval.bytes": "300"}
-    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "500", "delete.retention.ms": "0"}
+    small = {"segment.bytes": str(segment_bytes), "index.interval.bytes": "300"}
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "10000", "delete.retention.ms": "0"}
     topics = [_admin.NewTopic(f"codec-{codec}", 2, 1, config=small) for codec in codecs]
     topics += [_admin.NewTopic("compacted", 1, 1, config=compacted), _admin.NewTopic("transactions", 1, 1, config=small), _admin.NewTopic("empty", 3, 1)]
     for future in admin.create_topics(topics).values():
@@ -64,7 +64,9 @@ def _transactions(bootstrap: str) -> None:
 def _compact(bootstrap: str) -> None:
     producer = _client.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for number in range(40):
-        producer.produce("compacted", None if number == 20 else b"value %d" % number, b"key %d" % (number % _KEYS), 0)
+        producer.produce(
+            "compacted", None if number == 20 else b"value %d" % number, b"key %d" % (number % _KEYS), 0, timestamp=_NOW_MS - 1_000_000 + 10_000 * number
+        )
         producer.flush(SECONDS)
 
 
