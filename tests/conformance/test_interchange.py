@@ -4,16 +4,22 @@ time, as clients see them."""
 from __future__ import annotations
 
 import asyncio
+import importlib
+import json
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jesenska.cli.jesenska import main
-from jesenska.interchange.nodes import FoundTree
+from jesenska.interchange.journal_file import read_tree
+from jesenska.interchange.nodes import FoundTree, Node
 from jesenska.interchange.old_segments import has_old_formats
 from jesenska.interchange.zookeeper_copy import read_store
 from jesenska.interchange.zookeeper_files import read_data_directory
+from jesenska.metadata.nodes import ProducerIdBlock, decode_config
 from jesenska.metadata.zookeeper.client import connect
 from jesenska.testing import BrokerProcess
 from tests.conformance.conftest import need, need_modules
@@ -23,6 +29,8 @@ from tests.peers.zookeeper import ZooKeeper
 need_modules("confluent_kafka")
 
 from tests.conformance import kafka_data  # noqa: E402 - reads the module that may be missing
+
+_admin: Any = importlib.import_module("confluent_kafka.admin")
 
 pytestmark = pytest.mark.conformance
 
@@ -118,6 +126,84 @@ def test_from_3_9_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             ):
                 said = kafka.tool(tool, "--bootstrap-server", kafka.bootstrap, *arguments)
                 assert expected in said.stdout, said
+
+
+def _administer(kafka: ApacheKafka) -> None:
+    """Everything that the metadata log has records of, and that clients can ask for."""
+    admin = _admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([_admin.NewTopic("gone", 1, 1, config={"retention.ms": "5"})])["gone"].result(30)
+    admin.delete_topics(["gone"])["gone"].result(30)
+    admin.create_partitions([_admin.NewPartitions("empty", 5)])["empty"].result(30)
+    rules = [("empty", _admin.ResourcePatternType.LITERAL), ("em", _admin.ResourcePatternType.PREFIXED), ("a/b", _admin.ResourcePatternType.LITERAL)]
+    bindings = [
+        _admin.AclBinding(_admin.ResourceType.TOPIC, name, kind, "User:x", "*", _admin.AclOperation.READ, _admin.AclPermissionType.ALLOW)
+        for name, kind in rules
+    ]
+    for future in admin.create_acls(bindings).values():
+        future.result(30)
+    for mechanism in (_admin.ScramMechanism.SCRAM_SHA_256, _admin.ScramMechanism.SCRAM_SHA_512):
+        wanted = _admin.UserScramCredentialUpsertion("al ice", _admin.ScramCredentialInfo(mechanism, 4096), b"secret", b"salt")
+        admin.alter_user_scram_credentials([wanted])["al ice"].result(30)
+    for entity, setting in (
+        (["--entity-type", "users", "--entity-name", "al ice"], "producer_byte_rate=1000"),
+        (["--entity-type", "users", "--entity-default", "--entity-type", "clients", "--entity-name", "c"], "request_percentage=12.5"),
+        (["--entity-type", "ips", "--entity-name", "10.0.0.1"], "connection_creation_rate=3"),
+        (["--entity-type", "brokers", "--entity-default"], "log.retention.ms=1000000000"),
+    ):
+        done = kafka.tool("kafka-configs", "--bootstrap-server", kafka.bootstrap, "--alter", *entity, "--add-config", setting)
+        assert done.returncode == 0, done
+
+
+def _settings(nodes: Mapping[str, Node], *below: str) -> dict[str, dict[str, str]]:
+    """The settings in the nodes below these."""
+    return {path: decode_config(node.data) for path, node in nodes.items() if node.data and any(path.startswith(begin + "/") for begin in below)}
+
+
+def test_what_4_3_wrote_in_kraft_mode_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From its metadata log, with snapshots."""
+    need("java", "mvn")
+    directory = tmp_path / "data-0"
+    more = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "metadata.log.max.record.bytes.between.snapshots": "2000",
+    }
+    kafka = ApacheKafka("4.3.1", tmp_path, heap="400m", settings=_SETTINGS | more)
+    with kafka:
+        codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
+        kafka_data.fill(kafka.bootstrap, codecs, segment_bytes=1 << 20)
+        kafka_data.until_compacted(directory)
+        _administer(kafka)
+        told = kafka_data.everything(kafka.bootstrap)
+        _check(told, codecs)
+        assert main(["import", str(directory)]) == 1
+        assert "is in use by another process" in capsys.readouterr().err
+    assert list((directory / "__cluster_metadata-0").glob("*.checkpoint"))
+    whole = {path.name for path in directory.iterdir()} | {".lock"}
+    assert main(["import", str(directory), "--dry-run"]) == 0
+    assert {path.name for path in directory.iterdir()} == whole
+    assert "ACLs of a/b" in capsys.readouterr().err
+    assert main(["import", str(directory), "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["topics"] == len(told["partitions"])
+    with tarfile.open(directory / "kraft-metadata.tar") as kept:
+        assert {"meta.properties", "__cluster_metadata-0"} <= set(kept.getnames())
+    with BrokerProcess(directory, settings={"log.retention.hours": "-1"}) as broker:
+        assert kafka_data.everything(broker.bootstrap) == told
+        assert broker.stop() == 0
+    nodes = read_tree(directory)
+    found = _settings(nodes, "/config/users", "/config/ips", "/config/brokers")
+    credentials = found["/config/users/al%20ice"]
+    assert credentials.keys() == {"producer_byte_rate", "SCRAM-SHA-256", "SCRAM-SHA-512"}
+    assert credentials["SCRAM-SHA-256"].startswith("salt=c2FsdA==,stored_key=")
+    assert credentials["SCRAM-SHA-512"].endswith(",iterations=4096")
+    assert credentials["producer_byte_rate"] == "1000"
+    assert found["/config/users/<default>/clients/c"] == {"request_percentage": "12.5"}
+    assert found["/config/ips/10.0.0.1"] == {"connection_creation_rate": "3"}
+    assert found["/config/brokers/<default>"]["log.retention.ms"] == "1000000000"
+    rule = {"principal": "User:x", "permissionType": "Allow", "operation": "Read", "host": "*"}
+    for path in ("/kafka-acl/Topic/empty", "/kafka-acl-extended/prefixed/Topic/em"):
+        assert json.loads(nodes[path].data or b"") == {"version": 1, "acls": [rule]}
+    assert ProducerIdBlock.decode(nodes["/latest_producer_id_block"].data or b"").last >= 999
 
 
 def _check(told: dict[str, Any], codecs: list[str]) -> None:

@@ -2,12 +2,14 @@
 
 jesenska import DIR --zookeeper 127.0.0.1:2181/kafka          the metadata from Kafka's ZooKeeper
 jesenska import DIR --zookeeper-data /var/lib/zookeeper       from that ZooKeeper's own files
+jesenska import DIR                                           of KRaft mode: from the metadata log in it
 jesenska import DIR DIR2 ...                                  every directory of log.dirs, in their order
 
 In place: the logs are Kafka's own files for both, and what takes a second for a terabyte needs no second terabyte.
 What is added is one file with the metadata, in the first directory, written beside its place and renamed. Segments of
 the formats before 0.11 are written anew, which Kafka from 0.11 on reads as well. ZooKeeper is only read. Until the
-broker is started, Kafka can go on with what is there; afterwards `jesenska export` gives the directory back.
+broker is started, Kafka can go on with what is there; afterwards `jesenska export` gives the directory back. A
+directory of KRaft mode loses its metadata log, of which a copy is kept (`interchange.raft_retirement`).
 
     exit 0    imported          1    refused, and nothing was changed: one sentence on stderr"""
 
@@ -25,9 +27,11 @@ from jesenska.interchange import journal_file
 from jesenska.interchange.kafka_directories import KafkaDirectory, all_partitions, broker_of, cluster_of, locked
 from jesenska.interchange.nodes import FoundTree
 from jesenska.interchange.old_segments import convert_partition, has_old_formats
+from jesenska.interchange.raft_retirement import ARCHIVE, remove_log, retire
 from jesenska.interchange.takeover import Source, Takeover, Wishes, plan_takeover
 from jesenska.interchange.zookeeper_files import read_data_directory
 from jesenska.log.files import FileLayer
+from jesenska.log.meta_properties import KRAFT_LOG
 from jesenska.metadata.journal import METADATA_FILE
 from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
@@ -39,6 +43,7 @@ def add_import(command: argparse.ArgumentParser) -> None:
     command.add_argument("--zookeeper-data", metavar="DIR", help="That ZooKeeper's dataDir, in place of --zookeeper; ZooKeeper is stopped.")
     command.add_argument("--zookeeper-logs", metavar="DIR", help="Its dataLogDir, where it has one.")
     command.add_argument("--chroot", metavar="/PATH", default="", help="With --zookeeper-data: the path that zookeeper.connect ends in.")
+    command.add_argument("--metadata", metavar="DIR", help="KRaft mode: the metadata.log.dir, where that is none of the others.")
     command.add_argument("--broker-id", type=_number, metavar="N", help="The broker's id, where the directory does not say it (before 0.8.2).")
     command.add_argument("--only-this-broker", action="store_true", help="Of several brokers take this one alone: replicas on the others are dropped.")
     command.add_argument("--allow-missing", action="store_true", help="Have partitions begin empty that the directories do not hold.")
@@ -55,18 +60,39 @@ def import_directories(options: argparse.Namespace) -> int:
     files = FileLayer()
     telling_of = Telling()
     with locked([Path(name) for name in options.directories], files) as directories:
-        _refuse_imported(directories)
+        raft = [item for item in directories if _is_raft(item)]
+        if not raft:
+            if _finish(directories, files):
+                print(f"The import of {directories[0].path} is finished now.", file=sys.stderr)
+                return 0
+            _refuse_imported(directories)
         broker_id = broker_of(directories, options.broker_id)
-        tree, where = _tree(options, telling_of)
-        source = Source(where, broker_id, cluster_of(directories), all_partitions(directories))
+        tree, source, notes = _found(options, directories, broker_id, telling_of)
         plan = plan_takeover(tree, source, Wishes(options.only_this_broker, options.allow_missing))
+        plan.notes.extend(notes)
         old = _partitions_of_old_formats(directories, telling_of)
         converted = 0
         if not options.dry_run:
             converted = sum(convert_partition(path, files, telling_of.bytes_of(path.name)) for path in old)
             journal_file.write_tree(directories[0].path, plan.nodes, plan.last_zxid, SystemClock().now_ms(), files)
+            # The metadata log is the last to go: until then everything can be done again.
+            for item in sorted(raft, key=lambda item: (item.path / KRAFT_LOG).exists()):
+                retire(item.path, plan.cluster_id or "", broker_id, files)
     _tell(options, plan, broker_id, converted, len(old))
     return 0
+
+
+def _is_raft(directory: KafkaDirectory) -> bool:
+    return directory.properties is not None and directory.properties.version != 0
+
+
+def _finish(directories: list[KafkaDirectory], files: FileLayer) -> bool:
+    """Goes on with an import of KRaft mode that was interrupted when all but the old metadata log was done; whether
+    that was so."""
+    left = [item.path for item in directories if (item.path / KRAFT_LOG).exists() and (item.path / ARCHIVE).exists()]
+    for path in left:
+        remove_log(path, files)
+    return bool(left)
 
 
 def _refuse_imported(directories: list[KafkaDirectory]) -> None:
@@ -77,8 +103,40 @@ def _refuse_imported(directories: list[KafkaDirectory]) -> None:
             )
 
 
+def _found(options: argparse.Namespace, directories: list[KafkaDirectory], broker_id: int, telling_of: Telling) -> tuple[FoundTree, Source, list[str]]:
+    """The cluster's tree, what is to be taken over, and what the operator should know of the metadata."""
+    cluster_id, partitions = cluster_of(directories), all_partitions(directories)
+    if any(_is_raft(item) for item in directories):
+        if options.zookeeper or options.zookeeper_data:
+            raise JesenskaError(f"{directories[0].path} is of KRaft mode, and its metadata are in no ZooKeeper: leave --zookeeper and --zookeeper-data away.")
+        tree, where, notes = _from_raft(options, directories, cluster_id or "", telling_of)
+        return tree, Source(where, broker_id, cluster_id, partitions, beside_others="move the partitions to one broker first"), notes
+    if options.metadata:
+        raise JesenskaError(f"--metadata belongs to KRaft mode, and {directories[0].path} is of ZooKeeper mode: give --zookeeper in its place.")
+    tree, where = _tree(options, telling_of)
+    return tree, Source(where, broker_id, cluster_id, partitions), []
+
+
+def _from_raft(options: argparse.Namespace, directories: list[KafkaDirectory], cluster_id: str, telling_of: Telling) -> tuple[FoundTree, str, list[str]]:
+    from jesenska.interchange.raft_image import RaftImage
+    from jesenska.interchange.raft_log import RaftLog
+
+    places = [Path(options.metadata)] if options.metadata else [item.path for item in directories]
+    logs = [path / KRAFT_LOG for path in places if (path / KRAFT_LOG).is_dir()]
+    if len(logs) != 1:
+        what = "No directory holds" if not logs else "Several directories hold"
+        raise JesenskaError(f"{what} {KRAFT_LOG}, the metadata log: name the one that metadata.log.dir says with --metadata.")
+    log = RaftLog(logs[0], telling_of.tell)
+    image = RaftImage().take_all(log.records())
+    nodes = image.nodes(cluster_id, max(log.epoch, 1))
+    notes = list(image.notes)
+    if log.voters > 1:
+        notes.append(f"{log.voters} controllers vote: what this one's metadata log ends with may not be what the others have.")
+    return FoundTree(nodes, log.end_offset), f"The metadata log in {logs[0].parent}", notes
+
+
 def _tree(options: argparse.Namespace, telling_of: Telling) -> tuple[FoundTree, str]:
-    """The cluster's tree, and its name for messages."""
+    """The tree of a ZooKeeper, and its name for messages."""
     if options.zookeeper and options.zookeeper_data:
         raise JesenskaError("--zookeeper and --zookeeper-data were both given: one of them says where the metadata are.")
     if options.zookeeper_data:

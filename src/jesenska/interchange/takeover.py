@@ -40,6 +40,8 @@ class Source:
     cluster_id: str | None
     #: The partitions that the directories hold, with their topics' ids where the directories have them.
     partitions: Mapping[TopicPartition, UUID | None]
+    #: What can be done where other brokers have replicas, other than to drop them.
+    beside_others: str = "start brokers of jesenska on that ZooKeeper (zookeeper.connect)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def plan_takeover(tree: FoundTree, source: Source, wishes: Wishes) -> Takeover:
         if not wishes.only_this_broker:
             raise JesenskaError(
                 f"{where} has replicas on {_brokers(others)}, too, and this directory is broker {source.broker_id}'s alone: "
-                "start brokers of jesenska on that ZooKeeper (zookeeper.connect), or drop the replicas of others with --only-this-broker."
+                f"{source.beside_others}, or drop the replicas of others with --only-this-broker."
             )
         topics = _drop_others(kept, topics, source.broker_id, notes)
     _refuse_strange_ids(topics, source)
