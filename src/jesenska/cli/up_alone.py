@@ -18,7 +18,7 @@ from jesenska.cli.several_directories import refuse_directory_of_several
 from jesenska.cli.up_options import DEFAULT_DATA, address_of, announcement, broker_defaults, listening_host, port_of
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.files import FileLayer
-from jesenska.log.meta_properties import read_meta_properties
+from jesenska.log.meta_properties import ForeignDataError, read_meta_properties
 from jesenska.net.listener import PortTakenError
 
 
@@ -46,7 +46,10 @@ def config_of(options: argparse.Namespace) -> BrokerConfig:
     """The settings that the command's line and the environment ask for; the broker's id is that of the directory, if
     it has one."""
     config = _config(options, "1")
-    found = read_meta_properties(Path(_data(config).split(",")[0].strip()), FileLayer())
+    try:
+        found = read_meta_properties(Path(_data(config).split(",")[0].strip()), FileLayer())
+    except (OSError, ForeignDataError):
+        return config  # the start says what is wrong
     return config if found is None or found.broker_id is None else _config(options, str(found.broker_id))
 
 

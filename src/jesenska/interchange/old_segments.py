@@ -15,12 +15,12 @@ whole is refused: Kafka mends it at its next start."""
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.interchange.mapped_file import content_of
 from jesenska.log.files import FileLayer
 from jesenska.log.recovery import CLEANED_SUFFIX
 from jesenska.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
@@ -58,41 +58,40 @@ def has_old_formats(directory: Path) -> bool:
 
 
 def _has_old_format(path: Path) -> bool:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        position = 0
-        while position + MAGIC_OFFSET < len(data):
-            size = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
-            if size <= 0:
-                return False  # zeros at the end, or nothing that can be read: recovery judges that
-            if data[position + MAGIC_OFFSET] < MAGIC_V2 and position + LENGTH_OVERHEAD + size <= len(data):
-                return True
-            position += LENGTH_OVERHEAD + size
+    data = content_of(path)
+    position = 0
+    while position + MAGIC_OFFSET < len(data):
+        size = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+        if size <= 0:
+            return False  # zeros at the end, or nothing that can be read: recovery judges that
+        if data[position + MAGIC_OFFSET] < MAGIC_V2 and position + LENGTH_OVERHEAD + size <= len(data):
+            return True
+        position += LENGTH_OVERHEAD + size
     return False
 
 
 def _convert(path: Path, files: FileLayer) -> None:
     new = path.with_name(path.name + CLEANED_SUFFIX)
     modified_ms = files.modified_ms(path)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-        files.unlink(new)
-        descriptor = files.open(new, os.O_RDWR | os.O_CREAT)
+    files.unlink(new)
+    descriptor = files.open(new, os.O_RDWR | os.O_CREAT)
+    try:
+        position = 0
         try:
-            position = 0
-            try:
-                for piece in new_batches(view):
-                    with memoryview(piece) as content:
-                        files.write_all(descriptor, content, position)
-                    position += len(piece)
-            except KafkaError as error:
-                raise JesenskaError(
-                    f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka on it once more and stop it in order, then import."
-                ) from error
-            files.fsync(descriptor)
-        except BaseException:
-            files.unlink(new)
-            raise
-        finally:
-            files.close(descriptor)
+            for piece in new_batches(content_of(path)):
+                with memoryview(piece) as content:
+                    files.write_all(descriptor, content, position)
+                position += len(piece)
+        except KafkaError as error:
+            raise JesenskaError(
+                f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka on it once more and stop it in order, then import."
+            ) from error
+        files.fsync(descriptor)
+    except BaseException:
+        files.unlink(new)
+        raise
+    finally:
+        files.close(descriptor)
     files.set_modified_ms(new, modified_ms)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         files.unlink(path.with_suffix(suffix))

@@ -10,12 +10,12 @@ that is there is taken, as this node would if it became the leader."""
 
 from __future__ import annotations
 
-import mmap
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jesenska.base.errors import CorruptMessageError, JesenskaError, KafkaError
+from jesenska.interchange.mapped_file import content_of
 from jesenska.interchange.raft_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -125,14 +125,12 @@ class RaftLog:
 
 def _batches(path: Path) -> Iterator[tuple[BatchHeader, list[Record]]]:
     """The batches of a file up to the first that is not whole."""
-    if not path.stat().st_size:
+    data = content_of(path)
+    try:
+        for position, header in iter_headers(data):
+            yield header, decode_batch(data, position, header=header)
+    except KafkaError:
         return
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-        try:
-            for position, header in iter_headers(view):
-                yield header, decode_batch(view, position, header=header)
-        except KafkaError:
-            return
 
 
 def _ends_in_footer(path: Path) -> bool:
