@@ -1,6 +1,6 @@
 """kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex, .txnindex,
-.snapshot and .checkpoint. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked against the
-.log file beside them.
+.snapshot and .checkpoint. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked
+against the .log file beside them.
 
     baseOffset: 0 lastOffset: 2 count: 3 ... compresscodec: none crc: 460103469 isvalid: true
     | offset: 0 CreateTime: 1795232481174 keySize: -1 valueSize: 5 sequence: 0 headerKeys: [] payload: hello

@@ -1,8 +1,8 @@
 """What a cluster's tree holds, apart from any store: each node's data and version, by its path.
 
 Ephemeral nodes are not part of it (they go with the process that made them); who reads a tree names the brokers that
-are up instead. Left out: times and transaction numbers of nodes, and who may do what with them (ACLs): those name users
-of one ZooKeeper, whom another one does not know."""
+are up instead. Left out: times and transaction numbers of nodes, and who may do what with them (ACLs): those name
+users of one ZooKeeper, whom another one does not know."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class FoundTree:
     brokers_up: frozenset[int] = field(default_factory=frozenset)
 
 
-#: Kafka's nodes below the root. A ZooKeeper that Kafka has without a chroot may hold other programs' nodes beside them.
+#: Kafka's nodes below the root. A ZooKeeper that Kafka uses without a chroot may hold other programs' nodes beside
+#: them.
 KAFKAS = frozenset(
     (
         "admin", "brokers", "cluster", "config", "consumers", "controller", "controller_epoch", "delegation_token", "feature", "isr_change_notification",

@@ -1,8 +1,8 @@
 """Segments in the formats of before Kafka 0.11 (message sets, v0 and v1) written anew as batches, since our log keeps
 batches only (`records.message_set` draws a message).
 
-    every message keeps its offset, time, key and value; what was compressed together stays one batch of that codec, and
-    messages that were not are put together up to 16 KB
+    every message keeps its offset, time, key and value; what was compressed together stays one batch of that codec,
+    and messages that were not are put together up to 16 KB
 
 A broker of Apache Kafka from 0.11 on reads the result like any other segment, so the directory is whole at any moment:
 

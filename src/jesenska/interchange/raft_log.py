@@ -1,5 +1,5 @@
-"""The metadata log of a node of Apache Kafka in KRaft mode, read from its directory: the newest snapshot that is whole,
-and the records of the log behind it.
+"""The metadata log of a node of Apache Kafka in KRaft mode, read from its directory: the newest snapshot that is
+whole, and the records of the log behind it.
 
     __cluster_metadata-0/00000000000000000125-0000000001.checkpoint    the state before offset 125, of epoch 1
     __cluster_metadata-0/00000000000000000000.log                      records, as in any log

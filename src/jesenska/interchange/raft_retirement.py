@@ -14,15 +14,16 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
-import uuid
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
-from jesenska.log.closing import DELETE_DIRECTORY_SUFFIX
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.closing import doomed_directory
 from jesenska.log.files import FileLayer
 from jesenska.log.meta_properties import FILE_NAME, KRAFT_LOG, write_meta_properties
 
 ARCHIVE = "kraft-metadata.tar"
+_PARTITION = TopicPartition("__cluster_metadata", 0)
 
 
 def retire(directory: Path, cluster_id: str, broker_id: int, files: FileLayer) -> None:
@@ -54,7 +55,7 @@ def remove_log(directory: Path, files: FileLayer) -> None:
     """Takes the metadata log away at once: under the name of a directory that any broker deletes."""
     if not (directory / KRAFT_LOG).exists():
         return
-    doomed = directory / f"{KRAFT_LOG}.{uuid.uuid4().hex}{DELETE_DIRECTORY_SUFFIX}"
+    doomed = doomed_directory(directory / KRAFT_LOG, _PARTITION)
     files.rename(directory / KRAFT_LOG, doomed)
     files.fsync_directory(directory)
     shutil.rmtree(doomed, ignore_errors=True)

@@ -1,8 +1,8 @@
 """What becomes of a cluster's tree where one broker of ours takes over the data of one broker of Apache Kafka: pure
 decisions on plain values.
 
-    kept        topics, settings, quotas, users, ACLs, producer ids, features, offsets of the 0.8 era, and whatever else
-                there is: also what no broker of ours serves yet, so that an export gives it back
+    kept        topics, settings, quotas, users, ACLs, producer ids, features, offsets of the 0.8 era, and whatever
+                else Kafka has there: also what no broker of ours serves yet, so that an export gives it back
     left out    who is up and who is controller (ephemeral), and notes that one broker leaves to the others, whose
                 numbers begin anew
     changed     only where replicas of other brokers are dropped: assignment and state of those partitions
