@@ -7,6 +7,9 @@ disk and in the view.
     update_metadata     brokers and topics come into the view, change in it, go from it
     settings_changed    settings take effect
 
+A partition whose log directory has failed has no log until the broker is started again (`lost`): it answers
+KAFKA_STORAGE_ERROR, to clients and to the controller.
+
 After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a
 directory whose topic is not in the tree is named and left alone; a deletion that was begun stands in
 /admin/delete_topics and is finished at the next start."""
@@ -124,6 +127,8 @@ class ReplicaManager:
             log = self._log(topic_partition, topic.topic_id, log_config)
             if log is None:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
+                if topic_partition in self._core.directories.offline:
+                    partition.lose_log()
             else:
                 partition.found_log(log)
         partition.take_part()
@@ -235,8 +240,9 @@ class ReplicaManager:
             for number in numbers:
                 partition = view.topics[topic.name].partitions[number]
                 state = topic.partitions[number].state
-                # Replicas of this broker have been told who leads them.
-                if self._core.broker_id not in topic.node.replicas[number] or state.leader_epoch == partition.leader_epoch:
+                # Replicas of this broker have been told who leads them, but for those that it cannot read.
+                is_ours = self._core.broker_id in topic.node.replicas[number] and not partition.is_offline
+                if not is_ours or state.leader_epoch == partition.leader_epoch:
                     self._told(partition, topic)
 
     def settings_changed(self, entity: str) -> None:
@@ -283,6 +289,9 @@ class ReplicaManager:
 
     def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, log_config: LogConfig) -> PartitionLog | None:
         """The partition's log, made if it is not there; None if the disk does not let it, which is logged."""
+        if topic_partition in self._core.directories.offline:
+            logger.error("%s has no log here while a log directory is offline", topic_partition, extra={"once_a_minute": ("", "offline")})
+            return None
         try:
             log = self._core.directories.create(topic_partition, topic_id, log_config, self._core.clock.now_ms())
         except (JesenskaError, OSError) as error:
@@ -294,8 +303,17 @@ class ReplicaManager:
         self._lacking.discard(topic_partition)
         return log
 
-    def make_missing_logs(self) -> None:
-        """Tries again to make the logs that the disk did not let be made; called now and then."""
+    def lost(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """The logs of these are gone: their directory has failed."""
+        for topic_partition in topic_partitions:
+            self._links.leave(topic_partition)
+            partition = self._known(topic_partition)
+            if partition is not None:
+                partition.lose_log()
+
+    def make_missing_logs(self) -> bool:
+        """Tries again to make the logs that the disk did not let be made; whether one was. Called now and then."""
+        made = False
         for topic_partition in list(self._lacking):
             topic = self._core.view.topics.get(topic_partition.topic)
             if topic is None or topic_partition.partition >= len(topic.partitions):
@@ -305,6 +323,8 @@ class ReplicaManager:
                 partition = topic.partitions[topic_partition.partition]
                 partition.found_log(log)
                 self._follow(partition)
+                made = True
+        return made
 
     async def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
         """Has ISRs proposed with followers that have caught up, and without those that lag behind; called now and
