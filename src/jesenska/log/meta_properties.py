@@ -8,8 +8,7 @@
 
 Version 1 (`node.id`, `directory.id`) marks data of a KRaft node, whose topics stand in `__cluster_metadata-0`: refused
 here, since a broker that does not know them would take every directory for a stranger's; `jesenska import` makes it
-version 0. Written once, replaced as a
-whole.
+version 0. Written once, replaced as a whole.
 """
 
 from __future__ import annotations
