@@ -366,6 +366,53 @@ def test_an_export_that_fails_on_the_way_can_be_repeated(tool: Tool, data: Path,
     assert journal_file.has_tree(data)
 
 
+def test_an_export_over_this_clusters_metadata_takes_its_id_away_first(tool: Tool, data: Path, tree: ServedTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    from_files = ["--zookeeper-data", str(data.parent / "zookeeper")]
+    assert tool(main, "import", str(data), *from_files).code == 0
+    assert tool(main, "export", str(data), "--zookeeper", tree.address, "--keep").code == 0
+    assert "holds metadata of Kafka already" in tool(main, "export", str(data), "--zookeeper", tree.address).err
+
+    async def later(store: Store) -> None:
+        await store.set("/brokers/topics/t", b"of an older time")
+        await store.create("/brokers/topics/gone", b"{}")
+
+    async def fails(store: Store, operations: object, max_bytes: int) -> None:
+        raise OSError(104, "Connection reset by peer")
+
+    _in_tree(tree.address, later)
+    with monkeypatch.context() as patched:
+        patched.setattr("jesenska.interchange.zookeeper_copy.multi_in_pieces", fails)
+        assert tool(main, "export", str(data), "--zookeeper", tree.address, "--replace").code == 1
+    assert _in_tree(tree.address, lambda store: store.exists("/cluster/id")) is None
+    assert tool(main, "export", str(data), "--zookeeper", tree.address, "--replace").code == 0
+    assert _in_tree(tree.address, lambda store: store.exists("/brokers/topics/gone")) is None
+    assert tool(main, "import", str(data), "--zookeeper", tree.address).code == 0
+    assert read_tree(data)["/brokers/topics/t"].data == _nodes()["/brokers/topics/t"].data
+
+
+def test_several_directories_are_named_in_their_order(tool: Tool, data: Path) -> None:
+    from_files = ["--zookeeper-data", str(data.parent / "zookeeper")]
+    first = data.parent / "first"
+    first.mkdir()
+    (first / "meta.properties").write_text(_PROPERTIES)
+    assert "hold nothing of t-0" in tool(main, "import", str(first), *from_files).err
+    done = tool(main, "import", str(first), str(data), *from_files)
+    assert done.lines[-1] == f"  jesenska up --override log.dirs={first},{data}"
+    assert journal_file.has_tree(first)
+    assert not journal_file.has_tree(data)
+    with BrokerProcess(first, settings={"log.dirs": f"{first},{data}"}) as broker, RawConnection(broker.bootstrap) as connection:
+        assert fetch(connection, "t", 4).high_watermark == 1
+        assert broker.stop() == 0
+    assert "no metadata that know them" in refused(data, "--port", "0", "--override", f"log.dirs={data},{first}")
+
+
+def test_versions_of_nodes_are_kept(tmp_path: Path) -> None:
+    """The one of /brokers/seqid gives brokers their numbers."""
+    nodes = {"/brokers": Node(None), "/brokers/seqid": Node(None, 7), "/consumers": Node(b"x", 2)}
+    journal_file.write_tree(tmp_path, nodes, 99, 1, FileLayer())
+    assert read_tree(tmp_path) == nodes
+
+
 def test_long_work_says_how_far_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     telling = importing.Telling()
     telling.tell("too soon")

@@ -73,6 +73,8 @@ def _imported(kafka: ApacheKafka, zookeeper: Path, chroot: str, codecs: list[str
         kafka_data.until_compacted(directory)
         told = kafka_data.everything(kafka.bootstrap)
         _check(told, codecs)
+        if not is_old:
+            told["users"] = _users(kafka)
         assert main(["import", str(directory), "--zookeeper", where]) == 1
         assert "is in use by another process" in capsys.readouterr().err
         _stop_brokers(kafka)
@@ -87,6 +89,24 @@ def _imported(kafka: ApacheKafka, zookeeper: Path, chroot: str, codecs: list[str
     assert not any(has_old_formats(path) for path in directory.iterdir() if path.is_dir())
     assert not list(directory.glob("*/*.cleaned"))
     return told
+
+
+def _users(kafka: ApacheKafka) -> str:
+    """Gives a user a password and a quota; what Kafka's tool tells of it."""
+    wanted = _admin.UserScramCredentialUpsertion("alice", _admin.ScramCredentialInfo(_admin.ScramMechanism.SCRAM_SHA_256, 4096), b"secret", b"salt")
+    admin = _admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.alter_user_scram_credentials([wanted])["alice"].result(30)
+    arguments = ["--alter", "--entity-type", "users", "--entity-name", "alice", "--add-config", "producer_byte_rate=1000"]
+    assert kafka.tool("kafka-configs", "--bootstrap-server", kafka.bootstrap, *arguments).returncode == 0
+    described = _described_users(kafka)
+    assert "producer_byte_rate=1000" in described
+    assert "SCRAM-SHA-256=iterations=4096" in described
+    return described
+
+
+def _described_users(kafka: ApacheKafka) -> str:
+    said = kafka.tool("kafka-configs", "--bootstrap-server", kafka.bootstrap, "--describe", "--entity-type", "users", "--entity-name", "alice")
+    return str(said.stdout)
 
 
 def test_what_1_0_wrote_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +127,7 @@ def test_from_3_9_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         where = f"127.0.0.1:{zookeeper.port}/kafka"
         kafka = ApacheKafka("3.9.1", tmp_path, zookeeper_connect=where, heap="400m", settings=_SETTINGS)
         told = _imported(kafka, tmp_path / "data", "/kafka", ["none", "gzip", "snappy", "lz4", "zstd"], capsys)
+        users = told.pop("users")
         with BrokerProcess(directory, settings={"log.retention.hours": "-1"}) as broker:
             assert kafka_data.everything(broker.bootstrap) == told
             kafka_data.add(broker.bootstrap)
@@ -120,6 +141,7 @@ def test_from_3_9_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         with kafka:
             kafka_data.until_known(kafka.bootstrap, len(told["partitions"]))
             assert kafka_data.everything(kafka.bootstrap) == told
+            assert _described_users(kafka) == users
             for tool, arguments, expected in (
                 ("kafka-topics", ["--describe", "--topic", "added"], "PartitionCount: 2"),
                 ("kafka-consumer-groups", ["--describe", "--group", "newcomers"], "added"),

@@ -170,3 +170,26 @@ def test_a_message_that_is_damaged_is_refused_and_nothing_changes(tmp_path: Path
         convert_partition(partition, FileLayer(), lambda size: None)
     assert path.read_bytes() == content
     assert len(list(partition.iterdir())) == 3
+
+
+def test_a_segment_is_known_by_how_it_begins_and_ends(tmp_path: Path) -> None:
+    row: Row = (1, None, b"v")
+    new, old = (2, Codec.NONE, [row]), (1, Codec.NONE, [row])
+    for number, (pieces, indexed, shows) in enumerate(
+        [
+            ([new, new], 1, False),
+            ([old, new], 1, True),
+            ([new, new, old], 1, True),
+            ([new, old], 0, True),  # without an entry everything is looked at
+            ([new, old, new], -1, True),  # an entry that fits no batch
+            ([], 0, False),
+        ]
+    ):
+        partition = tmp_path / f"t-{number}"
+        partition.mkdir()
+        content, _ = _segment(pieces)
+        (partition / f"{_NAME}.log").write_bytes(content + bytes(50))
+        position = len(_segment(pieces[:indexed])[0]) if indexed >= 0 else 3
+        (partition / f"{_NAME}.index").write_bytes((1).to_bytes(4, "big") + position.to_bytes(4, "big") + bytes(16))
+        assert has_old_formats(partition) == shows, number
+        assert convert_partition(partition, FileLayer(), lambda size: None) == shows

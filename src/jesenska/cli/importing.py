@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 
 from jesenska.base.clock import SystemClock
@@ -168,9 +169,9 @@ def _partitions_of_old_formats(directories: list[KafkaDirectory], telling_of: Te
     found = []
     for directory in directories:
         for number, at in enumerate(sorted(directory.partitions)):
-            telling_of.tell(f"{directory.path}: {number} of {len(directory.partitions)} partitions looked at")
+            told = partial(telling_of.tell, f"{directory.path}: {number} of {len(directory.partitions)} partitions looked at")
             path = directory.path / str(at)
-            if has_old_formats(path):
+            if has_old_formats(path, told):
                 found.append(path)
         if found and found[-1].parent == directory.path and not directory.was_clean:
             raise JesenskaError(

@@ -10,6 +10,10 @@ A broker of Apache Kafka from 0.11 on reads the result like any other segment, s
     .index and .timeindex               removed, then
     00000000000000000000.log            replaced by renaming; a broker that starts builds the indexes anew
 
+Which partitions have such segments is told by how each segment begins and ends (from the last entry of its offset
+index on): to look at every batch would read terabytes. What is missed is a segment in which somebody has set an old
+format and the new one again, in a partition where no other segment shows it. Where one does, every batch is looked at.
+
 The file keeps its time of modification, by which retention judges records without timestamps. A segment that is not
 whole is refused: Kafka mends it at its next start."""
 
@@ -18,6 +22,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from struct import Struct
+from typing import BinaryIO
 
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.interchange.mapped_file import content_of
@@ -31,6 +37,7 @@ from jesenska.records.record import Record
 
 #: Of messages that were not compressed so much is put into one batch, as producers do by default.
 _BATCH_BYTES = 16 * 1024
+_INDEX_ENTRY = Struct(">ii")
 _INT32_MAX = 2**31 - 1
 _ATTRIBUTES_AT = 17
 _CODEC_MASK, _APPEND_TIME_BIT = 7, 8
@@ -52,9 +59,55 @@ def convert_partition(directory: Path, files: FileLayer, progress: Progress) -> 
     return converted
 
 
-def has_old_formats(directory: Path) -> bool:
-    """Whether a segment of this partition has messages of an old format."""
-    return any(path.stat().st_size and _has_old_format(path) for path in directory.glob("*" + LOG_SUFFIX))
+def has_old_formats(directory: Path, progress: Callable[[], None] = lambda: None) -> bool:
+    """Whether a segment of this partition has messages of an old format; `progress` is called at each segment."""
+    for path in directory.glob("*" + LOG_SUFFIX):
+        progress()
+        if path.stat().st_size and _shows_old_format(path):
+            return True
+    return False
+
+
+def _shows_old_format(path: Path) -> bool:
+    """Whether the segment begins with a message of an old format, or has one behind the last entry of its offset
+    index; looks everywhere where the index does not fit."""
+    with path.open("rb") as file:
+        if (first := _frame(file, 0)) is None or first[0] <= 0:
+            return False
+        if first[1] < MAGIC_V2:
+            return True
+        position = _last_indexed(path.with_suffix(INDEX_SUFFIX))
+        while (found := _frame(file, position)) is not None:
+            size, magic = found
+            if size <= 0:
+                break
+            if magic < MAGIC_V2:
+                return True
+            if magic > MAGIC_V2:
+                return _has_old_format(path)
+            position += LENGTH_OVERHEAD + size
+    return False
+
+
+def _frame(file: BinaryIO, position: int) -> tuple[int, int] | None:
+    """Size and magic of what begins at a position; None at the end of the file."""
+    file.seek(position)
+    head = file.read(MAGIC_OFFSET + 1)
+    return (int.from_bytes(head[8:12], "big", signed=True), head[MAGIC_OFFSET]) if len(head) > MAGIC_OFFSET else None
+
+
+def _last_indexed(index: Path) -> int:
+    """The position of the last entry; 0 where there is none, so that everything is looked at."""
+    try:
+        entries = index.read_bytes()
+    except OSError:
+        return 0
+    last = 0
+    for _, position in _INDEX_ENTRY.iter_unpack(entries[: len(entries) // _INDEX_ENTRY.size * _INDEX_ENTRY.size]):
+        if position <= last:
+            break
+        last = position
+    return last
 
 
 def _has_old_format(path: Path) -> bool:
@@ -111,7 +164,9 @@ def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
         begin = position
         run: list[Record] = []
         run_bytes = run_attributes = 0
-        for at, end, _ in whole_messages(data, position):
+        # One at a time: zeros behind the last one are no message.
+        while _begins_message(data, position) and (message := next(whole_messages(data, position), None)) is not None:
+            at, end, _ = message
             attributes = data[at + _ATTRIBUTES_AT] if data[at + MAGIC_OFFSET] else data[at + _ATTRIBUTES_AT] & _CODEC_MASK
             records = decode_message_set(data[at:end])
             is_compressed = attributes & _CODEC_MASK

@@ -27,6 +27,7 @@ MIGRATION = "/migration"
 _NOTES = (paths.CONFIG_CHANGES, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, "/kafka-acl-changes", "/kafka-acl-extended-changes")
 #: Nodes that say what is being done just now: it is done, or asked for again.
 _UNDER_WAY = (paths.CONTROLLER, paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION)
+_TOPIC_CONFIGS = paths.CONFIG + "/topics"
 _NAMED_MAX = 3
 
 
@@ -155,9 +156,6 @@ def _drop_others(nodes: dict[str, Node], topics: Mapping[str, TopicNode], broker
         mine = {partition for partition, replicas in topic.replicas.items() if broker_id in replicas}
         if not mine:
             gone.append(name)
-            for path in [path for path in nodes if path == paths.topic(name) or path.startswith(paths.topic(name) + "/")]:
-                del nodes[path]
-            nodes.pop(paths.topic_config(name), None)
             continue
         empty += [f"{name}-{partition}" for partition in topic.replicas if partition not in mine]
         alone = TopicNode(dict.fromkeys(topic.replicas, (broker_id,)), topic.topic_id)
@@ -176,6 +174,8 @@ def _drop_others(nodes: dict[str, Node], topics: Mapping[str, TopicNode], broker
             alone_state = PartitionStateNode(broker_id, state.leader_epoch + 1, (broker_id,), state.controller_epoch)
             nodes[path] = Node(alone_state.encode(), node.version + 1)
         left[name] = alone
+    for path in [path for path in nodes if (of := _topic_of(path)) is not None and of in topics and of not in left]:
+        del nodes[path]
     if gone:
         notes.append(f"Left out, since this broker has no partition of them: {_some(gone)}.")
     if empty:
@@ -183,6 +183,12 @@ def _drop_others(nodes: dict[str, Node], topics: Mapping[str, TopicNode], broker
     if behind:
         notes.append(f"Not in sync here, so the newest records may be missing: {_some(behind)}.")
     return left
+
+
+def _topic_of(path: str) -> str | None:
+    """The topic that a node is of, or its settings."""
+    steps = path.split("/", 4)
+    return steps[3] if len(steps) > 3 and f"/{steps[1]}/{steps[2]}" in (paths.TOPICS, _TOPIC_CONFIGS) else None
 
 
 def _refuse_strange_ids(topics: Mapping[str, TopicNode], source: Source) -> None:
