@@ -421,6 +421,14 @@ def test_long_work_says_how_far_it_is(capsys: pytest.CaptureFixture[str], monkey
     assert capsys.readouterr().err == "t-0: 500 bytes written anew\n"
 
 
+def test_a_directory_that_does_not_say_whose_it_is(data: Path, tool: Tool) -> None:
+    """Kafka before 0.9 wrote no meta.properties."""
+    (data / "meta.properties").unlink()
+    done = tool(main, "import", str(data), "--zookeeper-data", str(data.parent / "zookeeper"), "--broker-id", "1")
+    assert done.lines[-1] == f"  jesenska up --data {data} --override broker.id=1"
+    _serves_its_record(data)
+
+
 def test_a_broker_takes_its_number_from_its_directory(data: Path, tool: Tool) -> None:
     """Kafka's first broker is 0, ours 1 where nothing says otherwise."""
     (data / "meta.properties").write_text(_PROPERTIES.replace("broker.id=1", "broker.id=4"))

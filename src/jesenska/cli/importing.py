@@ -45,7 +45,7 @@ def add_import(command: argparse.ArgumentParser) -> None:
     command.add_argument("--zookeeper-logs", metavar="DIR", help="Its dataLogDir, where it has one.")
     command.add_argument("--chroot", metavar="/PATH", default="", help="With --zookeeper-data: the path that zookeeper.connect ends in.")
     command.add_argument("--metadata", metavar="DIR", help="KRaft mode: the metadata.log.dir, where that is none of the others.")
-    command.add_argument("--broker-id", type=_number, metavar="N", help="The broker's id, where the directory does not say it (before 0.8.2).")
+    command.add_argument("--broker-id", type=_number, metavar="N", help="The broker's id, where the directory does not say it (before 0.9).")
     command.add_argument("--only-this-broker", action="store_true", help="Of several brokers take this one alone: replicas on the others are dropped.")
     command.add_argument("--allow-missing", action="store_true", help="Have partitions begin empty that the directories do not hold.")
     command.add_argument("--dry-run", action="store_true", help="Say what would be imported, and change nothing.")
@@ -79,7 +79,9 @@ def import_directories(options: argparse.Namespace) -> int:
             # The metadata log is the last to go: until then everything can be done again.
             for item in sorted(raft, key=lambda item: (item.path / KRAFT_LOG).exists()):
                 retire(item.path, plan.cluster_id or "", broker_id, files)
-    _tell(options, plan, broker_id, converted, len(old))
+    says_whose = directories[0].properties is not None and directories[0].properties.broker_id is not None
+    start = _how_to_start(options.directories, None if says_whose else broker_id)
+    _tell(options, plan, broker_id, converted, len(old), start)
     return 0
 
 
@@ -181,8 +183,7 @@ def _partitions_of_old_formats(directories: list[KafkaDirectory], telling_of: Te
     return found
 
 
-def _tell(options: argparse.Namespace, plan: Takeover, broker_id: int, converted: int, old: int) -> None:
-    start = _how_to_start(options.directories)
+def _tell(options: argparse.Namespace, plan: Takeover, broker_id: int, converted: int, old: int, start: str) -> None:
     if options.output == "json":
         print_json(
             {
@@ -208,8 +209,10 @@ def _tell(options: argparse.Namespace, plan: Takeover, broker_id: int, converted
     print(f"\n  {start}")
 
 
-def _how_to_start(directories: list[str]) -> str:
-    return f"jesenska up --data {directories[0]}" if len(directories) == 1 else f"jesenska up --override log.dirs={','.join(directories)}"
+def _how_to_start(directories: list[str], broker_id: int | None) -> str:
+    """The command; with the broker's id where the directory does not say it."""
+    where = f"--data {directories[0]}" if len(directories) == 1 else f"--override log.dirs={','.join(directories)}"
+    return f"jesenska up {where}" + ("" if broker_id is None else f" --override broker.id={broker_id}")
 
 
 class Telling:
