@@ -263,7 +263,12 @@ def test_a_raft_import_that_is_interrupted_goes_on(tool: Tool, raft: Path, step:
     assert is_kafkas == (step != "remove_log")
     assert (raft / "__cluster_metadata-0").is_dir()
     assert "KRaft mode" in refused(raft)
-    assert tool(main, "import", str(raft)).code == 0
+    before = contents(raft)
+    trial = tool(main, "import", str(raft), "--dry-run")
+    assert (trial.code, "has the metadata of a broker of jesenska already" in trial.err) == ((0, False) if is_kafkas else (1, True))
+    assert contents(raft) == before
+    done = tool(main, "import", str(raft))
+    assert (done.code, "is finished now" in done.out) == (0, not is_kafkas)
     with tarfile.open(raft / raft_retirement.ARCHIVE) as kept:
         properties = kept.extractfile("meta.properties")
         assert properties is not None
@@ -409,8 +414,9 @@ def test_several_directories_are_named_in_their_order(tool: Tool, data: Path) ->
 def test_versions_of_nodes_are_kept(tmp_path: Path) -> None:
     """The one of /brokers/seqid gives brokers their numbers."""
     nodes = {"/brokers": Node(None), "/brokers/seqid": Node(None, 7), "/consumers": Node(b"x", 2)}
-    journal_file.write_tree(tmp_path, nodes, 99, 1, FileLayer())
-    assert read_tree(tmp_path) == nodes
+    for zxid in (0, 99, 10**19):
+        journal_file.write_tree(tmp_path, nodes, zxid, 1, FileLayer())
+        assert read_tree(tmp_path) == nodes
 
 
 def test_long_work_says_how_far_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

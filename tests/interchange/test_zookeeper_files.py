@@ -108,6 +108,16 @@ def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
         read_data_directory(tmp_path, None, "")
 
 
+def test_numbers_that_no_transaction_has(tmp_path: Path) -> None:
+    """A tree that goes on from there would run out of them."""
+    whole = writer.snapshot(_BASE)
+    _write(tmp_path, snapshot_5=whole, snapshot_ffffffffffffffff=whole, log_6=writer.log([writer.entry((1 << 63) - 1, writer.open_session())]))
+    with pytest.raises(JesenskaError, match="a transaction has the number 9223372036854775807"):
+        read_data_directory(tmp_path, None, "")
+    (tmp_path / "version-2" / "log.6").unlink()
+    assert read_data_directory(tmp_path, None, "").last_zxid == 5
+
+
 def test_what_is_no_directory_of_zookeeper_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(JesenskaError, match="There is no directory"):
         read_data_directory(tmp_path / "missing", None, "")

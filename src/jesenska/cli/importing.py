@@ -63,8 +63,10 @@ def import_directories(options: argparse.Namespace) -> int:
     with locked([Path(name) for name in options.directories], files) as directories:
         raft = [item for item in directories if _is_raft(item)]
         if not raft:
-            if _finish(directories, files):
-                print(f"The import of {directories[0].path} is finished now.", file=sys.stderr)
+            if (left := _unfinished(directories)) and not options.dry_run:
+                for path in left:
+                    remove_log(path, files)
+                _tell_finished(options, left)
                 return 0
             _refuse_imported(directories)
         broker_id = broker_of(directories, options.broker_id)
@@ -89,13 +91,17 @@ def _is_raft(directory: KafkaDirectory) -> bool:
     return directory.properties is not None and directory.properties.version != 0
 
 
-def _finish(directories: list[KafkaDirectory], files: FileLayer) -> bool:
-    """Goes on with an import of KRaft mode that was interrupted when all but the old metadata log was done; whether
-    that was so."""
-    left = [item.path for item in directories if (item.path / KRAFT_LOG).exists() and (item.path / ARCHIVE).exists()]
-    for path in left:
-        remove_log(path, files)
-    return bool(left)
+def _unfinished(directories: list[KafkaDirectory]) -> list[Path]:
+    """Directories in which an import of KRaft mode was interrupted when all was done but to take away the old metadata
+    log."""
+    return [item.path for item in directories if (item.path / KRAFT_LOG).exists() and (item.path / ARCHIVE).exists()]
+
+
+def _tell_finished(options: argparse.Namespace, left: list[Path]) -> None:
+    if options.output == "json":
+        print_json({"directories": options.directories, "finished": [str(path) for path in left]})
+    else:
+        print(f"The import that was interrupted in {', '.join(map(str, left))} is finished now.")
 
 
 def _refuse_imported(directories: list[KafkaDirectory]) -> None:

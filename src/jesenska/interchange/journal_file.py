@@ -19,6 +19,8 @@ from jesenska.metadata.tree_operations import OPEN_ACL, Change, DataSet, NodeCre
 
 _NEW = METADATA_FILE + ".new"
 EXPORTED_FILE = METADATA_FILE + ".exported"
+#: Where a new tree may go on counting at most, whatever the old one says.
+_ZXID_MAX = 1 << 62
 
 
 def has_tree(directory: Path) -> bool:
@@ -39,7 +41,7 @@ def write_tree(directory: Path, nodes: Mapping[str, Node], last_zxid: int, now_m
     try:
         journal, _ = SqliteJournal.open(new)
         try:
-            journal.commit([Transaction(max(last_zxid, 1), now_ms, tuple(changes))])
+            journal.commit([Transaction(min(max(last_zxid, 1), _ZXID_MAX), now_ms, tuple(changes))])
         finally:
             journal.close()
         descriptor = files.open(new, 0)

@@ -32,6 +32,7 @@ from pathlib import Path
 from struct import Struct
 
 from jesenska.base.errors import JesenskaError
+from jesenska.interchange.mapped_file import content_of
 from jesenska.interchange.nodes import FoundTree, Node, below
 from jesenska.metadata.tree import check_path, split
 from jesenska.metadata.tree_operations import BadArgumentsError
@@ -51,6 +52,8 @@ _INT, _LONG = Struct(">i"), Struct(">q")
 _CONTAINER, _TTL_BYTE = -(1 << 63), 0xFF
 #: More than ZooKeeper takes in one request, multis included (jute.maxbuffer is 1 MB unless somebody raised it).
 _TRANSACTION_MAX_BYTES = 256 << 20
+#: Transactions are numbered below that: by the number of the leader, and 32 bits that count.
+_ZXID_END = 1 << 62
 
 _CREATE, _DELETE, _SET_DATA, _SET_ACL, _CHECK, _MULTI, _CREATE_2 = 1, 2, 5, 7, 13, 14, 15
 _RECONFIG, _CREATE_CONTAINER, _DELETE_CONTAINER, _CREATE_TTL = 16, 19, 20, 21
@@ -228,13 +231,15 @@ def _names(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 
 def _files(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    """Files with the numbers in their names, in their order."""
-    return sorted((int(path.name.rpartition(".")[2], 16), path) for path in _names(directory, pattern))
+    """Files with the numbers in their names, in their order; those with numbers that no transaction has are not
+    ZooKeeper's."""
+    found = [(int(path.name.rpartition(".")[2], 16), path) for path in _names(directory, pattern)]
+    return sorted(item for item in found if item[0] < _ZXID_END)
 
 
 def _snapshot(path: Path) -> _Tree | None:
     """The tree of a snapshot; None for one that is not whole (ZooKeeper died while it wrote it)."""
-    data = memoryview(path.read_bytes())
+    data = content_of(path)
     reader = _Reader(data)
     tree = _Tree()
     try:
@@ -262,7 +267,7 @@ def _snapshot(path: Path) -> _Tree | None:
 
 def _replay(path: Path, tree: _Tree, begin: int) -> None:
     """Carries out the transactions behind `begin`."""
-    data = memoryview(path.read_bytes())
+    data = content_of(path)
     if not any(data[: _FILE_HEAD.size]):
         return  # made, and nothing written yet
     reader = _Reader(data)
@@ -270,6 +275,8 @@ def _replay(path: Path, tree: _Tree, begin: int) -> None:
         _check_head(reader, _LOG_MAGIC)
         for body in _entries(reader):
             session, _, zxid, _, kind = _TRANSACTION_HEAD.unpack(body.take(_TRANSACTION_HEAD.size))
+            if not 0 < zxid < _ZXID_END:
+                raise _FormatError(f"a transaction has the number {zxid}")
             if zxid <= begin:
                 continue
             tree.apply(kind, body, session)
