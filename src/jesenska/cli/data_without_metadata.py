@@ -22,13 +22,17 @@ def refuse_data_without_metadata(config: BrokerConfig) -> None:
         return
     text = config.string("log.dirs") or config.string("log.dir") or ""
     directories = [Path(item.strip()) for item in text.split(",") if item.strip()]
-    if not directories or (directories[0] / METADATA_FILE).exists():
+    try:
+        if not directories or (directories[0] / METADATA_FILE).exists():
+            return
+        was_exported = (directories[0] / EXPORTED_FILE).exists()
+    except OSError:
         return
     for directory in directories:
         partition = _a_partition(directory)
         if partition is None:
             continue
-        if (directories[0] / EXPORTED_FILE).exists():
+        if was_exported:
             raise JesenskaError(
                 f"{directories[0]} was exported to Apache Kafka: start Kafka on it; to take it back, import it, "
                 f"or name {EXPORTED_FILE} {METADATA_FILE} again if Kafka has not run on it."
