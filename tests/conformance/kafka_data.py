@@ -26,8 +26,8 @@ _OWN_SOURCES = (_admin.ConfigSource.DYNAMIC_TOPIC_CONFIG.value, _admin.ConfigSou
 
 
 def fill(bootstrap: str, codecs: list[str], *, old_formats: bool = False, segment_bytes: int = 3000) -> None:
-    """Every codec, formats of before 0.11 where the release keeps them, a compacted topic, transactions of each end,
-    groups' offsets."""
+    """Every codec, formats of before 0.11 where the release keeps them, a compacted topic, transactions of each end
+    and one without, groups' offsets."""
     admin = _admin.AdminClient({"bootstrap.servers": bootstrap})
     small = {"segment.bytes": str(segment_bytes), "index.interval.bytes": "300"}
     compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "10000", "delete.retention.ms": "0"}
@@ -59,6 +59,9 @@ def _transactions(bootstrap: str) -> None:
             producer.produce("transactions", b"%d of transaction %d" % (index, number), partition=0)
         producer.flush(SECONDS)
         (producer.abort_transaction if number % 2 else producer.commit_transaction)(SECONDS)
+    producer.begin_transaction()
+    producer.produce("transactions", b"never decided", partition=0)
+    producer.flush(SECONDS)
 
 
 def _compact(bootstrap: str) -> None:

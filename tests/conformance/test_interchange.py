@@ -233,6 +233,6 @@ def _check(told: dict[str, Any], codecs: list[str]) -> None:
     assert {f"codec-{codec}" for codec in codecs} <= told["partitions"].keys()
     assert told["groups"]["readers"] == {f"codec-{codecs[0]}-0": 7, f"codec-{codecs[0]}-1": 9}
     assert len(told["read_committed"]["transactions", 0]) == 9
-    assert len(told["read_uncommitted"]["transactions", 0]) == 18
+    assert len(told["read_uncommitted"]["transactions", 0]) == 19
     assert len(told["read_committed"]["compacted", 0]) < 40
     assert told["settings"]["compacted"]["cleanup.policy"] == "compact"
