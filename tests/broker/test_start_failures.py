@@ -109,7 +109,7 @@ def test_data_of_a_kraft_node_are_refused(tmp_path: Path, trace: str) -> None:
     else:
         (data / trace).mkdir()
     before = contents(data)
-    assert "KRaft mode, which this broker cannot serve yet" in refused(data)
+    assert "KRaft mode, which this broker cannot serve as they are" in refused(data)
     assert contents(data) == before
 
 

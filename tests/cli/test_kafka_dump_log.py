@@ -152,7 +152,7 @@ def test_json_has_a_line_for_each_batch(tool: Tool, segment: Path) -> None:
     [
         (["--files", "/there/is/none/00000000000000000000.log"], "cannot be read"),
         (["--print-data-log"], "--files"),
-        (["--files", "x.log", "--transaction-log-decoder"], "not built yet"),
+        (["--files", "x.log", "--remote-log-metadata-decoder"], "is not built"),
         (["--files", "x.log", "--value-decoder-class", "my.own.Decoder"], "my.own.Decoder is a Java class"),
         (["--files", "x.log", "--key-decoder-class", "org.apache.kafka.tools.api.DefaultDecoder"], "StringDecoder, IntegerDecoder, LongDecoder"),
         (["--files", __file__], "left out"),

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from jesenska.base.source_only import request_path_is_compiled
 from jesenska.broker.figures import figures_line
 from jesenska.broker.server import Broker
+from jesenska.cli.data_without_metadata import refuse_data_without_metadata
 from jesenska.cli.ending import parents_end, stopped_in_order
 from jesenska.cli.memory import Memory
 from jesenska.cli.stop_signals import heeded_signals
@@ -37,6 +38,7 @@ def run_broker(config: BrokerConfig, on_ready: Callable[[Broker], None], on_prog
     if warns and not (codec.COMPILED and request_path_is_compiled()):
         missing = "request path" if codec.COMPILED else "record codec"
         logger.warning("The compiled %s is not there, so this broker is slower than it could be: install a C compiler, then install jesenska again.", missing)
+    refuse_data_without_metadata(config)
     memory = Memory()
     with asyncio.Runner(loop_factory=broker_loop) as runner:
         return runner.run(_run(config, memory, on_ready, on_progress))

@@ -9,6 +9,8 @@ jesenska up -n 3                      three brokers, at 9092 to 9094, and their 
 jesenska status                       whether it is ready, and what it holds; the exit code for health checks
 jesenska settings retention           what settings do
 jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
+jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes a broker's of ours, where it is
+jesenska export DIR --zookeeper ...   and the other way: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
 jesenska completion bash              a script for bash or zsh: Tab completes what follows each tool
 
 The modules of a command are read when it is the one that is asked for: a broker does not wait for what only the others
@@ -65,6 +67,20 @@ def _init(commands: _Commands) -> None:
     command.add_argument("directory", metavar="DIR", help="Where: a new directory, or . for this one.")
 
 
+def _import(commands: _Commands) -> None:
+    from jesenska.cli.importing import add_import, import_directories
+
+    command = _command(commands, "import", "Make a data directory of Apache Kafka one that a broker here serves.", import_directories, answers=True)
+    add_import(command)
+
+
+def _export(commands: _Commands) -> None:
+    from jesenska.cli.exporting import add_export, export_directory
+
+    command = _command(commands, "export", "Write a broker's metadata into a ZooKeeper, for Apache Kafka up to 3.9.", export_directory, answers=True)
+    add_export(command)
+
+
 def _completion(commands: _Commands) -> None:
     from jesenska.cli.completion import SHELLS
 
@@ -72,7 +88,15 @@ def _completion(commands: _Commands) -> None:
     command.add_argument("shell", choices=SHELLS, help='The shell; for bash, put eval "$(jesenska completion bash)" into ~/.bashrc.')
 
 
-_COMMANDS: dict[str, Callable[[_Commands], None]] = {"up": _up, "status": _status, "settings": _settings, "init": _init, "completion": _completion}
+_COMMANDS: dict[str, Callable[[_Commands], None]] = {
+    "up": _up,
+    "status": _status,
+    "settings": _settings,
+    "init": _init,
+    "import": _import,
+    "export": _export,
+    "completion": _completion,
+}
 
 
 def _command(commands: _Commands, name: str, what: str, work: Callable[[argparse.Namespace], int], *, answers: bool = False) -> argparse.ArgumentParser:

@@ -1,6 +1,6 @@
-"""kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex, .txnindex
-and .snapshot. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked against the
-.log file beside them.
+"""kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex, .txnindex,
+.snapshot and .checkpoint. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked
+against the .log file beside them.
 
     baseOffset: 0 lastOffset: 2 count: 3 ... compresscodec: none crc: 460103469 isvalid: true
     | offset: 0 CreateTime: 1795232481174 keySize: -1 valueSize: 5 sequence: 0 headerKeys: [] payload: hello
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import mmap
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -36,13 +37,14 @@ from jesenska.records.record import Record
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
-#: Kafka's decoders of internal topics that are not here, and the topics.
-_REFUSED_DECODERS = {
-    "transaction_log_decoder": "__transaction_state",
-    "cluster_metadata_decoder": "__cluster_metadata",
-    "share_group_state_decoder": "__share_group_state",
-    "remote_log_metadata_decoder": "__remote_log_metadata",
+#: The decoders of internal topics, and the topics.
+_DECODERS: dict[str, tuple[str, dump_decoders.Decoder]] = {
+    "offsets_decoder": ("__consumer_offsets", dump_decoders.offsets),
+    "transaction_log_decoder": ("__transaction_state", dump_decoders.transactions),
+    "cluster_metadata_decoder": ("__cluster_metadata", dump_decoders.cluster_metadata),
+    "share_group_state_decoder": ("__share_group_state", dump_decoders.share_groups),
 }
+_CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _STRING_DECODER = "StringDecoder"
 
 Data = memoryview
@@ -61,10 +63,10 @@ def _parser() -> Parser:
         parser.add_argument(
             flag, nargs="?", const=_STRING_DECODER, metavar="CLASS", help=f"How {what} are written: StringDecoder (the default), IntegerDecoder or LongDecoder."
         )
-    parser.add_argument("--offsets-decoder", action="store_true", help="Write the records of __consumer_offsets as JSON.")
+    for decoder, (topic, _) in _DECODERS.items():
+        parser.add_argument("--" + decoder.replace("_", "-"), action="store_true", help=f"Write the records of {topic} as JSON.")
+    parser.add_argument("--remote-log-metadata-decoder", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--max-message-size", help=argparse.SUPPRESS)
-    for decoder in _REFUSED_DECODERS:
-        parser.add_argument("--" + decoder.replace("_", "-"), action="store_true", help=argparse.SUPPRESS)
     add_output(parser)
     return parser
 
@@ -77,9 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _work(parser: Parser, options: argparse.Namespace) -> int:
     if not options.files:
         parser.error("Missing required argument --files")
-    for refused, topic in _REFUSED_DECODERS.items():
-        if getattr(options, refused):
-            raise JesenskaError(f"--{refused.replace('_', '-')} is not built yet: records of {topic} can only be printed as text, with --print-data-log.")
+    if options.remote_log_metadata_decoder:
+        raise JesenskaError("--remote-log-metadata-decoder is not built: records of __remote_log_metadata can only be printed as text, with --print-data-log.")
     if options.max_bytes is not None and options.max_bytes < 0:
         parser.error("--max-bytes must not be negative")
     good = True
@@ -91,8 +92,9 @@ def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 def _decoder(options: argparse.Namespace) -> dump_decoders.Decoder | None:
     """What writes keys and values; None where they are not asked for. Naming a decoder asks for them."""
-    if options.offsets_decoder:
-        return dump_decoders.offsets
+    for name, (_, decoder) in _DECODERS.items():
+        if getattr(options, name):
+            return decoder
     classes = (options.key_decoder_class, options.value_decoder_class)
     if classes == (None, None) and not options.print_data_log:
         return None
@@ -117,6 +119,7 @@ class _Dump:
             ".timeindex": self._time_index,
             ".txnindex": self._transaction_index,
             ".snapshot": self._snapshot,
+            ".checkpoint": self._checkpoint,
         }
         self._say(f"Dumping {self._path}")
         dump = kinds.get(self._path.suffix)
@@ -147,6 +150,17 @@ class _Dump:
 
     def _log(self, data: Data) -> bool:
         self._say(f"Log starting offset: {_base_offset(self._path)}")
+        return self._batches(data)
+
+    def _checkpoint(self, data: Data) -> bool:
+        """A snapshot of the metadata log, which is batches, too."""
+        match = _CHECKPOINT.fullmatch(self._path.name)
+        if match is None:
+            raise JesenskaError(f"{self._path} has no offset and epoch in its name: snapshots are named like 00000000000000000125-0000000001.checkpoint.")
+        self._say(f"Snapshot end offset: {int(match[1])}, epoch: {int(match[2])}")
+        return self._batches(data)
+
+    def _batches(self, data: Data) -> bool:
         options = self._options
         each_record = options.deep_iteration or self._decoder is not None
         limit = len(data) if options.max_bytes is None else options.max_bytes
@@ -213,8 +227,7 @@ class _Dump:
                 f"valueSize: {_size(record.value)} sequence: {sequence} headerKeys: [{','.join(name for name, _ in record.headers)}]"
             )
             if header.is_control:
-                marker = control_marker(record)
-                parts.append(f"endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}")
+                parts.append(_control(record))
         if shown is not None and shown.key is not None:
             parts.append(f"key: {shown.key}")
         if shown is not None and shown.value is not None:
@@ -356,6 +369,13 @@ class _Dump:
                 )
             print(line)
         return True
+
+
+def _control(record: Record) -> str:
+    if (said := dump_decoders.control(record)) is not None:
+        return said
+    marker = control_marker(record)
+    return f"endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}"
 
 
 def _content(path: Path) -> Data:

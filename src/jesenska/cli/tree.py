@@ -24,11 +24,11 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.asynccontextmanager
-async def tree_at(servers: str) -> AsyncIterator[Store]:
+async def tree_at(servers: str, *, any_release: bool = False) -> AsyncIterator[Store]:
     """The tree that a `--zookeeper` names; JesenskaError with one sentence where it cannot be had, or was lost on the
-    way."""
+    way. `any_release`: it may be a ZooKeeper before 3.5."""
     try:
-        store = await connect(servers, session_timeout_ms=_SESSION_MS, connect_timeout_ms=_CONNECT_MS)
+        store = await connect(servers, session_timeout_ms=_SESSION_MS, connect_timeout_ms=_CONNECT_MS, any_release=any_release)
     except ValueError as error:
         raise JesenskaError(str(error)) from error
     except ConnectionLossError as error:

@@ -17,6 +17,8 @@ from jesenska.cli.log_lines import configure_logging
 from jesenska.cli.several_directories import refuse_directory_of_several
 from jesenska.cli.up_options import DEFAULT_DATA, address_of, announcement, broker_defaults, listening_host, port_of
 from jesenska.config.layers import BrokerConfig
+from jesenska.log.files import FileLayer
+from jesenska.log.meta_properties import ForeignDataError, read_meta_properties
 from jesenska.net.listener import PortTakenError
 
 
@@ -41,7 +43,17 @@ def run_alone(options: argparse.Namespace) -> int:
 
 
 def config_of(options: argparse.Namespace) -> BrokerConfig:
-    """The settings that the command's line and the environment ask for."""
+    """The settings that the command's line and the environment ask for; the broker's id is that of the directory, if
+    it has one."""
+    config = _config(options, "1")
+    try:
+        found = read_meta_properties(Path(_data(config).split(",")[0].strip()), FileLayer())
+    except (OSError, ForeignDataError):
+        return config  # the start says what is wrong
+    return config if found is None or found.broker_id is None else _config(options, str(found.broker_id))
+
+
+def _config(options: argparse.Namespace, broker_id: str) -> BrokerConfig:
     host = listening_host(options)
     listeners, directory = f"PLAINTEXT://{address_of(host, port_of(options))}", str(Path(options.data or DEFAULT_DATA))
     flags = {}
@@ -51,7 +63,7 @@ def config_of(options: argparse.Namespace) -> BrokerConfig:
         flags["log.dirs"] = directory
     if options.zookeeper_port is not None:
         flags["jesenska.zookeeper.listener"] = address_of(host, options.zookeeper_port)
-    defaults = {"listeners": listeners, "log.dirs": directory, "broker.id": "1", **broker_defaults(1)}
+    defaults = {"listeners": listeners, "log.dirs": directory, "broker.id": broker_id, **broker_defaults(1)}
     return broker_config(defaults=defaults, overrides=options.override, flags=flags)
 
 

@@ -7,8 +7,8 @@
     cluster.id=BkqKvcOWQuuOhwNvbYx_og
 
 Version 1 (`node.id`, `directory.id`) marks data of a KRaft node, whose topics stand in `__cluster_metadata-0`: refused
-here, since a broker that does not know them would take every directory for a stranger's. Written once, replaced as a
-whole.
+here, since a broker that does not know them would take every directory for a stranger's; `jesenska import` makes it
+version 0. Written once, replaced as a whole.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
     """ForeignDataError, one sentence, if the data are those of a KRaft node."""
     if (found is not None and found.version != 0) or (directory / KRAFT_LOG).is_dir():
         raise ForeignDataError(
-            f"The log directory {directory} holds data of a Kafka node in KRaft mode, which this broker cannot serve yet: name another directory in log.dirs."
+            f"The log directory {directory} holds data of a Kafka node in KRaft mode, which this broker cannot serve as they are: "
+            f"give it to jesenska import first, or name another directory in log.dirs."
         )
 
 

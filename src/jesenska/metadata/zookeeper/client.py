@@ -39,14 +39,22 @@ from jesenska.metadata.zookeeper.messages import OpCode, PathRequest, Reader, Se
 from jesenska.metadata.zookeeper.streams import Streams, SystemStreams
 
 
-async def connect(servers: str, *, session_timeout_ms: int = 18_000, connect_timeout_ms: int | None = None, auth: Sequence[tuple[str, bytes]] = ()) -> Store:
+async def connect(
+    servers: str,
+    *,
+    session_timeout_ms: int = 18_000,
+    connect_timeout_ms: int | None = None,
+    auth: Sequence[tuple[str, bytes]] = (),
+    any_release: bool = False,
+) -> Store:
     """A new session on one of `host:port,host:port/chroot`, seen from the chroot, which must exist
     (`ZooKeeperStore.connect` does not look at it).
 
     ConnectionLossError where none answers in time (a session's timeout, unless said otherwise), NoAuthError where an
-    identity is not taken."""
+    identity is not taken. `any_release`: the server may be one before 3.5; `create` then tells no stat."""
     where = ConnectString.parse(servers)
     store = await ZooKeeperStore.connect(where, session_timeout_ms=session_timeout_ms, connect_timeout_ms=connect_timeout_ms, auth=auth)
+    store.create_code = OpCode.CREATE if any_release else OpCode.CREATE2
     return ChrootStore(store, where.chroot) if where.chroot else store
 
 
@@ -56,6 +64,8 @@ class ZooKeeperStore:
     def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._watches = session.watches
+        #: How nodes are made: CREATE is what servers before 3.5 know.
+        self.create_code = OpCode.CREATE2
 
     @staticmethod
     async def connect(
@@ -126,7 +136,7 @@ class ZooKeeperStore:
     async def create(
         self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
     ) -> Result:
-        kind, body = sub_request(Create(path, data, ephemeral, sequential, acl))
+        kind, body = sub_request(Create(path, data, ephemeral, sequential, acl), self.create_code)
         return await self._session.ask(kind, path, body, lambda code, reader: read_result(kind, path, code, reader))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
@@ -147,7 +157,7 @@ class ZooKeeperStore:
         requests = []
         for index, operation in enumerate(operations):
             try:
-                requests.append(sub_request(operation))
+                requests.append(sub_request(operation, self.create_code))
             except TreeError as error:
                 raise MultiError(index, len(operations), error) from error
 

@@ -64,14 +64,15 @@ def require_ok(code: int, path: str) -> None:
         raise _error(code, path)
 
 
-def sub_request(operation: Operation) -> SubRequest:
-    """The operation as a request, alone or in a multi; its error where no server would take it."""
+def sub_request(operation: Operation, create: OpCode = OpCode.CREATE2) -> SubRequest:
+    """The operation as a request, alone or in a multi; its error where no server would take it. `create` is CREATE for
+    a server before 3.5: it does not tell the stat of what it makes."""
     match operation:
         case Create(path, data, ephemeral, sequential, acl):
             check_path(path + "1" if sequential else path)
             require_size(path, data)
             flags = (CreateFlag.EPHEMERAL if ephemeral else 0) | (CreateFlag.SEQUENTIAL if sequential else 0)
-            return SubRequest(OpCode.CREATE2, CreateRequest(path, data, acl, flags))
+            return SubRequest(create, CreateRequest(path, data, acl, flags))
         case SetData(path, data, version):
             check_path(path)
             require_size(path, data)
@@ -96,6 +97,8 @@ def _result_of(path: str, body: Message | None) -> Result:
     match body:
         case messages.PathAndStatResponse(full_path, stat):
             return Result(full_path, stat)
+        case messages.PathResponse(full_path):
+            return Result(full_path, None)
         case messages.StatResponse(stat):
             return Result(path, stat)
     return Result(path, None)

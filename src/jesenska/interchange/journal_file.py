@@ -1,0 +1,85 @@
+"""The file of a broker's own tree, written as a whole: first beside its place, then renamed. A crash leaves the
+directory without it, or with all of it.
+
+    jesenska-metadata.db.new        being written; whoever comes next removes it
+    jesenska-metadata.db            the tree (metadata.journal)
+    jesenska-metadata.db.exported   the tree of a directory that was given to Apache Kafka: nobody opens it"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.interchange.nodes import Node, is_kafkas
+from jesenska.log.files import FileLayer
+from jesenska.metadata.journal import METADATA_FILE, JournalError, SqliteJournal
+from jesenska.metadata.tree_operations import OPEN_ACL, Change, DataSet, NodeCreated, Transaction
+
+_NEW = METADATA_FILE + ".new"
+EXPORTED_FILE = METADATA_FILE + ".exported"
+#: Where a new tree may go on counting at most, whatever the old one says.
+_ZXID_MAX = 1 << 62
+
+
+def has_tree(directory: Path) -> bool:
+    """Whether a broker's tree is kept in this directory."""
+    return (directory / METADATA_FILE).exists()
+
+
+def write_tree(directory: Path, nodes: Mapping[str, Node], last_zxid: int, now_ms: int, files: FileLayer) -> None:
+    """Writes the tree's file; JesenskaError where that is not possible."""
+    new = directory / _NEW
+    _remove(new)
+    changes: list[Change] = []
+    for path in sorted(nodes):
+        node = nodes[path]
+        changes.append(NodeCreated(path, node.data, OPEN_ACL, 0))
+        if node.version:
+            changes.append(DataSet(path, node.data, node.version))
+    try:
+        journal, _ = SqliteJournal.open(new)
+        try:
+            journal.commit([Transaction(min(max(last_zxid, 1), _ZXID_MAX), now_ms, tuple(changes))])
+        finally:
+            journal.close()
+        descriptor = files.open(new, 0)
+        try:
+            files.fsync(descriptor)
+        finally:
+            files.close(descriptor)
+        files.rename(new, directory / METADATA_FILE)
+        files.fsync_directory(directory)
+    except JournalError as error:
+        _remove(new)
+        raise JesenskaError(str(error)) from error
+    except OSError as error:
+        _remove(new)
+        raise JesenskaError(f"The metadata cannot be written in {directory} ({error.strerror}): make room, or correct its permissions.") from error
+
+
+def read_tree(directory: Path) -> dict[str, Node]:
+    """The nodes of the tree in this directory, ephemerals left out; JesenskaError where there is none."""
+    path = directory / METADATA_FILE
+    if not path.exists():
+        hint = "it was exported already" if (directory / EXPORTED_FILE).exists() else "name the first directory of log.dirs"
+        raise JesenskaError(f"{directory} holds no metadata of a broker ({METADATA_FILE}): {hint}.")
+    try:
+        journal, tree = SqliteJournal.open(path)
+        journal.close()
+    except JournalError as error:
+        raise JesenskaError(str(error)) from error
+    return {at: Node(node.data, node.version) for at, node in sorted(tree.walk()) if not node.ephemeral_owner and is_kafkas(at)}
+
+
+def mark_exported(directory: Path, files: FileLayer) -> None:
+    """Puts the tree's file aside: the directory is Apache Kafka's from now on."""
+    files.rename(directory / METADATA_FILE, directory / EXPORTED_FILE)
+    files.fsync_directory(directory)
+
+
+def _remove(new: Path) -> None:
+    for path in (new, new.with_name(new.name + "-wal"), new.with_name(new.name + "-shm")):
+        with suppress(FileNotFoundError):
+            path.unlink()

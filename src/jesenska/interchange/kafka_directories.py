@@ -1,0 +1,96 @@
+"""The log directories of one broker of Apache Kafka, as they are before a broker of ours has them: locked, with what
+they say of themselves and which partitions they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.topic_names import is_legal_topic_name
+from jesenska.log.checkpoints import CleanShutdownMarker
+from jesenska.log.directory_lock import DirectoryLock
+from jesenska.log.files import FileLayer
+from jesenska.log.meta_properties import KRAFT_LOG, MetaProperties, read_meta_properties
+from jesenska.log.partition_metadata import read_topic_id
+
+_PARTITION = re.compile(r"(.+)-(\d{1,10})")
+_OTHERS = re.compile(r".+-(delete|future|stray)")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaDirectory:
+    path: Path
+    properties: MetaProperties | None
+    #: The partitions in it, with their topics' ids where the directories name them.
+    partitions: dict[TopicPartition, UUID | None]
+    #: Its broker was stopped in order.
+    was_clean: bool
+
+
+@contextmanager
+def locked(paths: Sequence[Path], files: FileLayer) -> Iterator[list[KafkaDirectory]]:
+    """The directories, which nobody else can open meanwhile; JesenskaError where one is in use or none of a broker."""
+    locks: list[DirectoryLock] = []
+    try:
+        found = []
+        for path in paths:
+            if not path.is_dir():
+                raise JesenskaError(f"There is no directory {path}: name those of Kafka's log.dirs, in their order.")
+            if any(path.samefile(other) for other in paths[: len(locks)]):
+                raise JesenskaError(f"The directory {path} is named twice: name each of Kafka's log.dirs once.")
+            locks.append(DirectoryLock(path))
+            found.append(_look(path, files))
+        yield found
+    finally:
+        for lock in locks:
+            lock.release()
+
+
+def _look(path: Path, files: FileLayer) -> KafkaDirectory:
+    partitions: dict[TopicPartition, UUID | None] = {}
+    for name in files.names(path):
+        match = _PARTITION.fullmatch(name)
+        if match is None or name == KRAFT_LOG or _OTHERS.fullmatch(name) or not is_legal_topic_name(match[1]) or not (path / name).is_dir():
+            continue
+        partitions[TopicPartition(match[1], int(match[2]))] = read_topic_id(path / name, files)
+    return KafkaDirectory(path, read_meta_properties(path, files), partitions, CleanShutdownMarker(path, files).exists())
+
+
+def broker_of(directories: Sequence[KafkaDirectory], wanted: int | None) -> int:
+    """The broker whose data this is; JesenskaError where the directories say nothing of it, or different things."""
+    said = {item.properties.broker_id for item in directories if item.properties is not None and item.properties.broker_id is not None}
+    if len(said) > 1:
+        raise JesenskaError(f"The directories belong to different brokers ({', '.join(map(str, sorted(said)))}): import each broker's by itself.")
+    if not said:
+        if wanted is None:
+            raise JesenskaError(f"{directories[0].path} does not say whose it is (no meta.properties): name the broker's id with --broker-id.")
+        return wanted
+    (found,) = said
+    if wanted not in (None, found):
+        raise JesenskaError(f"The directory {directories[0].path} belongs to broker {found}, and --broker-id says {wanted}: leave the flag away.")
+    return found
+
+
+def cluster_of(directories: Sequence[KafkaDirectory]) -> str | None:
+    """The cluster that the directories name; JesenskaError where they name different ones."""
+    said = {item.properties.cluster_id for item in directories if item.properties is not None and item.properties.cluster_id is not None}
+    if len(said) > 1:
+        raise JesenskaError(f"The directories belong to different clusters ({', '.join(sorted(said))}): name those of one broker.")
+    return next(iter(said), None)
+
+
+def all_partitions(directories: Sequence[KafkaDirectory]) -> dict[TopicPartition, UUID | None]:
+    """Those of every directory; JesenskaError where one is there twice."""
+    found: dict[TopicPartition, UUID | None] = {}
+    for directory in directories:
+        for at, topic_id in directory.partitions.items():
+            if at in found:
+                raise JesenskaError(f"The partition {at} is in two of the directories: move one of the two away.")
+            found[at] = topic_id
+    return found

@@ -1,0 +1,228 @@
+"""Segments in the formats of before Kafka 0.11 (message sets, v0 and v1) written anew as batches, since our log keeps
+batches only (`records.message_set` draws a message).
+
+    every message keeps its offset, time, key and value; what was compressed together stays one batch of that codec,
+    and messages that were not are put together up to 16 KB
+
+A broker of Apache Kafka from 0.11 on reads the result like any other segment, so the directory is whole at any moment:
+
+    00000000000000000000.log.cleaned    the new segment while it is written; whoever starts removes it (Kafka, too)
+    .index and .timeindex               removed, then
+    00000000000000000000.log            replaced by renaming; a broker that starts builds the indexes anew
+
+Which partitions have such segments is told by how each segment begins and ends (from the last entry of its offset
+index on): to look at every batch would read terabytes. What is missed is a segment in which somebody has set an old
+format and the new one again, in a partition where no other segment shows it. Where one does, every batch is looked at.
+
+The file keeps its time of modification, by which retention judges records without timestamps. A segment that is not
+whole is refused: Kafka mends it at its next start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO
+
+from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.interchange.mapped_file import content_of
+from jesenska.log.files import FileLayer
+from jesenska.log.recovery import CLEANED_SUFFIX
+from jesenska.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from jesenska.records.encode import reencode_batch
+from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, Attributes, read_header
+from jesenska.records.message_set import decode_message_set, whole_messages
+from jesenska.records.record import Record
+
+#: Of messages that were not compressed so much is put into one batch, as producers do by default.
+_BATCH_BYTES = 16 * 1024
+_INDEX_ENTRY = Struct(">ii")
+_INT32_MAX = 2**31 - 1
+_ATTRIBUTES_AT = 17
+_CODEC_MASK, _APPEND_TIME_BIT = 7, 8
+
+#: Called with the bytes that were looked at since the last call.
+Progress = Callable[[int], None]
+
+
+def convert_partition(directory: Path, files: FileLayer, progress: Progress) -> int:
+    """Writes the segments of this partition anew that have old formats; gives how many they were. JesenskaError where
+    one cannot be read."""
+    converted = 0
+    for path in sorted(directory.glob("*" + LOG_SUFFIX)):
+        size = path.stat().st_size
+        if size and _has_old_format(path):
+            _convert(path, files)
+            converted += 1
+        progress(size)
+    return converted
+
+
+def has_old_formats(directory: Path, progress: Callable[[], None] = lambda: None) -> bool:
+    """Whether a segment of this partition has messages of an old format; `progress` is called at each segment."""
+    for path in directory.glob("*" + LOG_SUFFIX):
+        progress()
+        if path.stat().st_size and _shows_old_format(path):
+            return True
+    return False
+
+
+def _shows_old_format(path: Path) -> bool:
+    """Whether the segment begins with a message of an old format, or has one behind the last entry of its offset
+    index; looks everywhere where the index does not fit."""
+    with path.open("rb") as file:
+        if (first := _frame(file, 0)) is None or first[0] <= 0:
+            return False
+        if first[1] < MAGIC_V2:
+            return True
+        position = _last_indexed(path.with_suffix(INDEX_SUFFIX))
+        while (found := _frame(file, position)) is not None:
+            size, magic = found
+            if size <= 0:
+                break
+            if magic < MAGIC_V2:
+                return True
+            if magic > MAGIC_V2:
+                return _has_old_format(path)
+            position += LENGTH_OVERHEAD + size
+    return False
+
+
+def _frame(file: BinaryIO, position: int) -> tuple[int, int] | None:
+    """Size and magic of what begins at a position; None at the end of the file."""
+    file.seek(position)
+    head = file.read(MAGIC_OFFSET + 1)
+    return (int.from_bytes(head[8:12], "big", signed=True), head[MAGIC_OFFSET]) if len(head) > MAGIC_OFFSET else None
+
+
+def _last_indexed(index: Path) -> int:
+    """The position of the last entry; 0 where there is none, so that everything is looked at."""
+    try:
+        entries = index.read_bytes()
+    except OSError:
+        return 0
+    last = 0
+    for _, position in _INDEX_ENTRY.iter_unpack(entries[: len(entries) // _INDEX_ENTRY.size * _INDEX_ENTRY.size]):
+        if position <= last:
+            break
+        last = position
+    return last
+
+
+def _has_old_format(path: Path) -> bool:
+    data = content_of(path)
+    position = 0
+    while position + MAGIC_OFFSET < len(data):
+        size = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+        if size <= 0:
+            return False  # zeros at the end, or nothing that can be read: recovery judges that
+        if data[position + MAGIC_OFFSET] < MAGIC_V2 and position + LENGTH_OVERHEAD + size <= len(data):
+            return True
+        position += LENGTH_OVERHEAD + size
+    return False
+
+
+def _convert(path: Path, files: FileLayer) -> None:
+    new = path.with_name(path.name + CLEANED_SUFFIX)
+    modified_ms = files.modified_ms(path)
+    files.unlink(new)
+    descriptor = files.open(new, os.O_RDWR | os.O_CREAT)
+    try:
+        position = 0
+        try:
+            for piece in new_batches(content_of(path)):
+                with memoryview(piece) as content:
+                    files.write_all(descriptor, content, position)
+                position += len(piece)
+        except KafkaError as error:
+            raise JesenskaError(
+                f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka on it once more and stop it in order, then import."
+            ) from error
+        files.fsync(descriptor)
+    except BaseException:
+        files.unlink(new)
+        raise
+    finally:
+        files.close(descriptor)
+    files.set_modified_ms(new, modified_ms)
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        files.unlink(path.with_suffix(suffix))
+    files.rename(new, path)
+    files.fsync_directory(path.parent)
+
+
+def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
+    """A segment's content in batches: those that are there as they are, messages of old formats put into new ones.
+    KafkaError for what cannot be read."""
+    position = 0
+    while position < len(data):
+        if not _begins_message(data, position):
+            begin, position = position, _end_of_batches(data, position)
+            yield data[begin:position]
+            continue
+        begin = position
+        run: list[Record] = []
+        run_bytes = run_attributes = 0
+        # One at a time: zeros behind the last one are no message.
+        while _begins_message(data, position) and (message := next(whole_messages(data, position), None)) is not None:
+            at, end, _ = message
+            attributes = data[at + _ATTRIBUTES_AT] if data[at + MAGIC_OFFSET] else data[at + _ATTRIBUTES_AT] & _CODEC_MASK
+            records = decode_message_set(data[at:end])
+            is_compressed = attributes & _CODEC_MASK
+            if run and (is_compressed or run_bytes + end - at > _BATCH_BYTES or not _fits(run[0], records[0])):
+                yield _batch(run, run_attributes)
+                run, run_bytes = [], 0
+            if not is_compressed:
+                run += records
+                run_bytes += end - at
+                run_attributes = attributes
+            elif records:
+                yield _batch(records, attributes)
+            position = end
+        if run:
+            yield _batch(run, run_attributes)
+        if position == begin:
+            # A part of a message at the end: as it is, for recovery.
+            yield data[position:]
+            return
+
+
+def _begins_message(data: memoryview, position: int) -> bool:
+    """Whether a message of an old format begins here; zeros are none."""
+    return position + MAGIC_OFFSET < len(data) and data[position + MAGIC_OFFSET] < MAGIC_V2 and any(data[position : position + MAGIC_OFFSET])
+
+
+def _end_of_batches(data: memoryview, position: int) -> int:
+    """Where the batches of the new format from here on end; what is none of it (zeros, a part of one) ends the
+    file."""
+    while position + MAGIC_OFFSET < len(data) and data[position + MAGIC_OFFSET] >= MAGIC_V2:
+        try:
+            size = read_header(data, position).size_bytes
+        except KafkaError:
+            return len(data)
+        if size <= LENGTH_OVERHEAD or position + size > len(data):
+            return len(data)
+        position += size
+    return position if _begins_message(data, position) else len(data)
+
+
+def _fits(first: Record, record: Record) -> bool:
+    """Whether a record can be in one batch with another: offsets are counted in 31 bits, and a batch has one kind of
+    time; log append time is one for all."""
+    return (
+        record.offset - first.offset < _INT32_MAX
+        and record.timestamp_type == first.timestamp_type
+        and (not record.timestamp_type or record.timestamp_ms == first.timestamp_ms)
+        and (record.timestamp_ms < 0) == (first.timestamp_ms < 0)
+    )
+
+
+def _batch(records: list[Record], attributes: int) -> bytearray:
+    kept = attributes & _CODEC_MASK
+    append_time = None
+    if attributes & _APPEND_TIME_BIT:
+        kept |= Attributes.LOG_APPEND_TIME
+        append_time = records[0].timestamp_ms
+    first, last = records[0].offset, records[-1].offset
+    return reencode_batch(records, first, last - first, kept, append_time)

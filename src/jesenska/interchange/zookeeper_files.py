@@ -1,0 +1,312 @@
+"""A tree read from ZooKeeper's own data directory (`dataDir`, and `dataLogDir` where it has one), without a ZooKeeper.
+All numbers are big-endian; a string is an int32 length and UTF-8, a buffer an int32 length (-1: null) and bytes.
+
+    version-2/snapshot.<zxid, hex>     the tree at about that transaction
+        magic int32 "ZKSN" | version int32 = 2 | database int64
+        sessions   int32 count, each: id int64, timeout int32
+        ACLs       int32 count, each: number int64, int32 count of (permissions int32, scheme string, id string)
+        nodes      each: path string, data buffer, ACL number int64, then
+                   czxid mzxid ctime mtime int64, version cversion aversion int32, owner pzxid int64
+                   the path "/" ends them
+        checksum   int64 Adler-32 of all before, then the string "/"; newer releases add more, which is not read
+    version-2/log.<zxid, hex>          the transactions from that one on
+        magic int32 "ZKLG" | version int32 = 2 | database int64
+        each       int64 Adler-32 of what follows the length | int32 length | header | transaction | 0x42
+                   header: session int64, cxid int32, zxid int64, time int64, type int32
+        zeros      to the end of what is allocated
+
+The newest snapshot that is whole counts. It was taken while changes went on, so it may show some that come after its
+number: the transactions behind it are carried out again, and each gives what it gave before. A transaction that is not
+whole ends its file (ZooKeeper died while it wrote it, and answered nobody); one whose checksum does not fit, with its
+last byte in place, is damage and is refused.
+
+Left out: compressed snapshots (`zookeeper.snapshot.compression.method`), which are refused by name. Ephemeral nodes
+are left away: whether their sessions live, the files do not say."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+
+from jesenska.base.errors import JesenskaError
+from jesenska.interchange.mapped_file import content_of
+from jesenska.interchange.nodes import FoundTree, Node, below
+from jesenska.metadata.tree import check_path, split
+from jesenska.metadata.tree_operations import BadArgumentsError
+
+_VERSIONED = "version-2"
+_SNAPSHOT, _LOG = re.compile(r"snapshot\.([0-9a-f]{1,16})"), re.compile(r"log\.([0-9a-f]{1,16})")
+_COMPRESSED = re.compile(r"snapshot\.[0-9a-f]{1,16}\.(gz|snappy)")
+_SNAPSHOT_MAGIC, _LOG_MAGIC = b"ZKSN", b"ZKLG"
+_FILE_HEAD = Struct(">4siq")
+_FORMAT = 2
+_STAT = Struct(">qqqqiiiqq")
+_ENTRY_HEAD = Struct(">qi")
+_TRANSACTION_HEAD = Struct(">qiqqi")
+_END_OF_ENTRY = 0x42
+_INT, _LONG = Struct(">i"), Struct(">q")
+#: Owners that are no sessions: of containers and of nodes with a time to live, which are kept like any other.
+_CONTAINER, _TTL_BYTE = -(1 << 63), 0xFF
+#: More than ZooKeeper takes in one request, multis included (jute.maxbuffer is 1 MB unless somebody raised it).
+_TRANSACTION_MAX_BYTES = 256 << 20
+#: Transactions are numbered below that: by the number of the leader, and 32 bits that count.
+_ZXID_END = 1 << 62
+
+_CREATE, _DELETE, _SET_DATA, _SET_ACL, _CHECK, _MULTI, _CREATE_2 = 1, 2, 5, 7, 13, 14, 15
+_RECONFIG, _CREATE_CONTAINER, _DELETE_CONTAINER, _CREATE_TTL = 16, 19, 20, 21
+_CREATE_SESSION, _CLOSE_SESSION, _ERROR = -10, -11, -1
+#: How deep multis stand in each other: never, but a file may say anything.
+_DEPTH_MAX = 2
+
+Progress = Callable[[str], None]
+
+
+class DamagedFileError(JesenskaError):
+    """A file of ZooKeeper's that cannot be read: one sentence with cause and remedy."""
+
+
+class _FormatError(ValueError):
+    """What is wrong with a file, for the sentence."""
+
+
+class _Reader:
+    """Reads jute's types from a piece of memory; _FormatError past its end."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self.at
+
+    def take(self, size: int) -> memoryview:
+        if not 0 <= size <= self.left:
+            raise _FormatError(f"{size} bytes are wanted at {self.at}, and {self.left} are left")
+        self.at += size
+        return self._data[self.at - size : self.at]
+
+    def int32(self) -> int:
+        return int(_INT.unpack(self.take(4))[0])
+
+    def int64(self) -> int:
+        return int(_LONG.unpack(self.take(8))[0])
+
+    def flag(self) -> bool:
+        return self.take(1)[0] != 0
+
+    def buffer(self) -> bytes | None:
+        size = self.int32()
+        return None if size == -1 else bytes(self.take(size))
+
+    def text(self) -> str:
+        try:
+            return (self.buffer() or b"").decode()
+        except UnicodeDecodeError as error:
+            raise _FormatError(f"a text before {self.at} is no UTF-8") from error
+
+    def path(self) -> str:
+        path = self.text()
+        try:
+            check_path(path)
+        except BadArgumentsError as error:
+            raise _FormatError(f"{path[:80]!r} is no path") from error
+        return path
+
+    def count(self, smallest: int) -> int:
+        """How many things follow, each of which takes so many bytes at least."""
+        count = self.int32()
+        if count * smallest > self.left:
+            raise _FormatError(f"{count} things are announced at {self.at}, for which {self.left} bytes are too few")
+        return max(count, 0)
+
+    def pass_acl(self) -> None:
+        for _ in range(self.count(12)):
+            self.int32()
+            self.text()
+            self.text()
+
+
+class _Tree:
+    """The nodes while transactions are carried out on them; whose ephemeral they are stands beside them."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._owners: dict[str, int] = {}
+        self.last_zxid = 0
+
+    def put(self, path: str, node: Node, owner: int) -> None:
+        self.nodes[path] = node
+        if _is_session(owner):
+            self._owners[path] = owner
+        else:
+            self._owners.pop(path, None)
+
+    def remove(self, path: str) -> None:
+        self.nodes.pop(path, None)
+        self._owners.pop(path, None)
+
+    def persistent(self) -> dict[str, Node]:
+        """Without the ephemerals, and without what has no parent: a snapshot is no moment's picture, so a node whose
+        parent went may stand in it until its own deletion is carried out; at the end there is none of that left."""
+        found: dict[str, Node] = {}
+        for path in sorted(self.nodes):
+            parent = split(path)[0]
+            if path not in self._owners and (parent in found or parent == "/"):
+                found[path] = self.nodes[path]
+        return found
+
+    def close_session(self, session: int) -> None:
+        for path in [path for path, owner in self._owners.items() if owner == session]:
+            self.remove(path)
+
+    def apply(self, kind: int, reader: _Reader, session: int, depth: int = 0) -> None:
+        """Carries out one transaction."""
+        match kind:
+            case _ if kind in (_CREATE, _CREATE_2, _CREATE_CONTAINER, _CREATE_TTL):
+                path, data = reader.path(), reader.buffer()
+                reader.pass_acl()
+                ephemeral = kind in (_CREATE, _CREATE_2) and reader.flag()
+                self.put(path, Node(data), session if ephemeral else 0)
+            case _ if kind in (_DELETE, _DELETE_CONTAINER):
+                self.remove(reader.path())
+            case _ if kind in (_SET_DATA, _RECONFIG):
+                path, data, version = reader.path(), reader.buffer(), reader.int32()
+                if path in self.nodes:
+                    self.nodes[path] = Node(data, version)
+            case _ if kind == _MULTI and depth < _DEPTH_MAX:
+                for _ in range(reader.count(8)):
+                    inner, body = reader.int32(), reader.buffer() or b""
+                    self.apply(inner, _Reader(memoryview(body)), session, depth + 1)
+            case _ if kind == _CLOSE_SESSION:
+                self.close_session(session)
+            case _ if kind in (_CREATE_SESSION, _ERROR, _CHECK, _SET_ACL):
+                pass
+            case _:
+                raise _FormatError(f"a transaction of the kind {kind} is not known")
+
+
+def read_data_directory(directory: Path, log_directory: Path | None, chroot: str, progress: Progress = lambda text: None) -> FoundTree:
+    """The tree in a ZooKeeper's directory, seen from the chroot; JesenskaError with one sentence where it cannot be
+    read. `progress` hears which file is read."""
+    snapshots = _files(directory, _SNAPSHOT)
+    logs = _files(log_directory if log_directory is not None else directory, _LOG)
+    if not snapshots and (compressed := next(iter(_names(directory, _COMPRESSED)), None)) is not None:
+        raise JesenskaError(f"The snapshot {compressed} is compressed, which is not read: start that ZooKeeper, and give --zookeeper host:port in its place.")
+    if not snapshots and not logs:
+        raise JesenskaError(f"{directory} holds no snapshot and no log of a ZooKeeper: name the directory that its dataDir says.")
+    tree = _Tree()
+    begin = -1
+    for zxid, path in reversed(snapshots):
+        progress(f"reading {path.name}")
+        if (found := _snapshot(path)) is not None:
+            tree, begin = found, zxid
+            break
+    else:
+        if snapshots:
+            raise DamagedFileError(f"No snapshot in {directory} is whole: start that ZooKeeper, and give --zookeeper host:port, or restore a copy.")
+        if logs[0][0] > 1:
+            raise DamagedFileError(f"{directory} holds no snapshot, and its first log begins in the middle: name the directory that dataDir says.")
+    tree.last_zxid = max(begin, 0)
+    first = max((index for index, (zxid, _) in enumerate(logs) if zxid <= begin + 1), default=0)
+    for number, (_, path) in enumerate(logs[first:]):
+        progress(f"reading {path.name} ({number + 1} of {len(logs) - first})")
+        _replay(path, tree, begin)
+    nodes = tree.persistent()
+    if chroot and chroot not in nodes:
+        raise JesenskaError(f"The ZooKeeper in {directory} has no node {chroot}: give the path that Kafka's zookeeper.connect ends in with --chroot.")
+    return FoundTree(below(nodes, chroot), tree.last_zxid)
+
+
+def _names(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
+    inside = directory / _VERSIONED
+    where = inside if inside.is_dir() else directory
+    try:
+        return sorted(path for path in where.iterdir() if pattern.fullmatch(path.name))
+    except (FileNotFoundError, NotADirectoryError):
+        raise JesenskaError(f"There is no directory {directory}: name the one that ZooKeeper's dataDir says.") from None
+
+
+def _files(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
+    """Files with the numbers in their names, in their order; those with numbers that no transaction has are not
+    ZooKeeper's."""
+    found = [(int(path.name.rpartition(".")[2], 16), path) for path in _names(directory, pattern)]
+    return sorted(item for item in found if item[0] < _ZXID_END)
+
+
+def _snapshot(path: Path) -> _Tree | None:
+    """The tree of a snapshot; None for one that is not whole (ZooKeeper died while it wrote it)."""
+    data = content_of(path)
+    reader = _Reader(data)
+    tree = _Tree()
+    try:
+        _check_head(reader, _SNAPSHOT_MAGIC)
+        for _ in range(reader.count(12)):
+            reader.take(12)
+        for _ in range(reader.count(12)):
+            reader.take(_LONG.size)
+            reader.pass_acl()
+        while (name := reader.text()) != "/":
+            content, _ = reader.buffer(), reader.int64()
+            *_, version, _, _, owner, _ = _STAT.unpack(reader.take(_STAT.size))
+            if not name:
+                continue  # the root's
+            check_path(name)
+            tree.put(name, Node(content, version), owner)
+        end = reader.at
+        checksum = reader.int64()
+        if reader.text() != "/" or zlib.adler32(data[:end]) != checksum:
+            return None
+    except (_FormatError, BadArgumentsError):
+        return None
+    return tree
+
+
+def _replay(path: Path, tree: _Tree, begin: int) -> None:
+    """Carries out the transactions behind `begin`."""
+    data = content_of(path)
+    if not any(data[: _FILE_HEAD.size]):
+        return  # made, and nothing written yet
+    reader = _Reader(data)
+    try:
+        _check_head(reader, _LOG_MAGIC)
+        for body in _entries(reader):
+            session, _, zxid, _, kind = _TRANSACTION_HEAD.unpack(body.take(_TRANSACTION_HEAD.size))
+            if not 0 < zxid < _ZXID_END:
+                raise _FormatError(f"a transaction has the number {zxid}")
+            if zxid <= begin:
+                continue
+            tree.apply(kind, body, session)
+            tree.last_zxid = max(tree.last_zxid, zxid)
+    except _FormatError as error:
+        raise DamagedFileError(f"The file {path} is damaged ({error}): start that ZooKeeper, and give --zookeeper host:port, or restore a copy.") from error
+
+
+def _entries(reader: _Reader) -> Iterator[_Reader]:
+    """The transactions of a log up to the first that is not whole."""
+    while reader.left >= _ENTRY_HEAD.size:
+        position = reader.at
+        checksum, size = _ENTRY_HEAD.unpack(reader.take(_ENTRY_HEAD.size))
+        if size <= 0 or size >= reader.left:
+            if size < 0 or size > _TRANSACTION_MAX_BYTES:
+                raise _FormatError(f"the transaction at {position} says that it has {size} bytes")
+            return
+        body = reader.take(size)
+        if reader.take(1)[0] != _END_OF_ENTRY:
+            return
+        if zlib.adler32(body) != checksum:
+            raise _FormatError(f"the checksum of the transaction at {position} does not fit")
+        yield _Reader(body)
+
+
+def _check_head(reader: _Reader, magic: bytes) -> None:
+    found, version, _ = _FILE_HEAD.unpack(reader.take(_FILE_HEAD.size))
+    if found != magic or version != _FORMAT:
+        raise _FormatError(f"it begins with {found!r} and the version {version}")
+
+
+def _is_session(owner: int) -> bool:
+    return owner != 0 and owner != _CONTAINER and (owner >> 56) & 0xFF != _TTL_BYTE
