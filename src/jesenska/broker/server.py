@@ -52,6 +52,7 @@ from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_cleaner import CleanerSurroundings
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.partition_loading import Known, LoadProgress
+from jesenska.metadata import paths as tree_paths
 from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.producer_ids import ProducerIds
@@ -189,6 +190,9 @@ class Broker(Services):
             await home.serve()
             store.on_state(self._tree_state)
             self._settings.look(EVERYTHING)
+        else:
+            # The controller, too, writes settings: of a branch, that it is made.
+            self._settings.look(tree_paths.CONFIG_CHANGES)
         self._accept()
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop, measures=self.machine.loop_may_be_late)

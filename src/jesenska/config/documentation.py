@@ -27,7 +27,7 @@ def effect_of(setting: Setting) -> str:
 def _rows(settings: Iterable[Setting]) -> list[str]:
     found = []
     for setting in sorted(settings, key=lambda item: item.name):
-        if setting.internal:
+        if setting.internal and setting.release != "jesenska":
             continue
         default = value_text(setting.default)
         found.append(f"| `{setting.name}` | {f'`{default}`' if default else ''} | {setting.doc} | {effect_of(setting)} |".replace("`|`", "`&#124;`"))
