@@ -98,6 +98,11 @@ def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
             copied = _link_segment(segment, plan, files)
             copied_bytes += copied
             shared_bytes += size_bytes if not copied else 0
+        if plan.linked and plan.copied is None:
+            # Where the source has the producers as of the end, none of its batches need be read for them.
+            snapshot = plan.linked[-1].file.path.with_name(file_name(plan.end_offset, SNAPSHOT_SUFFIX))
+            with suppress(FileNotFoundError):
+                share(files, snapshot, plan.staging / snapshot.name)
         recovery_point, end_offset = plan.end_offset, plan.end_offset
         if plan.copied is not None:
             recovery_point = plan.copied.base_offset
