@@ -611,7 +611,23 @@ class DiesError(BaseException):
     """The machine is down."""
 
 
-class DyingFiles(ForgetfulFiles):
+class HeldFiles(ForgetfulFiles):
+    """The number of a file that is removed is given to no other: what is known of names would be of that one then."""
+
+    def unlink(self, path: Path) -> None:
+        self._keep(path)
+        super().unlink(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._keep(target)
+        super().rename(source, target)
+
+    def _keep(self, path: Path) -> None:
+        if path.is_file():
+            self._held.append(os.open(path, os.O_RDONLY))
+
+
+class DyingFiles(HeldFiles):
     """Goes down in front of one of the calls that change the disk."""
 
     def __init__(self) -> None:
@@ -630,7 +646,7 @@ class DyingFiles(ForgetfulFiles):
 def _counted(name: str) -> Callable[..., object]:
     def call(self: DyingFiles, *arguments: object) -> object:
         self._count()
-        return getattr(ForgetfulFiles, name)(self, *arguments)
+        return getattr(HeldFiles, name)(self, *arguments)
 
     return call
 
@@ -694,3 +710,51 @@ def test_a_crash_at_any_call_leaves_the_whole_branch_or_none(tmp_path: Path, los
         for seed in range(int(os.environ.get("JESENSKA_SEEDS", "1" if calls < count else "10")) if loses else 1):
             found.add(crashed(tmp_path, calls, seed * 1000 + calls, loses=loses)[1])
     assert found == {True, False}
+
+
+def cut_and_crashed(tmp_path: Path, calls: int | None, *, is_source_cut: bool) -> int:
+    """Cuts one of the two in a segment that both have, writes to it, and goes down at one of the calls that change the
+    disk. The other one is whole after a start, and so is what of the one that was cut was to stay."""
+    path = tmp_path / f"data-{calls}-{is_source_cut}"
+    files = DyingFiles()
+    directories = start(path, files=files)
+    source = filled(directories)
+    source.flush()
+    made = branch(directories)
+    made.flush()
+    directories.checkpoint_recovery_points()
+    told = records(source)
+    cut, other = (source, made) if is_source_cut else (made, source)
+    files.calls, files.left = 0, calls
+    try:
+        failures: list[dict[TopicPartition, KafkaError]] = []
+        directories.truncate({cut.topic_partition: 21}, NOW_MS, failures.append)
+        assert failures == [{}]
+        append(cut, make_batch(3, value_bytes=7), epoch=2)
+        cut.flush()
+        directories.checkpoint_recovery_points()
+    except DiesError:
+        pass
+    count = files.calls
+    files.left = None
+    directories.close(clean=False)
+    after = tmp_path / f"after-{calls}-{is_source_cut}"
+    files.after_crash(path, after, Random(calls))
+    files.forget()
+    directories = start(after)
+    whole, shorter = directories.logs[other.topic_partition], directories.logs[cut.topic_partition]
+    whole.move_high_watermark(whole.log_end_offset)
+    assert records(whole) == told, calls
+    # What of its end is left after a crash is for its leader to say.
+    shorter.move_high_watermark(20)
+    assert records(shorter) == told[:20], calls
+    directories.close()
+    return count
+
+
+@pytest.mark.parametrize("is_source_cut", [True, False])
+def test_a_crash_while_a_shared_segment_is_cut_leaves_the_other_whole(tmp_path: Path, is_source_cut: bool) -> None:
+    count = cut_and_crashed(tmp_path, None, is_source_cut=is_source_cut)
+    assert count > 10
+    for calls in range(0, count + 1, 1 if "JESENSKA_SEEDS" in os.environ else 4):
+        cut_and_crashed(tmp_path, calls, is_source_cut=is_source_cut)
