@@ -3,13 +3,23 @@ become one log, whatever happens meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Collection
 
+import pytest
+
 from jesenska.base.errors import KafkaError
-from jesenska.client.admin import BRANCH_OF, TOPIC, Admin, NewTopic
+from jesenska.base.identifiers import TopicPartition, uuid_from_text
+from jesenska.client.admin import BRANCH_OF, Admin, NewTopic
 from jesenska.client.cluster import Cluster
-from tests.cluster.cluster import BrokerCluster, ours_only
+from jesenska.client.offsets import LATEST, list_offsets
+from jesenska.controller.branches import BranchPoint, branch_point
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import TopicNode, decode_config, encode_config
+from jesenska.metadata.tree_operations import Create
+from jesenska.metadata.zookeeper.client import connect
+from tests.cluster.cluster import BrokerCluster, ours_only, until
 
 pytestmark = ours_only
 _SMALL = {"segment.bytes": "3000"}
@@ -30,6 +40,11 @@ def _source(cluster: BrokerCluster, name: str, partitions: int = 2, count: int =
 
 def _branch(cluster: BrokerCluster, source: str, target: str) -> None:
     cluster.ask(lambda client: Admin(client).branch_topic(source, target))
+
+
+def _settings(cluster: BrokerCluster, topic: str) -> dict[str, str]:
+    """The topic's own, as the tree has them."""
+    return dict(decode_config(cluster.node(paths.topic_config(topic)) or b""))
 
 
 def _is_shared(cluster: BrokerCluster, topic: str, brokers: Collection[int] = (1, 2, 3)) -> bool:
@@ -58,10 +73,7 @@ def test_every_broker_branches_what_it_has(cluster: BrokerCluster) -> None:
     assert cluster.values("trial") == [*values, *[b"of the branch"] * 3]
     assert cluster.values("orders") == [*values, *[b"of the source"] * 2]
 
-    async def settings(client: Cluster) -> dict[str, str | None]:
-        return {entry.name: entry.value for entry in await Admin(client).describe_configs(TOPIC, "trial") if entry.source == 1}
-
-    assert cluster.ask(settings) == {**_SMALL, BRANCH_OF: "orders"}
+    assert _settings(cluster, "trial") == {**_SMALL, BRANCH_OF: "orders"}
 
 
 def test_branches_under_load_are_a_beginning_of_what_their_source_has(cluster: BrokerCluster) -> None:
@@ -128,6 +140,43 @@ def test_a_branch_outlives_its_source_and_its_leader(cluster: BrokerCluster) -> 
     cluster.until_whole()
     cluster.until_logs_equal("left")
     assert cluster.values("left") == [*values, b"under another"]
+
+
+def test_a_leader_without_a_source_begins_no_empty_log(cluster: BrokerCluster) -> None:
+    """A branch whose source went before it was made, as another controller may leave it."""
+    point = BranchPoint("vanished", 3, uuid_from_text("9tbXHgBvRzO0K-63RUy5HQ"))
+    node = TopicNode({0: (1, 2, 3)}, uuid_from_text("AAAAAAAAAAAAAAAAAAAAAQ"))
+
+    async def write() -> None:
+        store = await connect(cluster.tree.address, session_timeout_ms=20_000)
+        try:
+            await store.multi(
+                [
+                    Create(paths.topic_config("orphan"), encode_config({BRANCH_OF: point.text()})),
+                    Create(paths.topic("orphan"), node.encode()),
+                ]
+            )
+        finally:
+            await store.close()
+
+    asyncio.run(write())
+    cluster.until(lambda view: "orphan" in view.topics and view.of("orphan").leader != -1)
+    leader = cluster.state("orphan").leader
+    until(lambda: "it is to be a branch of vanished" in cluster.brokers[leader].log, "the leader does not say that it has no source")
+
+    async def ask(client: Cluster) -> None:
+        key = TopicPartition("orphan", 0)
+        await list_offsets(client, {key: LATEST})
+
+    with pytest.raises((KafkaError, TimeoutError)):
+        cluster.ask(ask, 3)
+    assert not (cluster.brokers[leader].data / "orphan-0").exists()
+    assert branch_point(_settings(cluster, "orphan")) == point
+
+    async def delete(client: Cluster) -> None:
+        assert await Admin(client).delete_topics(["orphan"]) == {"orphan": None}
+
+    cluster.ask(delete)
 
 
 def test_a_broker_that_dies_meanwhile_leaves_the_whole_branch_or_none(frail: BrokerCluster) -> None:

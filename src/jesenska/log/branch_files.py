@@ -15,7 +15,8 @@ epochs, the snapshot) recovery builds anew from the records.
 
 It runs in the directory's writer thread, so no truncation is at work on the same files. Segments that are compacted or
 deleted meanwhile are noticed: each is linked under the lock of its indexes, and one that has left its log ends the
-attempt (`SourceChangedError`).
+attempt (`SourceChangedError`). Where the file system has no links, segments are copied, and looked at again after
+that.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from jesenska.log.producer_state import ProducerState
 from jesenska.log.recovery import LoadedLog, LogLoader, rebuild_segment
 from jesenska.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFiles
-from jesenska.log.shared_files import copy_file, share
+from jesenska.log.shared_files import copy_file, link, share
 from jesenska.log.truncation import shorten_copy
 
 
@@ -146,17 +147,28 @@ def _names_partition(checkpoint: Path, topic_partition: TopicPartition, files: F
 
 def _link_segment(segment: LogSegment, plan: BranchPlan, files: FileLayer) -> int:
     """How many bytes were copied, since there are no links."""
+    log, *beside = segment.paths()
     with segment.offset_index.lock, segment.time_index.lock:
         if segment.is_gone:
             raise SourceChangedError
-        log, *beside = segment.paths()
-        copied = share(files, log, plan.staging / log.name)
-        snapshot = log.with_suffix(SNAPSHOT_SUFFIX)
-        for path in (*beside, snapshot):
-            # An index that is missing is built anew; most segments have no aborted transactions.
-            with suppress(FileNotFoundError):
-                share(files, path, plan.staging / path.name)
-        return copied
+        is_linked = link(files, log, plan.staging / log.name)
+        if is_linked:
+            _share_beside(beside, plan, files)
+    if is_linked:
+        return 0
+    # It takes long, and the owner may want the lock.
+    copied = copy_file(files, log, plan.staging / log.name)
+    _share_beside(beside, plan, files)
+    if segment.is_gone:
+        raise SourceChangedError
+    return copied
+
+
+def _share_beside(paths: Sequence[Path], plan: BranchPlan, files: FileLayer) -> None:
+    """An index that is missing is built anew; most segments have no aborted transactions."""
+    for path in (*paths, paths[0].with_suffix(SNAPSHOT_SUFFIX)):
+        with suppress(FileNotFoundError):
+            share(files, path, plan.staging / path.name)
 
 
 def _copy_end(source: LogSegment, plan: BranchPlan, files: FileLayer) -> tuple[int, int]:

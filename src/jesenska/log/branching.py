@@ -177,12 +177,13 @@ class Branching:
 
     def _tell(self, made: BranchedLog) -> None:
         logger.info(
-            "%s is a branch of %s up to offset %d: %d bytes are shared, %d were copied",
+            "%s is a branch of %s up to offset %d: %d bytes are shared, %d were copied%s",
             self._wanted.target,
             self._source.topic_partition,
             made.end_offset,
             made.shared_bytes,
             made.copied_bytes,
+            "" if made.shared_bytes or made.copied_bytes <= BRANCH_COPIED_BYTES else ", since the file system has no links (left)",
         )
 
 

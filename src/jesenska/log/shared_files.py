@@ -1,6 +1,7 @@
 """Files that several logs have in common: a branch has the files of its source under names of its own (hard links).
 
-    share       gives a file another name; where the file system has no links, its content is copied
+    link        gives a file another name
+    share       the same; where the file system has no links, its content is copied
     own_copy    before a log changes a file in place that another one has, too, it gets a file of its own
 
 What is shared is never changed in place. Segments that are sealed and synced are the only ones that are shared, and
@@ -29,15 +30,20 @@ def is_shared(files: FileLayer, path: Path) -> bool:
     return files.links(path) > 1
 
 
-def share(files: FileLayer, source: Path, target: Path) -> int:
-    """Gives a file another name; 0, or how many bytes were copied and synced where there are no links."""
+def link(files: FileLayer, source: Path, target: Path) -> bool:
+    """Gives a file another name; False where the file system has no links, or no more of them."""
     try:
         files.link(source, target)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        return copy_file(files, source, target)
-    return 0
+        return False
+    return True
+
+
+def share(files: FileLayer, source: Path, target: Path) -> int:
+    """As `link`; 0, or how many bytes were copied and synced where there are no links."""
+    return 0 if link(files, source, target) else copy_file(files, source, target)
 
 
 def copy_file(files: FileLayer, source: Path, target: Path, size_bytes: int | None = None) -> int:
