@@ -96,10 +96,12 @@ def test_a_branch_that_is_validated_only_is_not_there() -> None:
 
 def test_a_branch_is_answered_when_every_broker_has_said_that_it_has_its_logs() -> None:
     world = filled(2)
-    token = branch(world, "orders", "trial")
+    create(world, "single", 1, 2)
+    world.settle()
+    token = branch(world, "single", "trial")
     while not (world.brokers[0].orders and world.brokers[1].orders):
         world.under_way()[0]()
-    world._do_order(world.brokers[0])
+    world._do_order(world.brokers[state(world, "single").leader])
     while world.steps:
         world._do_step()
     assert token not in world.answers

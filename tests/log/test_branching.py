@@ -574,6 +574,42 @@ def test_without_hard_links_files_are_copied(tmp_path: Path, code: int) -> None:
     directories.close()
 
 
+class CompactingFiles(FailingFiles):
+    """Has no links, and does something when a file of that name is read to be copied."""
+
+    __slots__ = ("copied", "does")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copied = ""
+        self.does: Callable[[], None]
+
+    def open(self, path: Path, flags: int) -> int:
+        if self.copied and path.name == self.copied and flags == os.O_RDONLY:
+            self.copied = ""
+            self.does()
+        return super().open(path, flags)
+
+
+def test_a_segment_that_is_replaced_while_it_is_copied_is_not_taken(tmp_path: Path) -> None:
+    files = CompactingFiles()
+    directories = start(tmp_path, files=files)
+    source = filled(directories)
+    source.flush()
+    files.link_error = errno.EXDEV
+    files.copied = source.segments[0].file.path.name
+
+    def is_compacted() -> None:
+        path = source.segments[0].file.path
+        source.segments[0].mark_deleted()
+        path.write_bytes(make_batch(1))
+
+    files.does = is_compacted
+    with pytest.raises(KafkaStorageError, match="change all the time"):
+        branch(directories)
+    directories.close(clean=False)
+
+
 def test_a_disk_that_is_broken_leaves_nothing_of_a_branch(tmp_path: Path) -> None:
     files = FailingFiles()
     directories = start(tmp_path, files=files)
