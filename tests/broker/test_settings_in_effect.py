@@ -55,6 +55,7 @@ _NOW_MS = 1_000_000
         ({"log.retention.minutes": "5", "log.retention.ms": "7"}, {"retention_ms": 7}),
         ({"log.retention.ms": "-1"}, {"retention_ms": -1}),
         ({"log.retention.bytes": "12345"}, {"retention_bytes": 12345}),
+        ({"jesenska.log.retention.policy": "whole-hours"}, {"retention_policy": "whole-hours"}),
         ({"log.flush.interval.messages": "9"}, {"flush_messages": 9}),
         ({"log.flush.scheduler.interval.ms": "800"}, {"flush_ms": 800}),
         ({"log.flush.scheduler.interval.ms": "800", "log.flush.interval.ms": "400"}, {"flush_ms": 400}),

@@ -79,13 +79,24 @@ class BrokerCluster:
 
     At the end of a block that went well, no broker may have logged a stack trace."""
 
-    def __init__(self, directory: Path, *, brokers: int = 3, session_ms: int = 1500, settings: Mapping[str, str] | None = None, proxied: bool = False) -> None:
-        """`session_ms`: for so long the tree keeps the place of a broker that does not answer."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        session_ms: int = 1500,
+        settings: Mapping[str, str] | None = None,
+        proxied: bool = False,
+        log_dirs: Sequence[str] = (),
+    ) -> None:
+        """`session_ms`: for so long the tree keeps the place of a broker that does not answer. `log_dirs`: names of
+        several log directories of each broker, in its `data`."""
         directory.mkdir(exist_ok=True)
         self._directory = directory
         self._count = brokers
         self._settings = {**_SETTINGS, "zookeeper.session.timeout.ms": str(session_ms), **(settings or {})}
         self._is_proxied = proxied
+        self._log_dirs = log_dirs
         self._proxies: list[FaultProxy] = []
         self.session_seconds = session_ms / 1000
         self.tree = Tree(TreeProcess(directory, _TREE))
@@ -123,6 +134,8 @@ class BrokerCluster:
             tree_proxy.target = self.tree.address
             settings |= {"advertised.listeners": f"PLAINTEXT://{proxy.address}", "zookeeper.connect": tree_proxy.address}
         data = self._directory / f"broker-{broker_id}"
+        if self._log_dirs:
+            settings["log.dirs"] = ",".join(str(data / name) for name in self._log_dirs)
         process = KafkaProcess(RELEASE, data, settings) if RELEASE else OurProcess(data, settings=settings, warm=True)
         if proxy is not None:
             # It is up once a controller has told it of its partitions, which comes through the proxy.
@@ -346,8 +359,9 @@ class BrokerCluster:
 
     def log_bytes(self, broker_id: int, topic: str, partition: int = 0) -> bytes:
         """What a broker has of a partition on its disk, over all segments."""
-        directory = self.brokers[broker_id].data / f"{topic}-{partition}"
-        return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+        data = self.brokers[broker_id].data
+        found = (path for name in self._log_dirs or (".",) for path in (data / name / f"{topic}-{partition}").glob("*.log"))
+        return b"".join(path.read_bytes() for path in sorted(found))
 
     def until_logs_equal(self, topic: str, partitions: int = 1, seconds: float = SECONDS) -> None:
         """Returns when the replicas of each partition have the same bytes, and one partition has some. AssertionError

@@ -14,12 +14,14 @@ _METADATA_VERSION = 12
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition as a broker tells it: -1 where nobody leads. The ISR is sorted."""
+    """A partition as a broker tells it: -1 where nobody leads. The ISR is sorted, and so are those who cannot
+    read their replicas."""
 
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -54,7 +56,8 @@ def view_of(address: str, seconds: float = 20.0) -> View:
     for topic in answer.topics:
         found = sorted(topic.partitions, key=lambda item: item.partition_index)
         topics[topic.name or ""] = tuple(
-            PartitionView(item.leader_id, item.leader_epoch, tuple(item.replica_nodes), tuple(sorted(item.isr_nodes))) for item in found
+            PartitionView(item.leader_id, item.leader_epoch, tuple(item.replica_nodes), tuple(sorted(item.isr_nodes)), tuple(sorted(item.offline_replicas)))
+            for item in found
         )
     return View(
         {item.node_id: f"{item.host}:{item.port}" for item in answer.brokers},

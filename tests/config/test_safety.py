@@ -29,6 +29,7 @@ REFUSED = [
     ({"process.roles": "broker", "node.id": "1", "controller.quorum.voters": "9@a:1"}, "controller.quorum.voters"),
     ({"process.roles": "broker,controller", "node.id": "1", "controller.quorum.bootstrap.servers": "a:1,b:1"}, "controller.quorum.bootstrap.servers"),
     ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable"),
+    ({"jesenska.log.retention.policy": "hours"}, "jesenska.log.retention.policy"),
     ({"cordoned.log.dirs": "*"}, "cordoned.log.dirs"),
 ]
 

@@ -61,10 +61,11 @@ _SETTINGS = {
 
 
 class Mixed:
-    """The cluster. `first` is who starts first, and so is controller."""
+    """The cluster. `first` is who starts first, and so is controller. With `two_directories` each broker has two."""
 
-    def __init__(self, directory: Path, first: str) -> None:
+    def __init__(self, directory: Path, first: str, *, two_directories: bool = False) -> None:
         self._first = first
+        self._two_directories = two_directories
         self._directory = directory
         self._stack = ExitStack()
         self._names = 0
@@ -75,9 +76,10 @@ class Mixed:
     def __enter__(self) -> Mixed:
         with ExitStack() as stack:
             self.tree = stack.enter_context(ServedTree(config=ServerConfig(tick_ms=1000)))
-            self.kafka = ApacheKafka("3.9.1", self._directory / "kafka", heap="384m", settings=_SETTINGS, zookeeper_connect=self.tree.address, first_id=_KAFKA)
+            settings = {**_SETTINGS, **self._log_dirs(_KAFKA)}
+            self.kafka = ApacheKafka("3.9.1", self._directory / "kafka", heap="384m", settings=settings, zookeeper_connect=self.tree.address, first_id=_KAFKA)
             for number in _OURS:
-                settings = {"broker.id": str(number), "zookeeper.connect": self.tree.address, **_SETTINGS}
+                settings = {"broker.id": str(number), "zookeeper.connect": self.tree.address, **_SETTINGS, **self._log_dirs(number)}
                 self.ours[number] = BrokerProcess(self._directory / str(number), settings=settings, warm=True)
             in_order: list[AbstractContextManager[object]] = [*self.ours.values(), self.kafka]
             for broker in in_order if self._first == "jesenska" else in_order[::-1]:
@@ -98,6 +100,11 @@ class Mixed:
 
     def address(self, broker_id: int) -> str:
         return self.kafka.bootstrap if broker_id == _KAFKA else self.ours[broker_id].bootstrap
+
+    def _log_dirs(self, broker_id: int) -> dict[str, str]:
+        if not self._two_directories:
+            return {}
+        return {"log.dirs": ",".join(str(self._directory / f"{name}-{broker_id}") for name in ("one", "two"))}
 
     def data(self, broker_id: int) -> Path:
         return self._directory / "kafka" / "data-0" if broker_id == _KAFKA else self.ours[broker_id].data
@@ -452,3 +459,22 @@ def test_ours_lead_and_control_when_kafka_stops(cluster: Mixed) -> None:
     cluster.until_led(topic, _KAFKA)
     assert sorted(cluster.write(topic)) == list(range(120, 180))
     cluster.require_equal_logs(topic, 180)
+
+
+@pytest.mark.parametrize("first", ["jesenska", "3.9.1"], ids=["led by jesenska", "led by Kafka"])
+def test_a_broker_that_loses_a_directory_is_heard_by_whoever_is_controller(tmp_path: Path, first: str) -> None:
+    """A broker of each kind, in turn."""
+    with Mixed(tmp_path, first, two_directories=True) as cluster:
+        cluster.elect_controller()
+        for hurt, other in ((_OURS[0], _KAFKA), (_KAFKA, _OURS[1])):
+            topics = [cluster.create(hurt, other) for _ in range(2)]
+            lost, kept = sorted(topics, key=lambda topic: not (tmp_path / f"one-{hurt}" / f"{topic}-0").exists())
+            assert (tmp_path / f"two-{hurt}" / f"{kept}-0").exists()
+            cluster.write(lost)
+            (tmp_path / f"one-{hurt}").rename(tmp_path / f"away-{hurt}")
+            # Both write their checkpoints of high watermarks every five seconds, and notice by that.
+            cluster.write(kept)
+            cluster.until_led(lost, other)
+            assert cluster.state(kept).leader == hurt
+            assert sorted(cluster.write(lost)) == list(range(60, 120))
+            assert sorted(cluster.write(kept)) == list(range(60, 120))

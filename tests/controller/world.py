@@ -53,7 +53,8 @@ CONFIG = {"num.partitions": "2"}
 
 @dataclass
 class FakeBroker:
-    """What one broker was told. Its disk takes no new files while `full`, and renames none while `stuck`."""
+    """What one broker was told. Its disk takes no new files while `full`, and renames none while `stuck`; what is
+    `offline` is in a log directory that has failed."""
 
     broker_id: int
     full: bool = False
@@ -61,6 +62,7 @@ class FakeBroker:
     replicas: dict[TopicPartition, PartitionStateNode] = field(default_factory=dict)
     #: What it follows no longer, and keeps.
     given_up: set[TopicPartition] = field(default_factory=set)
+    offline: set[TopicPartition] = field(default_factory=set)
     shown: dict[str, dict[int, PartitionStateNode]] = field(default_factory=dict)
     orders: deque[LeaderAndIsr | StopReplica | UpdateMetadata] = field(default_factory=deque)
 
@@ -72,7 +74,7 @@ class FakeBroker:
             for topic, numbers in order.topics:
                 for number in numbers:
                     key, state = TopicPartition(topic.name, number), topic.partitions[number].state
-                    if key not in self.replicas and self.full:
+                    if (key not in self.replicas and self.full) or key in self.offline:
                         without_log.add(key)
                     known = self.replicas.get(key)
                     assert known is None or state.leader_epoch >= known.leader_epoch, "an old leader epoch after a newer one"
@@ -322,7 +324,8 @@ class World:
             assert {key.topic for key in broker.replicas} <= held.topics.keys(), "data of a topic that is gone"
         for topic in held.topics.values():
             for number, part in topic.partitions.items():
-                leader, isr, live = part.state.leader, part.state.isr, self.up
+                leader, isr = part.state.leader, part.state.isr
+                live = {broker_id for broker_id in self.up if TopicPartition(topic.name, number) not in self.brokers[broker_id].offline}
                 if topic.deleting:
                     continue
                 # A leader stays that is none of the replicas which somebody has written meanwhile.

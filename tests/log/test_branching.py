@@ -610,17 +610,32 @@ def test_a_segment_that_is_replaced_while_it_is_copied_is_not_taken(tmp_path: Pa
     directories.close(clean=False)
 
 
-def test_a_disk_that_is_broken_leaves_nothing_of_a_branch(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_nothing_of_a_branch(tmp_path: Path) -> None:
     files = FailingFiles()
     directories = start(tmp_path, files=files)
     filled(directories)
-    files.link_error = errno.EIO
+    files.link_error = errno.ENOSPC
     with pytest.raises(KafkaStorageError, match="mend the disk"):
         branch(directories)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("trial")]
     files.link_error = None
     assert branch(directories).log_end_offset == 60
     directories.close()
+
+
+def test_a_disk_that_breaks_while_a_topic_is_branched_takes_its_directory_offline(tmp_path: Path) -> None:
+    files = FailingFiles()
+    directories = start(tmp_path, files=files)
+    filled(directories)
+    files.link_error = errno.EIO
+    with pytest.raises(KafkaStorageError, match="mend the disk"):
+        branch(directories)
+    assert [directory.is_offline for directory in directories.directories] == [True]
+    files.link_error = None
+    with pytest.raises(KafkaStorageError, match="while a log directory is offline"):
+        branch(directories)
+    assert not (tmp_path / "trial-0").exists()
+    directories.close(clean=False)
 
 
 def test_the_log_start_of_an_earlier_topic_of_the_name_does_not_count(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError, NotControllerError
+from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.machine_runtime import MachineRuntime
 from jesenska.broker.order_desk import OrderDesk
@@ -144,7 +145,10 @@ class ControllerRuntime(MachineRuntime):
                 self.submit(StopReplicaDone(order.number, order.broker_id, error))
             else:
                 gone = tuple(part.topic.name for part in order.gone)
-                await self._desk.update_metadata(orderer, Metadata(order.topics, gone, dict(self.controller.context.brokers)))
+                context = self.controller.context
+                keys = (TopicPartition(part.topic.name, number) for part in order.topics for number in part.numbers)
+                offline = {key: tuple(context.offline[key]) for key in keys if key in context.offline} if context.offline else {}
+                await self._desk.update_metadata(orderer, Metadata(order.topics, gone, dict(context.brokers), offline))
         except KafkaError as error:
             if error.code == ErrorCode.STALE_CONTROLLER_EPOCH:
                 self._fenced()
@@ -170,6 +174,7 @@ class ControllerRuntime(MachineRuntime):
                 partial(self._peers.connect_to, node),
                 lambda: self.controller.context.brokers,
                 self._peers.listener_name,
+                offline=lambda: self.controller.context.offline,
                 answered=self.submit,
                 refused=self._sender_refused,
                 timeout_seconds=self._core.config.integer("controller.socket.timeout.ms") / 1000,

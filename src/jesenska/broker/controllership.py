@@ -119,7 +119,7 @@ class Controllership:
         if self._home.is_shared:
             runtime.submit(Look(EVERYTHING))
         else:
-            for path in (paths.ISR_CHANGES, paths.CONFIG_CHANGES, paths.DELETE_TOPICS):
+            for path in (paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, paths.CONFIG_CHANGES, paths.DELETE_TOPICS):
                 runtime.submit(Look(path))
         self.candidacy.began(epoch, is_done=True)
 

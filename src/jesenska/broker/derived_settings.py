@@ -9,6 +9,7 @@ from jesenska.config.table import release_number
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.log_cleaner import CleanerSettings
 from jesenska.log.log_config import LogConfig
+from jesenska.log.retention_policies import DEFAULT_POLICY
 from jesenska.records.check import CheckRules, MovingRules
 from jesenska.records.header import Codec
 from jesenska.replication.follower_link import LinkSettings
@@ -28,6 +29,7 @@ def log_config_of(topic: TopicConfig) -> LogConfig:
         index_interval_bytes=topic.integer("index.interval.bytes"),
         retention_ms=topic.integer("retention.ms"),
         retention_bytes=topic.integer("retention.bytes"),
+        retention_policy=topic.string("jesenska.retention.policy") or DEFAULT_POLICY,
         delete="delete" in policy,
         compact="compact" in policy,
         flush_messages=topic.integer("flush.messages"),

@@ -6,6 +6,7 @@
                              the figures were asked for last
     loop_lag_ms_since_start  the same, since the start
     connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
+    offline_directories      log directories that have failed, and why; offline_partitions: how many were there
     uncleanable_partitions   those that are not compacted, and why
     requests                 by API that was asked: count, mean microseconds in each stage (broker.gate: queue, local,
                              remote, send), bytes answered
@@ -41,6 +42,8 @@ def figures_of(broker: Broker) -> dict[str, Any]:
         "fetch_sessions": len(broker.fetch_sessions),
         "fetch_session_partitions": broker.fetch_sessions.partitions,
         "partitions": len(broker.directories.logs),
+        "offline_partitions": len(broker.directories.offline),
+        "offline_directories": {str(item.path): item.failure for item in broker.directories.directories if item.is_offline},
         "uncleanable_partitions": _uncleanable(broker),
         "requests": requests,
     }

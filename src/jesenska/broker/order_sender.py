@@ -22,6 +22,7 @@ from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitio
 from jesenska.controller.events import LeaderAndIsrDone, StopReplicaDone
 from jesenska.controller.order_queue import GiveUp, LeadAndFollow, OrderQueue, Request, Tell
 from jesenska.controller.orders import (
+    Offline,
     Orderer,
     leader_and_isr,
     leader_and_isr_errors,
@@ -56,7 +57,8 @@ class _RefusedError(Exception):
 
 class OrderSender:
     """One broker's, in one epoch of the controller and one registration of the broker; on the running loop. `brokers`
-    gives all that are up, and `listener_name` is that over which brokers reach each other."""
+    gives all that are up, `offline` the replicas that they cannot read, and `listener_name` is that over which brokers
+    reach each other."""
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class OrderSender:
         brokers: Callable[[], Mapping[int, BrokerRegistration]],
         listener_name: str,
         *,
+        offline: Callable[[], Offline] = dict,
         answered: Callable[[LeaderAndIsrDone | StopReplicaDone], None],
         refused: Callable[[int], None],
         pause_seconds: float = 0.3,
@@ -75,6 +78,7 @@ class OrderSender:
         self._orderer = orderer
         self._connect = connect
         self._brokers = brokers
+        self._offline = offline
         self._listener_name = listener_name
         self._answered = answered
         self._refused = refused
@@ -148,7 +152,7 @@ class OrderSender:
         version = channel.version_for(UpdateMetadataRequest)
         gone = request.gone
         for topics in in_pieces(request.topics):
-            message = update_metadata(version, self._orderer, topics, gone, self._brokers())
+            message = update_metadata(version, self._orderer, topics, gone, self._brokers(), self._offline())
             await self._ask(channel, message, UpdateMetadataResponse, version)
             gone = ()
 

@@ -8,6 +8,9 @@ disk and in the view.
     update_metadata     brokers and topics come into the view, change in it, go from it
     settings_changed    settings take effect
 
+A partition whose log directory has failed has no log until the broker is started again (`lost`): it answers
+KAFKA_STORAGE_ERROR, to clients and to the controller.
+
 After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a
 directory whose topic is not in the tree is named and left alone; a deletion that was begun stands in
 /admin/delete_topics and is finished at the next start."""
@@ -81,6 +84,8 @@ class ReplicaManager:
         self._lacking: set[TopicPartition] = set()
         #: Of these, branches that are being made.
         self._branching: set[TopicPartition] = set()
+        #: One of them was made since `make_missing_logs` was called last.
+        self._has_branched = False
         self._looks_for_lag_at_ms = 0
         # One object for all partitions: a method is made anew each time it is looked up.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
@@ -133,6 +138,8 @@ class ReplicaManager:
             log = self._log(topic_partition, topic.topic_id, log_config, config, leads=leads)
             if log is None:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
+                if topic_partition in self._core.directories.offline:
+                    partition.lose_log()
             else:
                 partition.found_log(log)
         partition.take_part()
@@ -244,8 +251,9 @@ class ReplicaManager:
             for number in numbers:
                 partition = view.topics[topic.name].partitions[number]
                 state = topic.partitions[number].state
-                # Replicas of this broker have been told who leads them.
-                if self._core.broker_id not in topic.node.replicas[number] or state.leader_epoch == partition.leader_epoch:
+                # Replicas of this broker have been told who leads them, but for those that it cannot read.
+                is_ours = self._core.broker_id in topic.node.replicas[number] and not partition.is_offline
+                if not is_ours or state.leader_epoch == partition.leader_epoch:
                     self._told(partition, topic)
 
     def settings_changed(self, entity: str) -> None:
@@ -328,6 +336,9 @@ class ReplicaManager:
     ) -> PartitionLog | None:
         """The partition's log, made if it is not there; None if the disk does not let it, or it is to lead a branch of
         which it has nothing, which is logged."""
+        if topic_partition in self._core.directories.offline:
+            logger.error("%s has no log here while a log directory is offline", topic_partition, extra={"once_a_minute": ("", "offline")})
+            return None
         point = branch_point(config.overrides)
         if point is not None and leads and self._core.directories.get(topic_partition) is None:
             logger.error(
@@ -350,8 +361,17 @@ class ReplicaManager:
         self._lacking.discard(topic_partition)
         return log
 
-    def make_missing_logs(self) -> None:
-        """Tries again to make the logs that the disk did not let be made; called now and then."""
+    def lost(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """The logs of these are gone: their directory has failed."""
+        for topic_partition in topic_partitions:
+            self._links.leave(topic_partition)
+            partition = self._known(topic_partition)
+            if partition is not None:
+                partition.lose_log()
+
+    def make_missing_logs(self) -> bool:
+        """Tries again to make the logs that the disk did not let be made; whether one was. Called now and then."""
+        made, self._has_branched = self._has_branched, False
         for topic_partition in list(self._lacking):
             topic = self._core.view.topics.get(topic_partition.topic)
             if topic is None or topic_partition.partition >= len(topic.partitions):
@@ -362,8 +382,10 @@ class ReplicaManager:
             make = partial(self._make_missing_log, partition, log_config, config)
             if point is None:
                 make(None)
+                made = made or partition.has_log
             elif topic_partition not in self._branching:
                 self._begin_branch(topic_partition, topic.topic_id, log_config, point, make)
+        return made
 
     def _make_missing_log(self, partition: Partition, log_config: LogConfig, config: TopicConfig, branched: PartitionLog | None) -> None:
         """`branched`: the log that was made as a branch meanwhile."""
@@ -377,6 +399,7 @@ class ReplicaManager:
             self._lacking.discard(topic_partition)
             partition.found_log(log)
             self._follow(partition)
+            self._has_branched = self._has_branched or branched is not None
 
     async def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
         """Has ISRs proposed with followers that have caught up, and without those that lag behind; called now and

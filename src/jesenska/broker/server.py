@@ -31,6 +31,7 @@ from jesenska.broker.candidacy import Candidacy
 from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.broker.controllership import Controllership
 from jesenska.broker.derived_settings import cleaner_settings_of, directory_settings_of, link_settings_of
+from jesenska.broker.directory_failures import DirectoryFailures
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.groups import Groups
 from jesenska.broker.loop_lag import LoopLag
@@ -51,6 +52,7 @@ from jesenska.log.background import DirectoryWriter, ThreadBackground
 from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_cleaner import CleanerSurroundings
 from jesenska.log.log_directories import LogDirectories
+from jesenska.log.log_directory import LogDirectory
 from jesenska.log.partition_loading import Known, LoadProgress
 from jesenska.metadata import paths as tree_paths
 from jesenska.metadata.journal import JournalError
@@ -142,6 +144,7 @@ class Broker(Services):
                 lambda: self.machine.new_uuid().bytes,
             ),
             cleaner_settings=cleaner_settings_of(self.config),
+            on_failure=self._directory_failed,
         )
         found = self.directories.lock()
         self._locked = True
@@ -167,7 +170,14 @@ class Broker(Services):
         )
         self.replicas = ReplicaManager(self, self._settings, self._links)
         self._settings.changed = self.replicas.settings_changed
+        self._failures = DirectoryFailures(self.directories, self.replicas, store, self.broker_id)
         await self._load_logs(known_to(facts, self._settings.topic_config), on_progress)
+        self.directories.expect(
+            TopicPartition(name, number)
+            for name, topic in facts.topics.items()
+            for number, replicas in topic.node.replicas.items()
+            if self.broker_id in replicas
+        )
         self.endpoints = self._endpoints()
         node = BrokerRegistration(self.endpoints, self.clock.now_ms(), self.config.string("broker.rack"), crashed=not self.directories.was_clean)
         self.orders = OrderDesk(self.replicas, lambda: self._registration.broker_epoch, lambda epoch: self._registration.told(epoch))
@@ -197,6 +207,19 @@ class Broker(Services):
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop, measures=self.machine.loop_may_be_late)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        """Perhaps in the middle of work on one of its logs, and during the start in another thread."""
+        self._loop.call_soon_threadsafe(self._look_at_failures)
+
+    def _look_at_failures(self) -> None:
+        """During the start, whoever starts the broker sees to that."""
+        if self._is_served:
+            self._failures.look()
+
+    async def failed(self) -> None:
+        """Returns when every log directory has failed: nothing is left for this broker to do."""
+        await self._failures.all_failed.wait()
 
     def _monotonic_ms(self) -> int:
         return int(self.clock.monotonic() * 1000)
@@ -314,7 +337,9 @@ class Broker(Services):
             try:
                 for _ in self.directories.tick_in_steps(self.clock.now_ms()):
                     await asyncio.sleep(0)
-                self.replicas.make_missing_logs()
+                self._failures.look()
+                if self.replicas.make_missing_logs():
+                    self._failures.tell()
                 await self.replicas.propose_isrs(self.propose_isr)
                 self.isr_syncs.try_again()
                 self._links.look()
@@ -344,6 +369,7 @@ class Broker(Services):
         self.waiting.close()
         if self._is_served:
             await self.groups.close()
+            await self._failures.close()
             self.isr_syncs.close()
             await self.isr_changes.close()
         await self.dispatcher.close(_STOP_GRACE_SECONDS)

@@ -86,10 +86,18 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     memory.keep_small(loop, _YOUNG_OBJECTS)
     is_up = True
     on_ready(broker)
-    await stopped
+    failed = loop.create_task(broker.failed())
+    await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+    has_failed = failed.done()
+    if has_failed:
+        logger.error("every log directory has failed, so this broker stops: mend one of them and start it again")
+    failed.cancel()
     # The process ends: closing thousands of logs makes many objects, and what is garbage among them may stay.
     gc.disable()
     gc.freeze()
     await broker.stop()
+    stopped.cancel()
+    if has_failed:
+        return 1
     stopped_in_order()
     return 0

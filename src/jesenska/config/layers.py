@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from jesenska.base.errors import InvalidConfigError
+from jesenska.base.plugins import RETENTION_POLICIES, PluginError, plugin
 from jesenska.config.broker_settings import BROKER_SETTINGS, TIME_SYNONYMS, UNIT_MS, broker_setting, split_listener_prefix
-from jesenska.config.table import Dynamic, Effect, Setting, Value, value_text
+from jesenska.config.table import Dynamic, Effect, Setting, Value, invalid_value, value_text
 from jesenska.config.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
 
 
@@ -359,8 +360,21 @@ def check_topic_values(config: TopicConfig) -> None:
     least, most = config.integer("min.compaction.lag.ms"), config.integer("max.compaction.lag.ms")
     if least > most:
         raise InvalidConfigError(f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})")
+    policy = config.overrides.get("jesenska.retention.policy")
+    if policy is not None and (reason := retention_policy_fault(policy)) is not None:
+        raise invalid_value("jesenska.retention.policy", policy, reason)
     if config.boolean("remote.storage.enable"):
         raise InvalidConfigError("Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage.")
+
+
+def retention_policy_fault(name: str) -> str | None:
+    """Why a retention policy cannot be had, in a sentence; None if it can. Looked at when it is chosen and not in its
+    table: a topic whose policy is installed no more keeps it, and everything, rather than falling back to another."""
+    try:
+        plugin(RETENTION_POLICIES, name)
+    except PluginError as error:
+        return str(error)
+    return None
 
 
 def _items(value: Value) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from jesenska.base.errors import InvalidConfigError
-from jesenska.config.layers import BrokerConfig
+from jesenska.config.layers import BrokerConfig, retention_policy_fault
 from jesenska.config.listeners import security_protocols
 from jesenska.config.replica_selectors import REPLICA_SELECTORS
 
@@ -101,6 +101,9 @@ def _policies(config: BrokerConfig) -> Iterator[StartRefused]:
             f"replica.selector.class={selector} names a class of Java, which jesenska cannot load: use {' or '.join(REPLICA_SELECTORS)}, "
             "or leave the setting out.",
         )
+    retention = config.string("jesenska.log.retention.policy") or ""
+    if (reason := retention_policy_fault(retention)) is not None:
+        yield StartRefused("jesenska.log.retention.policy", f"jesenska.log.retention.policy={retention}: {reason}")
     if config.strings("config.providers"):
         yield StartRefused("config.providers", "config.providers names classes of Java, which jesenska cannot load: write the values themselves into the file.")
 

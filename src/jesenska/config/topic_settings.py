@@ -18,7 +18,7 @@ from jesenska.config.reasons import (
     TIERED,
     row,
 )
-from jesenska.config.table import Between, BetweenOr, OneOf, ReleaseName, Table, ThrottledReplicas
+from jesenska.config.table import Between, BetweenOr, NotEmpty, OneOf, ReleaseName, Table, ThrottledReplicas
 
 # fmt: off
 TOPIC_SETTINGS = Table("topic", (
@@ -96,6 +96,8 @@ TOPIC_SETTINGS = Table("topic", (
         doc="Whether a replica that fell behind may lead when none in sync is left, at the price of lost records."),
     row("jesenska.branch.of", STRING, None, LOW, release="jesenska", internal=True,
         doc="Topic that a new topic is a branch of: it begins with its partitions, settings and records, and shares its closed segments."),
+    row("jesenska.retention.policy", STRING, "time-and-size", MEDIUM, NotEmpty(), internal=True, release="jesenska",
+        doc="Who decides which old segments are deleted: `time-and-size` (Kafka's), `whole-hours`, or a name of your own."),
     row("internal.segment.bytes", INT, None, MEDIUM, effect=KRAFT, internal=True, release="4.3",
         doc="Segment size without a lower limit, for tests."),
 ))
@@ -116,6 +118,7 @@ BROKER_SYNONYMS: dict[str, tuple[str, ...]] = {
     "index.interval.bytes": ("log.index.interval.bytes",),
     "local.retention.bytes": ("log.local.retention.bytes",),
     "local.retention.ms": ("log.local.retention.ms",),
+    "jesenska.retention.policy": ("jesenska.log.retention.policy",),
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
     "max.message.bytes": ("message.max.bytes",),
     "message.downconversion.enable": ("log.message.downconversion.enable",),

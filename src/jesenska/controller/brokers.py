@@ -70,6 +70,7 @@ class Brokers:
             context.brokers.pop(broker_id, None)
             context.broker_epochs.pop(broker_id, None)
             context.stopping.discard(broker_id)
+            context.forget_offline(broker_id)
             self._going[broker_id] = None
         for broker_id in list(self._going):
             yield from self._topics.broker_gone(broker_id)

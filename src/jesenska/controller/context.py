@@ -7,9 +7,10 @@ Versions are those of the nodes: plans use them to say "only if it is still so".
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.assignment import BrokerPlace
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode, TopicNode, decode_config, decode_controller_epoch
@@ -51,12 +52,14 @@ class ConfigView:
 @dataclass(slots=True)
 class ControllerContext:
     """Topics by name, brokers that are up by id, which registrations these are, those of them that are about to stop,
-    dynamic settings by `<type>/<name>`."""
+    replicas that cannot be read though their broker is up (a log directory failed), dynamic settings by
+    `<type>/<name>`."""
 
     topics: dict[str, TopicView] = field(default_factory=dict)
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     broker_epochs: dict[int, int] = field(default_factory=dict)
     stopping: set[int] = field(default_factory=set)
+    offline: dict[TopicPartition, set[int]] = field(default_factory=dict)
     configs: dict[str, ConfigView] = field(default_factory=dict)
     controller_epoch: int = 0
     controller_epoch_version: int | None = None
@@ -64,6 +67,26 @@ class ControllerContext:
     def places(self) -> list[BrokerPlace]:
         """The brokers that can take replicas."""
         return [BrokerPlace(broker_id, node.rack) for broker_id, node in sorted(self.brokers.items())]
+
+    def live(self, topic: str, number: int) -> Collection[int]:
+        """The brokers that are up and can read their replicas of a partition, if they have one."""
+        offline = self.offline.get(TopicPartition(topic, number)) if self.offline else None
+        return self.brokers.keys() - offline if offline else self.brokers.keys()
+
+    def set_offline(self, topic_partition: TopicPartition, broker_id: int, *, is_offline: bool) -> bool:
+        """A broker cannot read its replica, or can again; whether that is news."""
+        brokers = self.offline.get(topic_partition, set())
+        if (broker_id in brokers) is is_offline:
+            return False
+        self.offline[topic_partition] = brokers ^ {broker_id}
+        if not self.offline[topic_partition]:
+            del self.offline[topic_partition]
+        return True
+
+    def forget_offline(self, broker_id: int) -> None:
+        """A broker is gone, or registered anew: what it can read is not known any more."""
+        for topic_partition in [key for key, brokers in self.offline.items() if broker_id in brokers]:
+            self.set_offline(topic_partition, broker_id, is_offline=False)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> TopicView | None:
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)

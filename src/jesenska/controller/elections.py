@@ -25,20 +25,20 @@ def plan_elections(
     view: ControllerContext, topic: TopicView, *, crashed: Collection[int] = (), unclean: bool = False
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
     """The topic's partitions once those that need it have had an election, and the operations that make it so. The
-    brokers that are up are the view's; those that `crashed` are up again, and may lack what they had. Who is stopping
-    is elected where nobody else can be. `unclean` is unclean.leader.election.enable."""
-    live, epoch = view.brokers, view.controller_epoch
+    brokers that are up and can read what they have are the view's; those that `crashed` are up again, and may lack
+    what they had. Who is stopping is elected where nobody else can be. `unclean` is unclean.leader.election.enable."""
+    epoch = view.controller_epoch
     partitions: dict[int, PartitionView] = dict(topic.partitions)
     operations: list[Operation] = []
     for number, replicas in topic.node.replicas.items():
-        held, path = partitions.get(number), paths.partition_state(topic.name, number)
+        held, path, live = partitions.get(number), paths.partition_state(topic.name, number), view.live(topic.name, number)
         if held is None:
             partitions[number] = PartitionView(elect_first(replicas, live, epoch))
             operations.append(Create(path, partitions[number].state.encode()))
             continue
         elected = elect_after_crash(replicas, held.state, live, crashed, epoch, unclean=unclean) if crashed else None
         if elected is None and partition_state(held.state, live) is PartitionState.OFFLINE:
-            elected = _elect_after_loss(view, replicas, held.state, unclean=unclean)
+            elected = _elect_after_loss(view, live, replicas, held.state, unclean=unclean)
         elif elected is None:
             elected = without_gone(held.state, live, epoch)
         if elected is not None:
@@ -47,13 +47,16 @@ def plan_elections(
     return partitions, operations
 
 
-def _elect_after_loss(view: ControllerContext, replicas: Sequence[int], written: PartitionStateNode, *, unclean: bool) -> PartitionStateNode | None:
-    """Of the brokers that stay, else of all that are up."""
+def _elect_after_loss(
+    view: ControllerContext, live: Collection[int], replicas: Sequence[int], written: PartitionStateNode, *, unclean: bool
+) -> PartitionStateNode | None:
+    """Of the live brokers that stay, else of all that are live."""
     if view.stopping:
-        elected = elect_after_loss(replicas, written, view.brokers.keys() - view.stopping, view.controller_epoch, unclean=False)
+        staying = [broker_id for broker_id in live if broker_id not in view.stopping]
+        elected = elect_after_loss(replicas, written, staying, view.controller_epoch, unclean=False)
         if elected is not None and elected.leader != NO_LEADER:
             return elected
-    return elect_after_loss(replicas, written, view.brokers, view.controller_epoch, unclean=unclean)
+    return elect_after_loss(replicas, written, live, view.controller_epoch, unclean=unclean)
 
 
 def plan_stop(view: ControllerContext, topic: TopicView, broker_id: int) -> tuple[dict[int, PartitionView], list[Operation]]:
@@ -61,18 +64,18 @@ def plan_stop(view: ControllerContext, topic: TopicView, broker_id: int) -> tupl
     operations that make it so."""
 
     def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
-        replicas = topic.node.replicas[number]
-        return elect_before_stop(replicas, written, view.brokers, view.stopping | {broker_id}, view.controller_epoch) if broker_id in written.isr else None
+        replicas, live = topic.node.replicas[number], view.live(topic.name, number)
+        return elect_before_stop(replicas, written, live, view.stopping | {broker_id}, view.controller_epoch) if broker_id in written.isr else None
 
     return _planned(topic, topic.partitions, elect)
 
 
 def plan_preferred(view: ControllerContext, topic: TopicView, numbers: Iterable[int]) -> tuple[dict[int, PartitionView], list[Operation]]:
     """Those of the partitions that their first replica can lead and does not, and the operations that make it so."""
-    staying = view.brokers.keys() - view.stopping
 
     def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
         replicas = topic.node.replicas[number]
+        staying = [broker_id for broker_id in view.live(topic.name, number) if broker_id not in view.stopping]
         return None if replicas[:1] == (written.leader,) else elect_preferred(replicas, written, staying, view.controller_epoch)
 
     return _planned(topic, numbers, elect)
@@ -100,7 +103,7 @@ def imbalanced(view: ControllerContext, topics: Iterable[TopicView], percentage:
     missed: dict[int, dict[str, list[int]]] = {}
     for topic in topics:
         for number, replicas in topic.node.replicas.items():
-            if not replicas or replicas[0] not in view.brokers:
+            if not replicas or replicas[0] not in view.live(topic.name, number):
                 continue
             owned[replicas[0]] = owned.get(replicas[0], 0) + 1
             held = topic.partitions.get(number)

@@ -22,7 +22,7 @@ from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.desk import Asking, ControllerDesk, Steps, first_of, refusal, write
 from jesenska.controller.effects import Children, LeaderAndIsr, Read, StopReplica, TopicPartitions
 from jesenska.controller.elections import imbalanced, plan_elections, plan_preferred, plan_stop
-from jesenska.controller.events import BalanceLeaders, ElectPreferred, ElectUncleanly, IsrProposed, StopWanted
+from jesenska.controller.events import BalanceLeaders, ElectPreferred, ElectUncleanly, IsrProposed, LeaderAndIsrDone, StopWanted
 from jesenska.controller.many_elections import ManyElections, read_again
 from jesenska.controller.partition_states import NO_LEADER
 from jesenska.controller.topics import epoch_check
@@ -37,6 +37,8 @@ class Leadership:
     def __init__(self, desk: ControllerDesk) -> None:
         self._desk = desk
         self._context = desk.context
+        #: What brokers were asked for (`ask_for_replicas`), by the number of the order.
+        self._asked: dict[int, tuple[TopicPartitions, ...]] = {}
 
     # --- elections ---------------------------------------------------------------------------------------------------
 
@@ -94,10 +96,52 @@ class Leadership:
         numbers = list(numbers)
         yield from read_again(self._context, name, numbers, self.written)
         # Who has gone before that was known leaves the ISR that it was taken into.
-        partitions, live = self._context.topics[name].partitions, self._context.brokers.keys()
-        left = [number for number in numbers if number in partitions and not set(partitions[number].state.isr) <= live]
+        partitions, live = self._context.topics[name].partitions, self._context.live
+        left = [number for number in numbers if number in partitions and not set(partitions[number].state.isr) <= set(live(name, number))]
         if left:
             yield from self.elect(name, left, unclean=self._desk.topic_config(name).boolean("unclean.leader.election.enable"))
+
+    # --- replicas that cannot be read --------------------------------------------------------------------------------
+
+    def ask_for_replicas(self, broker_id: int) -> None:
+        """Has a broker told again what it has: it answers which of that it cannot read. Its log directories have
+        failed, or are mended."""
+        topics = (TopicPartitions(topic, tuple(sorted(topic.partitions))) for topic in self._context.topics.values() if not topic.deleting)
+        held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
+        if held and broker_id in self._context.brokers:
+            number = self._desk.number()
+            self._asked[number] = held
+            self._desk.put(LeaderAndIsr(number, broker_id, held))
+
+    def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
+        """A broker has answered: what it asked for by `ask_for_replicas`."""
+        held = self._asked.pop(event.number, None)
+        if held is not None and event.broker_id in self._context.brokers:
+            yield from self.replicas_found(event.broker_id, held, event.without_log)
+
+    def replicas_found(self, broker_id: int, held: Sequence[TopicPartitions], without_log: Collection[TopicPartition]) -> Steps:
+        """Of these replicas a broker cannot read some, and can read the others: others lead what it led, and clients
+        are told."""
+        news: dict[str, list[int]] = {}
+        for part in held:
+            for number in part.numbers:
+                topic_partition = TopicPartition(part.topic.name, number)
+                if self._context.set_offline(topic_partition, broker_id, is_offline=topic_partition in without_log):
+                    news.setdefault(part.topic.name, []).append(number)
+        for name, numbers in news.items():
+            topic = self._context.topics.get(name)
+            if topic is None or topic.deleting:
+                continue
+            numbers = [number for number in numbers if number in topic.partitions]
+            lost = [number for number in numbers if broker_id not in self._context.live(name, number)]
+            if lost:
+                self._desk.say("warning", f"broker {broker_id} cannot read its replicas of topic {name} ({first_of(lost)}): others lead them, where they can")
+            before = topic.partitions
+            yield from self.elect(name, numbers, unclean=self._desk.topic_config(name).boolean("unclean.leader.election.enable"))
+            topic = self._context.topics[name]
+            unchanged = tuple(number for number in numbers if topic.partitions[number] is before[number])
+            if unchanged:
+                self._desk.tell_everybody([TopicPartitions(topic, unchanged)])
 
     # --- the first replica, and brokers that stop --------------------------------------------------------------------
 
@@ -202,7 +246,8 @@ class Leadership:
         """Says which partitions nobody leads though a broker that has a replica is up."""
         lost: dict[int, list[int]] = {}
         for number, replicas in topic.node.replicas.items():
-            up = next((broker_id for broker_id in replicas if broker_id in self._context.brokers), None)
+            live = self._context.live(topic.name, number)
+            up = next((broker_id for broker_id in replicas if broker_id in live), None)
             if up is not None and partitions[number].state.leader == NO_LEADER:
                 lost.setdefault(up, []).append(number)
         for broker_id, numbers in lost.items():
@@ -239,6 +284,9 @@ class Leadership:
             raise InvalidRequestError(f"Broker {event.broker_id} cannot make {list(event.isr)} the ISR of {event.topic_partition}.")
         if not set(event.isr) <= self._context.brokers.keys() or set(event.isr) - set(state.isr) & self._context.stopping:
             raise IneligibleReplicaError(f"Of the brokers {list(event.isr)} some are not up, or about to stop.")
+        for broker_id in event.isr:
+            # Who has caught up has a log.
+            self._context.set_offline(event.topic_partition, broker_id, is_offline=False)
         if event.isr != state.isr:
             taken = PartitionStateNode(state.leader, state.leader_epoch, event.isr, self._context.controller_epoch)
             operation = SetData(paths.partition_state(name, number), taken.encode(), known.version)

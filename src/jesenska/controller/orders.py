@@ -17,7 +17,7 @@ Plain functions. Sources: KIP-4, KIP-380, KIP-455, KIP-516, KIP-570; the message
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from jesenska.base.errors import InvalidRequestError
@@ -49,6 +49,10 @@ _State = TypeVar(
     k06.UpdateMetadataRequestUngroupedPartitionState,
     k06.UpdateMetadataRequestPartitionState,
 )
+
+
+#: The brokers that are up and cannot read their replicas of partitions.
+Offline = Mapping[TopicPartition, Collection[int]]
 
 
 class Orderer(NamedTuple):
@@ -246,29 +250,35 @@ def stop_replica_errors(response: k05.StopReplicaResponse) -> dict[TopicPartitio
 
 
 def update_metadata(
-    version: int, orderer: Orderer, topics: Sequence[TopicPartitions], gone: Sequence[TopicPartitions], brokers: Mapping[int, BrokerRegistration]
+    version: int,
+    orderer: Orderer,
+    topics: Sequence[TopicPartitions],
+    gone: Sequence[TopicPartitions],
+    brokers: Mapping[int, BrokerRegistration],
+    offline: Offline | None = None,
 ) -> k06.UpdateMetadataRequest:
-    """`gone`: topics that are being deleted; `brokers`: all that are up."""
+    """`gone`: topics that are being deleted; `brokers`: all that are up; `offline`: replicas that they cannot read."""
     request = k06.UpdateMetadataRequest(controller_id=orderer.controller_id, controller_epoch=orderer.controller_epoch, broker_epoch=orderer.broker_epoch)
     for parts, is_gone in ((topics, False), (gone, True)):
         for part in parts:
             if version < _UPDATE_METADATA_BY_TOPIC:
-                request.ungrouped_partition_states += _told_states(k06.UpdateMetadataRequestUngroupedPartitionState, part, brokers, is_gone)
+                request.ungrouped_partition_states += _told_states(k06.UpdateMetadataRequestUngroupedPartitionState, part, brokers, offline or {}, is_gone)
                 continue
-            states = _told_states(k06.UpdateMetadataRequestPartitionState, part, brokers, is_gone)
+            states = _told_states(k06.UpdateMetadataRequestPartitionState, part, brokers, offline or {}, is_gone)
             topic = part.topic
             request.topic_states.append(k06.UpdateMetadataRequestTopicState(topic_name=topic.name, topic_id=topic.topic_id or NO_UUID, partition_states=states))
     request.live_brokers = [_live_broker(version, broker_id, node) for broker_id, node in brokers.items()]
     return request
 
 
-def _told_states(kind: type[_State], part: TopicPartitions, brokers: Mapping[int, BrokerRegistration], is_gone: bool) -> list[_State]:
+def _told_states(kind: type[_State], part: TopicPartitions, brokers: Mapping[int, BrokerRegistration], offline: Offline, is_gone: bool) -> list[_State]:
     made = []
     for number in part.numbers:
         if number not in part.topic.partitions:
             continue  # nobody was told of it
-        offline = [broker_id for broker_id in part.topic.node.replicas[number] if broker_id not in brokers]
-        state = _filled(kind, part.topic, number, zk_version=part.topic.partitions[number].version, offline_replicas=offline)
+        unread = offline.get(TopicPartition(part.topic.name, number), ())
+        away = [broker_id for broker_id in part.topic.node.replicas[number] if broker_id not in brokers or broker_id in unread]
+        state = _filled(kind, part.topic, number, zk_version=part.topic.partitions[number].version, offline_replicas=away)
         if is_gone:
             state.leader = DELETED_LEADER
         made.append(state)

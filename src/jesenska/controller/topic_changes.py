@@ -164,6 +164,7 @@ class TopicChanges:
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
         """A broker has the replicas that it was told of, but for those that it cannot have."""
+        yield from self._leadership.leader_and_isr_done(event)
         if event.number in self._beginnings:
             _, beginning, _ = self._beginnings[event.number]
             for part in (held_by(event.broker_id, part) for part in beginning.topics):
@@ -187,6 +188,9 @@ class TopicChanges:
         for topic_partition in without_log:
             beginning.without_log.setdefault(topic_partition, set()).add(broker_id)
         beginning.awaited -= is_awaited
+        if beginning.comer is not None and beginning.comer in self._context.brokers:
+            held = [held_by(broker_id, part) for part in beginning.topics]
+            yield from self._leadership.replicas_found(broker_id, held, without_log)
         if is_awaited and not beginning.awaited:
             yield from self._end(beginning)
 

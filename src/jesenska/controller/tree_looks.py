@@ -10,6 +10,7 @@ ZooKeeper's shell, a person.
                                         that are not there
     /admin/preferred_replica_election   asks for leaders that are there already
     /isr_change_notification            leaders have written other ISRs: every broker is told
+    /log_dir_event_notification         brokers have lost log directories: they are asked what they cannot read
     /brokers/ids                        brokers have come or gone. Where this broker cannot be one of several, another
                                         one is said in the log
 
@@ -39,6 +40,7 @@ from jesenska.metadata.nodes import (
     NodeFormatError,
     PartitionStateNode,
     TopicNode,
+    decode_log_dir_event,
     decode_partitions,
     decode_reassignment,
 )
@@ -60,7 +62,7 @@ class TreeLooks:
         self._looks: dict[str, Callable[[], Steps]] = {
             EVERYTHING: self._everything, paths.TOPICS: self._topic_names, paths.CONFIG_CHANGES: self._configs.changes,
             paths.DELETE_TOPICS: self._marked, paths.REASSIGN_PARTITIONS: self._reassignment, paths.PREFERRED_REPLICA_ELECTION: self._election,
-            paths.ISR_CHANGES: self._isr_changes, paths.BROKER_IDS: self._brokers,
+            paths.ISR_CHANGES: self._isr_changes, paths.LOG_DIR_EVENTS: self._log_dir_events, paths.BROKER_IDS: self._brokers,
         }  # fmt: skip
         self._watched: set[str] = set()
 
@@ -75,7 +77,10 @@ class TreeLooks:
         yield from self._topic_names()
         yield from self._topics_written(list(self._context.topics))
         yield from self._configs.everything()
-        for work in (self._configs.changes, self._marked, self._reassignment, self._election, self._isr_changes, self._brokers, self._brokers_up.elect):
+        for work in (
+            self._configs.changes, self._marked, self._reassignment, self._election, self._isr_changes, self._brokers, self._brokers_up.elect,
+            self._log_dir_events,
+        ):  # fmt: skip
             yield from work()
 
     # Topics
@@ -212,6 +217,24 @@ class TreeLooks:
         for name, numbers in changed.items():
             if not self._context.topics[name].deleting:
                 yield from self._leadership.read_again(name, numbers)
+        for path in told:
+            yield from self._take_away(path)
+
+    def _log_dir_events(self) -> Steps:
+        """Brokers whose log directories have failed are asked which replicas they cannot read, and the nodes that said
+        so are taken away."""
+        names = yield from self._children(paths.LOG_DIR_EVENTS)
+        told = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names]
+        nodes = yield Read(tuple(Get(path) for path in told))
+        brokers: dict[int, None] = {}
+        for path, node in zip(told, nodes, strict=True):
+            try:
+                if node is not None:
+                    brokers[decode_log_dir_event(node[0])] = None
+            except NodeFormatError as error:
+                self._desk.say("error", f"{path} is taken away: {error}")
+        for broker_id in brokers:
+            self._leadership.ask_for_replicas(broker_id)
         for path in told:
             yield from self._take_away(path)
 

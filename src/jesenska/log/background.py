@@ -61,14 +61,18 @@ class ThreadBackground:
 
 class DirectoryWriter:
     """The writer thread of one log directory, and how many flushes are in flight there. While one is, a write may wait
-    for the disk, so appends go to the writer thread (which takes them in order) and not through the event loop."""
+    for the disk, so appends go to the writer thread (which takes them in order) and not through the event loop.
 
-    __slots__ = ("flusher", "flushes_in_flight", "writer")
+    `disk_failed` is told of errors of the disk, on the owner's thread: the error, and whether nobody knows any more
+    what the disk holds."""
+
+    __slots__ = ("disk_failed", "flusher", "flushes_in_flight", "writer")
 
     def __init__(self, writer: Background, flusher: Background) -> None:
         self.writer = writer
         self.flusher = flusher
         self.flushes_in_flight = 0
+        self.disk_failed: Callable[[OSError, bool], None] = _nobody_is_told
 
     def flush(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Runs a flush off the owner's thread."""
@@ -79,6 +83,10 @@ class DirectoryWriter:
             done(outcome)
 
         self.flusher.submit(work, finished)
+
+
+def _nobody_is_told(error: OSError, is_in_doubt: bool) -> None:
+    """Where no log directory is behind the writer."""
 
 
 def inline_writer() -> DirectoryWriter:

@@ -162,6 +162,7 @@ class Branching:
         elif isinstance(outcome, KafkaError):
             self._done(outcome)
         elif isinstance(outcome, OSError):
+            self._source.writer.disk_failed(outcome, False)
             self._fail(f"{outcome.strerror or outcome}: make room or mend the disk")
         else:
             raise outcome

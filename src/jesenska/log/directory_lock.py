@@ -16,10 +16,24 @@ from jesenska.base.errors import JesenskaError
 
 FILE_NAME = ".lock"
 _held: set[tuple[int, int]] = set()
+_REMEDIES = {
+    "created": "create it for this user, or name another (--data, or log.dirs)",
+    "written": "give this user the right to, or name another in log.dirs",
+    "read": "check the disk, or name another in log.dirs",
+}
 
 
 class LogDirectoryError(JesenskaError):
     """A log directory that the broker cannot use: one sentence with cause and remedy."""
+
+
+class UnusableDirectoryError(LogDirectoryError):
+    """The disk does not let a log directory be used (`what`: created, read, written). A broker with others goes on
+    without it. `reason` is the cause alone."""
+
+    def __init__(self, directory: Path, what: str, error: OSError) -> None:
+        self.reason = f"it cannot be {what} ({error.strerror})"
+        super().__init__(f"The log directory {directory} cannot be {what} ({error.strerror}): {_REMEDIES[what]}.")
 
 
 class DirectoryLock:
@@ -38,9 +52,7 @@ class DirectoryLock:
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise LogDirectoryError(
-                f"The log directory {directory} cannot be written ({error.strerror}): give this user the right to, or name another in log.dirs."
-            ) from error
+            raise UnusableDirectoryError(directory, "written", error) from error
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -47,8 +47,10 @@ class LogConfig:
     message_magic: int = 2
     #: Consumers that only know older formats get records made over for them (`message.downconversion.enable`).
     down_converts: bool = True
-    #: Compaction, for later: share of uncleaned bytes, youngest and oldest age of a record before it is compacted,
-    #: life of a tombstone.
+    #: Who decides which old segments are deleted (`retention_policies`).
+    retention_policy: str = "time-and-size"
+    #: Compaction: share of uncleaned bytes, youngest and oldest age of a record before it is compacted, life of a
+    #: tombstone.
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = UNLIMITED

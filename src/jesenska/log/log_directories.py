@@ -18,6 +18,10 @@ once a second (housekeeping); each directory writes its checkpoints (log_directo
 followers' logs are taken back together, and none takes appends before its recovery point on the disk has gone back.
 Stop: every log is synced and closed, checkpoints are written, then the marker, then the lock is released.
 
+Failure: a directory whose disk breaks, now or at the start, goes offline by itself (`take_offline`). Its partitions
+have no log until the broker is started again with the directory mended; none of them gets a new log elsewhere. Where
+no directory is left the start is refused.
+
 After a crash: no marker, so all logs are recovered from the recovery points; checkpoints are the old or the new ones,
 and being older than the logs only makes recovery longer. A high watermark that is too old is moved by replication, a
 log start offset that is too old shows deleted records again for the checkpoint's interval at most.
@@ -25,7 +29,7 @@ log start offset that is too old shows deleted records again for the checkpoint'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -39,14 +43,14 @@ from jesenska.log.background import Background, DirectoryWriter, InlineBackgroun
 from jesenska.log.branch_files import BranchedLog
 from jesenska.log.branching import Branching, BranchWanted
 from jesenska.log.closing import close_logs, doomed_directory, mark_deleted
-from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
+from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
 from jesenska.log.housekeeping import Housekeeping
 from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings, LogCleaner
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directory import LogDirectory, read_or_nothing
+from jesenska.log.log_directory import FailingDirectory, LogDirectory, read_or_nothing
 from jesenska.log.meta_properties import (
     MetaProperties,
     check_meta_properties,
@@ -79,13 +83,15 @@ class LogDirectories:
         cleaner: Cleaner = NO_CLEANER,
         cleaner_surroundings: CleanerSurroundings | None = None,
         cleaner_settings: CleanerSettings | None = None,
+        on_failure: Callable[[LogDirectory], None] | None = None,
     ) -> None:
         """`helpers` makes threads for a start and a stop, so many of that name. `writer_for` gives each directory its
         writer thread, `background` removes files and writes checkpoints; by default both work at once. `jitter(limit)`
         gives a random number from 0 to `limit`. `monotonic_ms` is the clock that intervals and delays are measured by,
         so that a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each
         call. With `cleaner_surroundings` logs are compacted; without them `cleaner` is told before segments of a log
-        are taken away."""
+        are taken away. `on_failure` is called once for each directory that fails, perhaps in the middle of work on
+        one of its logs: who is told calls `take_offline` a moment later. Without it the next `tick` does."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
@@ -96,7 +102,10 @@ class LogDirectories:
         self._monotonic_ms = monotonic_ms
         self._open_files = OpenFiles(self._files, open_segments_max)
         writer_for = writer_for if writer_for is not None else lambda path: inline_writer()
-        self.directories = [LogDirectory(path, self._files, writer_for(path), self._background) for path in paths]
+        self.directories = [LogDirectory(path, self._files, writer_for(path), self._background, on_failure) for path in paths]
+        self._tells_of_failures = on_failure is not None
+        #: Partitions whose logs are in directories that are offline, or may be.
+        self.offline: set[TopicPartition] = set()
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed = DoomedFiles(self._files, self._background)
         self._housekeeping = Housekeeping(self.logs, self.directories, self._settings, self._background, self._doomed, self._elapsed_ms)
@@ -119,20 +128,31 @@ class LogDirectories:
         self._found = []
         try:
             for directory in self.directories:
-                try:
-                    self._files.mkdir(directory.path)
-                except OSError as error:
-                    raise LogDirectoryError(
-                        f"The log directory {directory.path} cannot be created ({error.strerror}): "
-                        "create it for this user, or name another (--data, or log.dirs)."
-                    ) from error
-                directory.lock = DirectoryLock(directory.path)
-                self._found.append(read_meta_properties(directory.path, self._files))
-                refuse_raft_data(directory.path, self._found[-1])
+                self._found.append(None)
+                with FailingDirectory(directory, self.directories):
+                    self._found[-1] = self._lock(directory)
         except (JesenskaError, OSError):
             self._unlock()
             raise
         return list(self._found)
+
+    def _lock(self, directory: LogDirectory) -> MetaProperties | None:
+        try:
+            self._files.mkdir(directory.path)
+        except OSError as error:
+            raise UnusableDirectoryError(directory.path, "created", error) from error
+        try:
+            directory.lock = DirectoryLock(directory.path)
+            found = read_meta_properties(directory.path, self._files)
+        except OSError as error:
+            raise UnusableDirectoryError(directory.path, "read", error) from error
+        refuse_raft_data(directory.path, found)
+        return found
+
+    @property
+    def usable(self) -> list[LogDirectory]:
+        """The directories that are not offline."""
+        return [directory for directory in self.directories if not directory.is_offline]
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
         """Checks that every directory is this broker's or nobody's, and marks the latter as its own; ForeignDataError
@@ -140,24 +160,46 @@ class LogDirectories:
         for directory, properties in zip(self.directories, self._found, strict=True):
             check_meta_properties(directory.path, properties, cluster_id, broker_id)
         for directory, properties in zip(self.directories, self._found, strict=True):
-            if properties is None or properties.cluster_id is None or properties.broker_id is None:
-                write_meta_properties(directory.path, cluster_id, broker_id, self._files)
+            if not directory.is_offline and (properties is None or properties.cluster_id is None or properties.broker_id is None):
+                with FailingDirectory(directory, self.directories, "written"):
+                    write_meta_properties(directory.path, cluster_id, broker_id, self._files)
 
     @property
     def was_clean(self) -> bool:
-        """True if the last stop was orderly in every directory; known after `load`."""
-        return all(directory.was_clean for directory in self.directories)
+        """True if the last stop was orderly in every directory that can be used; known after `load`."""
+        return all(directory.was_clean for directory in self.usable)
 
     def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from
-        other threads."""
-        for found, loaded, high_watermark in load_partitions(
-            self.directories, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress
-        ):
+        other threads. A directory that cannot be read is offline then; LogDirectoryError or KafkaStorageError if none
+        is left."""
+        for found, loaded, high_watermark in load_partitions(self.usable, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress):
             self._adopt(found.directory, found.topic_partition, loaded, found.config, found.topic_id, now_ms, high_watermark)
-        if self.cleaner is not None:
-            for directory in self.directories:
+        for directory in self.usable if self.cleaner is not None else ():
+            with FailingDirectory(directory, self.directories):
                 directory.cleaner_offsets = read_or_nothing(directory.cleaner_checkpoint)
+        for directory in self.directories:
+            if directory.is_offline:
+                self.take_offline(directory)
+
+    def expect(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """These are the broker's by the metadata. Those without a log may be in a directory that is offline: they get
+        no new one."""
+        if len(self.usable) < len(self.directories):
+            self.offline.update(key for key in topic_partitions if key not in self.logs)
+
+    def take_offline(self, directory: LogDirectory) -> list[TopicPartition]:
+        """Gives up the logs of a directory that has failed, and writes nothing there any more; the partitions that it
+        had. Readers of their files go on as far as the disk lets them."""
+        assert directory.is_offline
+        lost, directory.logs = directory.logs, {}
+        for topic_partition, log in lost.items():
+            if self.logs.get(topic_partition) is log:
+                del self.logs[topic_partition]
+            self.offline.add(topic_partition)
+            self._cleaner.abort(topic_partition)
+            log.abandon()
+        return list(lost)
 
     def _adopt(
         self,
@@ -195,7 +237,10 @@ class LogDirectories:
         existing = self.logs.get(topic_partition)
         if existing is not None:
             return existing
-        directory = min(self.directories, key=lambda candidate: len(candidate.logs))
+        if topic_partition in self.offline or not self.usable:
+            failure = next(directory.failure for directory in self.directories if directory.is_offline)
+            raise KafkaStorageError(f"{topic_partition} has no log here while a log directory is offline: {failure}")
+        directory = min(self.usable, key=lambda candidate: len(candidate.logs))
         path = directory.path / str(topic_partition)
         if path.is_dir() and self._files.names(path):
             raise KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition.")
@@ -211,6 +256,7 @@ class LogDirectories:
             with suppress(OSError):
                 self._files.rename(path, doomed)
                 self._doomed.add(self._elapsed_ms(now_ms), [doomed])
+            directory.writer.disk_failed(_disk_error(error), False)
             raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
 
     def branch(self, source: TopicPartition, wanted: BranchWanted, now_ms: int, done: Callable[[PartitionLog | KafkaError], None]) -> None:
@@ -226,6 +272,9 @@ class LogDirectories:
         if origin is None or directory is None:
             done(KafkaStorageError(f"{target} cannot be made a branch of {source}, since this broker has no log of that."))
             return
+        if target in self.offline or directory.is_offline:
+            done(KafkaStorageError(f"{target} cannot be made a branch of {source} while a log directory is offline that either is or may be in."))
+            return
         path = directory.path / str(target)
         if path.is_dir() and self._files.names(path):
             done(KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition."))
@@ -236,6 +285,9 @@ class LogDirectories:
             self._branching -= 1
             if isinstance(outcome, KafkaError):
                 done(outcome)
+                return
+            if directory.is_offline:
+                done(KafkaStorageError(f"{target} cannot be made a branch of {source}, since the log directory {directory.path} is offline now."))
                 return
             loaded = outcome.loaded
             log = self._adopt(directory, target, loaded, wanted.config, wanted.topic_id, now_ms, outcome.end_offset)
@@ -309,6 +361,8 @@ class LogDirectories:
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`.
         `sync_names` makes the name survive a crash of the machine."""
+        if topic_partition in self.offline:
+            raise KafkaStorageError(f"{topic_partition} cannot be deleted while its log directory is offline: mend that and start the broker again.")
         log = self.logs.pop(topic_partition, None) or self._undeleted.pop(topic_partition, None)
         if log is None:
             return
@@ -326,7 +380,7 @@ class LogDirectories:
 
     def sync_names(self) -> None:
         """Syncs the names of the partitions' directories; blocks, so it belongs into another thread."""
-        for directory in self.directories:
+        for directory in self.usable:
             self._files.fsync_directory(directory.path)
 
     # -- running ------------------------------------------------------------------------------------------------------
@@ -339,6 +393,9 @@ class LogDirectories:
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
         """As `tick`, a piece at each step: with thousands of partitions the owner has other things to do in
         between."""
+        for directory in self.directories if not self._tells_of_failures else ():
+            if directory.is_offline and directory.logs:
+                self.take_offline(directory)
         yield from self._housekeeping.tick_in_steps(now_ms)
         if self.cleaner is not None:
             self.cleaner.look()
@@ -374,7 +431,7 @@ class LogDirectories:
         if self.cleaner is not None:
             self.cleaner.close()
         for directory in self.directories:
-            if directory.lock is None:
+            if directory.lock is None or directory.is_offline:
                 continue
             whole = close_logs(list(directory.logs.values()), self._files, self._helpers, clean=clean) and clean
             if clean:
@@ -396,3 +453,9 @@ class LogDirectories:
     def _unlock(self) -> None:
         for directory in self.directories:
             directory.unlock()
+
+
+def _disk_error(error: KafkaStorageError | OSError) -> OSError:
+    """What the disk said, where a log could not be opened."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return cause if isinstance(cause, OSError) else OSError(f"{error}")

@@ -4,6 +4,9 @@ their format).
 A checkpoint is written by the background thread, as a whole, if it has changed, and never twice at a time: who needs
 the offsets of this moment while the file is being written has it written once more behind that.
 
+A directory whose disk fails is offline from then on, until the broker is started again: its logs are given up, and
+nothing is written there any more (`LogDirectories.take_offline`). What counts as a failure stands in `_disk_failed`.
+
 Truncated logs are held, that is to say closed to appends, until their recovery points are written: otherwise a crash
 would leave unsynced batches below one. Where a truncation has lowered a log start offset, that checkpoint is written
 first: one on the disk that lies beyond the log's end would make the next start forget the log.
@@ -11,30 +14,51 @@ first: one on the disk that lies beyond the log's end would make the next start 
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 
 from jesenska.base.errors import KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log import checkpoints
 from jesenska.log.background import Background, DirectoryWriter, log_failure
 from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
-from jesenska.log.directory_lock import DirectoryLock
+from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError
 from jesenska.log.files import FileLayer
 from jesenska.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
+#: The disk is broken, gone or read-only.
+_BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
+#: Something that was there is not: perhaps the whole directory.
+_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 #: Hears that a checkpoint is written (None), or why not.
 Written = Callable[[BaseException | None], None]
 
 
 class LogDirectory:
-    def __init__(self, path: Path, files: FileLayer, writer: DirectoryWriter, background: Background) -> None:
+    def __init__(
+        self,
+        path: Path,
+        files: FileLayer,
+        writer: DirectoryWriter,
+        background: Background,
+        on_failure: Callable[[LogDirectory], None] | None = None,
+    ) -> None:
+        """`on_failure` is called once, on the owner's thread, when the directory fails; it may be in the middle of
+        work on one of the logs."""
         self.path = path
         self.writer = writer
+        #: Why the directory is offline, in a sentence; None while it is not.
+        self.failure: str | None = None
+        self._files = files
+        self._on_failure = on_failure
+        writer.disk_failed = self._disk_failed
         self.marker = CleanShutdownMarker(path, files)
         self.recovery_points = OffsetCheckpoint(path / checkpoints.RECOVERY_POINTS, files)
         self.log_start_offsets = OffsetCheckpoint(path / checkpoints.LOG_START_OFFSETS, files)
@@ -64,6 +88,34 @@ class LogDirectory:
         if self.lock is not None:
             self.lock.release()
             self.lock = None
+
+    # -- failure ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_offline(self) -> bool:
+        return self.failure is not None
+
+    def fail(self, reason: object) -> None:
+        """The directory is offline from now on."""
+        if self.failure is None:
+            self.failure = f"The log directory {self.path} is offline: {reason}. Mend it and start the broker again."
+            logger.error("%s", self.failure)
+            if self._on_failure is not None:
+                self._on_failure(self)
+
+    def _disk_failed(self, error: OSError, is_in_doubt: bool) -> None:
+        """An error of the disk, or of the system. The directory fails where the disk is broken, gone or read-only, or
+        where it `is_in_doubt` what it holds. A full disk, and too many open files, may pass: they fail single
+        requests only."""
+        if is_in_doubt or error.errno in _BROKEN or (error.errno in _MISSING and self._is_missing()):
+            self.fail(error.strerror or error)
+
+    def _is_missing(self) -> bool:
+        try:
+            self._files.close(self._files.open(self.path, os.O_RDONLY))
+        except OSError as error:
+            return error.errno in _MISSING | _BROKEN
+        return False
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -128,6 +180,10 @@ class LogDirectory:
         """Writes a checkpoint, in the background, if it has changed. Who passes `done` needs the offsets as they are
         at this moment or later: where the file is being written just then, it is written once more."""
         name = checkpoint.path.name
+        if self.failure is not None:
+            if done is not None:
+                done(KafkaStorageError(self.failure))
+            return
         if name in self._writing:
             if done is not None:
                 self._following.setdefault(name, []).append(partial(self._write, checkpoint, offsets, done))
@@ -143,7 +199,10 @@ class LogDirectory:
             self._writing.discard(name)
             if outcome is None:
                 self._written[name] = values
-            log_failure(outcome)
+            if isinstance(outcome, OSError):
+                self._disk_failed(outcome, False)
+            if self.failure is None:
+                log_failure(outcome)
             if done is not None:
                 done(outcome)
             for write in self._following.pop(name, ()):
@@ -160,6 +219,31 @@ class LogDirectory:
 
     def _present_high_watermarks(self) -> dict[TopicPartition, int]:
         return {tp: log.high_watermark for tp, log in self.logs.items()}
+
+
+class FailingDirectory:
+    """For a start: a directory fails with what the disk does not let be done in the block, which ends there; where no
+    other is left the error comes through (UnusableDirectoryError, KafkaStorageError). `what` is what the block does:
+    read, written."""
+
+    def __init__(self, directory: LogDirectory, directories: Sequence[LogDirectory], what: str = "read") -> None:
+        self._directory = directory
+        self._has_others = any(not other.is_offline for other in directories if other is not directory)
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        cause = error.__cause__ if isinstance(error, KafkaStorageError | UnusableDirectoryError) else error
+        if not isinstance(cause, OSError):
+            return False
+        unusable = error if isinstance(error, UnusableDirectoryError) else UnusableDirectoryError(self._directory.path, self._what, cause)
+        if self._has_others:
+            self._directory.fail(unusable.reason)
+            return True
+        if isinstance(error, OSError):
+            raise unusable from error
+        return False
 
 
 def _nobody_waits(outcome: BaseException | None) -> None:

@@ -181,7 +181,10 @@ class LogFlush:
                 if truncations == self._truncations:
                     self._reached(work, outcome)
                     self._synced_truncations = truncations
-            elif not self.is_closed:
+            elif self.is_closed and self.failure is None:
+                # The log was given up meanwhile.
+                failure = None if isinstance(outcome, int) else KafkaStorageError(f"{outcome}")
+            else:
                 if self.failure is None:
                     self.failure = self._describe_failure(outcome)
                 failure = KafkaStorageError(self.failure)

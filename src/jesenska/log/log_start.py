@@ -14,14 +14,33 @@ files are read again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from jesenska.base.errors import OffsetOutOfRangeError
+from jesenska.base.plugins import PluginError
+from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.retention import SegmentFacts, count_deletable
+from jesenska.log.retention_policies import DEFAULT_POLICY, policy_named
 from jesenska.log.segment import LogSegment
 
 logger = logging.getLogger(__name__)
+
+
+class _KeepsAll:
+    """The policy of a log whose own cannot be had."""
+
+    def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
+        return 0, ""
+
+
+_KEEPS_ALL = _KeepsAll()
+
+
+def _goes_by_time(config: LogConfig) -> bool:
+    """True if the retention policy looks at the segments' timestamps; Kafka's does where there is a limit."""
+    return config.delete and (config.retention_ms >= 0 or config.retention_policy != DEFAULT_POLICY)
 
 
 def delete_records(log: PartitionLog, before_offset: int) -> int:
@@ -36,7 +55,7 @@ def delete_records(log: PartitionLog, before_offset: int) -> int:
 
 def segments_of_unknown_time(log: PartitionLog) -> list[LogSegment]:
     """Sealed segments whose largest timestamp is needed (for retention) and would have to be read."""
-    if not log.config.delete or log.config.retention_ms < 0:
+    if not _goes_by_time(log.config):
         return []
     return [segment for segment in log.segments[:-1] if not segment.knows_its_time]
 
@@ -47,12 +66,18 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> list[Path]:
     `has_queued_appends` has passed."""
     if log.has_queued_appends or log.is_failed or log.is_closed:
         return []
-    by_time = log.config.delete and log.config.retention_ms >= 0
+    by_time = _goes_by_time(log.config)
+    try:
+        policy = policy_named(log.config.retention_policy)
+    except PluginError as error:
+        logger.error("%s: nothing is deleted by its retention policy: %s", log.topic_partition, error)
+        policy = _KEEPS_ALL
     facts = [
         SegmentFacts(segment.base_offset, end, segment.size_bytes, segment.retention_timestamp() if by_time else 0, segment is log.active_segment)
         for segment, end in zip(log.segments, log.ends(), strict=True)
     ]
-    count, reason = count_deletable(facts, log.config, now_ms=now_ms, high_watermark=log.high_watermark, log_start_offset=log.log_start_offset)
+    limits = {"now_ms": now_ms, "high_watermark": log.high_watermark, "log_start_offset": log.log_start_offset}
+    count, reason = count_deletable(facts, log.config, **limits, policy=policy)
     if count == 0:
         return []
     if count == len(facts):

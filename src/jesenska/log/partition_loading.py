@@ -6,6 +6,8 @@ stop of the directory was not orderly), several at a time, in threads.
     orders-0.<unique>-delete/   a partition whose topic is gone: removed by the first tick (housekeeping)
     orders-0.<unique>-future/   a replica on its way from another directory: left alone
 
+A directory that cannot be read fails (`LogDirectory.fail`), and with it all of its partitions; the others are loaded.
+
 The marker of an orderly stop goes before the first log is touched, so a crash from then on has all logs recovered. A
 partition that is in two directories stops the start: nobody knows which of them counts.
 """
@@ -29,9 +31,9 @@ from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directory import LogDirectory, read_or_nothing
+from jesenska.log.log_directory import FailingDirectory, LogDirectory, read_or_nothing
 from jesenska.log.partition_metadata import read_topic_id
-from jesenska.log.recovery import LoadedLog, LogLoader
+from jesenska.log.recovery import LoadedLog, LogLoader, Progress
 
 logger = logging.getLogger(__name__)
 
@@ -80,15 +82,51 @@ def load_partitions(
 ) -> Iterator[LoadedPartition]:
     """Every partition that is known, one after the other, loaded by threads that `helpers` makes (so many of that
     name). Blocks, for long after a crash; `progress` is called from these threads. LogDirectoryError, before anything
-    is changed, if a partition is there twice."""
+    is changed, if a partition is there twice; KafkaStorageError if a log cannot be opened though the disk gives it."""
     jobs: list[tuple[FoundPartition, LogLoader]] = []
     counted = _Counter(progress)
     for directory in directories:
-        directory.was_clean = directory.marker.exists()
-        points = read_or_nothing(directory.recovery_points)
-        starts = read_or_nothing(directory.log_start_offsets)
-        for found in _partitions(directory, known, files, doomed):
-            loader = LogLoader(
+        with FailingDirectory(directory, directories):
+            jobs += _jobs_of(directory, known, settings, files, doomed, now_ms, counted.checked)
+    _refuse_doubles([found for found, _ in jobs])
+    marks: dict[Path, dict[TopicPartition, int]] = {}
+    for directory in directories:
+        with FailingDirectory(directory, directories):
+            if directory.was_clean:
+                directory.marker.remove()
+            marks[directory.path] = read_or_nothing(directory.high_watermarks)
+    jobs = [(found, loader) for found, loader in jobs if not found.directory.is_offline]
+    counted.total = len(jobs)
+    threads = max(1, settings.recovery_threads_per_data_dir) * len(directories)
+    with helpers(threads, "recovery") as pool:
+        futures = [pool.submit(counted.done_with, loader.load) for _, loader in jobs]
+        for (found, _), future in zip(jobs, futures, strict=True):
+            loaded = None
+            with FailingDirectory(found.directory, directories):
+                loaded = future.result()
+            if loaded is None:
+                continue
+            for note in loaded.notes:
+                logger.warning("%s: %s", found.topic_partition, note)
+            yield LoadedPartition(found, loaded, marks[found.directory.path].get(found.topic_partition, 0))
+
+
+def _jobs_of(
+    directory: LogDirectory,
+    known: Known,
+    settings: DirectorySettings,
+    files: FileLayer,
+    doomed: DoomedFiles,
+    now_ms: int,
+    progress: Progress,
+) -> list[tuple[FoundPartition, LogLoader]]:
+    directory.was_clean = directory.marker.exists()
+    points = read_or_nothing(directory.recovery_points)
+    starts = read_or_nothing(directory.log_start_offsets)
+    return [
+        (
+            found,
+            LogLoader(
                 directory.path / str(found.topic_partition),
                 found.config,
                 files,
@@ -97,23 +135,11 @@ def load_partitions(
                 log_start_offset=starts.get(found.topic_partition, 0),
                 now_ms=now_ms,
                 producer_expiration_ms=settings.producer_id_expiration_ms,
-                progress=counted.checked,
-            )
-            jobs.append((found, loader))
-    _refuse_doubles([found for found, _ in jobs])
-    for directory in directories:
-        if directory.was_clean:
-            directory.marker.remove()
-    counted.total = len(jobs)
-    marks = {directory.path: read_or_nothing(directory.high_watermarks) for directory in directories}
-    threads = max(1, settings.recovery_threads_per_data_dir) * len(directories)
-    with helpers(threads, "recovery") as pool:
-        futures = [pool.submit(counted.done_with, loader.load) for _, loader in jobs]
-        for (found, _), future in zip(jobs, futures, strict=True):
-            loaded = future.result()
-            for note in loaded.notes:
-                logger.warning("%s: %s", found.topic_partition, note)
-            yield LoadedPartition(found, loaded, marks[found.directory.path].get(found.topic_partition, 0))
+                progress=progress,
+            ),
+        )
+        for found in _partitions(directory, known, files, doomed)
+    ]
 
 
 def _partitions(directory: LogDirectory, known: Known, files: FileLayer, doomed: DoomedFiles) -> Iterator[FoundPartition]:

@@ -307,12 +307,14 @@ class PartitionLog:
         """What people are told of a write that failed; logged, too."""
         message = f"{self.topic_partition} in {self.directory.parent} cannot be written: {error.strerror or error}; make room or mend the disk."
         logger.error("%s", message, extra={"once_a_minute": (str(self.directory.parent), error.errno)})
+        self.writer.disk_failed(error, False)
         return KafkaStorageError(message)
 
     def read_error(self, error: OSError) -> KafkaError:
         """What people are told of a read that failed; logged, too."""
         message = f"{self.topic_partition} in {self.directory.parent} cannot be read: {error.strerror or error}; check the disk."
         logger.error("%s", message)
+        self.writer.disk_failed(error, False)
         return KafkaStorageError(message)
 
     # -- leader epochs ------------------------------------------------------------------------------------------------
@@ -450,6 +452,8 @@ class PartitionLog:
             "mend the disk and start the broker again."
         )
         logger.error("%s", message)
+        if isinstance(error, OSError):
+            self.writer.disk_failed(error, True)
         return message
 
     # -- beginning and end --------------------------------------------------------------------------------------------
@@ -493,6 +497,7 @@ class PartitionLog:
             where = f"{self.topic_partition} in {self.directory.parent}"
             self.flushes.failure = f"A compaction of {where} could not be ended ({error}): mend the disk and start the broker again."
             logger.error("%s", self.flushes.failure)
+            self.writer.disk_failed(error, True)
             raise
         cleaned.join(self._open_files)
         if self.tail.segment in sources:
@@ -506,6 +511,14 @@ class PartitionLog:
     def refuse_appends(self) -> None:
         """The log is closed, or about to be."""
         self.is_closed = self.flushes.is_closed = True
+
+    def abandon(self) -> None:
+        """The log's directory has failed: no file of it is written any more, and none is synced. What is queued ends
+        with an error; readers that hold a region go on as far as the disk lets them."""
+        self.refuse_appends()
+        self.leave_directory()
+        for segment in self.segments:
+            segment.close()
 
     def leave_directory(self) -> None:
         """The directory is about to get another name: no file is made or removed by its old one from here on."""

@@ -1,22 +1,22 @@
 """Which old segments go. Plain functions over values: no I/O, no clock.
 
-A segment may go if the high watermark has passed its end, and if
+    below the log start    everything in a segment is below the log start offset (records were deleted): it goes
+    retention policy       what else goes, where the topic's `cleanup.policy` has `delete`; `TIME_AND_SIZE` is Kafka's,
+                           packages may bring others (`retention_policies`)
 
-    time          its largest timestamp is older than retention.ms (for records without timestamps: the file's
-                  modification time), or
-    size          the log without it is still at least retention.bytes, or
-    log start     everything in it is below the log start offset (records were deleted)
-
-oldest first, up to the first that stays. Compacted topics without `delete` lose only what is below the log start
-offset. The active segment may go by time; it is rolled first, so that the log keeps a segment to append to.
+Segments go oldest first, up to the first that stays, and only below the high watermark, whatever the policy says. The
+active segment may go, too, if it has records; it is rolled first, so that the log keeps a segment to append to.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from jesenska.log.log_config import LogConfig
+
+logger = logging.getLogger(__name__)
 
 
 class SegmentFacts(NamedTuple):
@@ -24,38 +24,92 @@ class SegmentFacts(NamedTuple):
     #: Base offset of the next segment, or the log end offset.
     end_offset: int
     size_bytes: int
-    #: Largest timestamp or modification time.
+    #: Largest timestamp, or for records without one the file's modification time.
     timestamp_ms: int
     is_active: bool
 
 
-def count_deletable(segments: Sequence[SegmentFacts], config: LogConfig, *, now_ms: int, high_watermark: int, log_start_offset: int) -> tuple[int, str]:
+class RetentionPolicy(Protocol):
+    """Decides how many of a log's oldest segments are old enough to go."""
+
+    def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
+        """How many of `segments` (all of the log's, the oldest first) may go, counted from the first, and why: a few
+        words for the log line, as in "older than 1000 ms". `config` has the topic's `retention_ms` and
+        `retention_bytes`, each -1 for no limit; `now_ms` is the time of day in ms since 1970.
+
+        It is asked on the broker's event loop, for each log every `log.retention.check.interval.ms`: it must not wait
+        for anything. Where it fails, nothing goes by it, and the broker logs why."""
+        ...
+
+
+class TimeAndSize:
+    """Kafka's policy. A segment may go if its largest timestamp is older than `retention.ms`, or if the log without it
+    is still at least `retention.bytes` large."""
+
+    def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
+        by_time = by_size = 0
+        if config.retention_ms >= 0:
+            while by_time < len(segments) and now_ms - segments[by_time].timestamp_ms > config.retention_ms:
+                by_time += 1
+        if config.retention_bytes >= 0:
+            surplus = sum(facts.size_bytes for facts in segments) - config.retention_bytes
+            while by_size < len(segments) and surplus >= segments[by_size].size_bytes:
+                surplus -= segments[by_size].size_bytes
+                by_size += 1
+        if by_size > by_time:
+            return by_size, f"beyond {config.retention_bytes} bytes"
+        return by_time, f"older than {config.retention_ms} ms"
+
+
+class WholeHours:
+    """Keeps whole hours (of UTC): no record goes before the last moment of its hour is older than `retention.ms`.
+    `retention.bytes` has no effect."""
+
+    def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
+        if config.retention_ms < 0:
+            return 0, ""
+        oldest_ms = (now_ms - config.retention_ms) // _HOUR_MS * _HOUR_MS
+        count = 0
+        while count < len(segments) and segments[count].timestamp_ms < oldest_ms:
+            count += 1
+        return count, f"of hours that ended more than {config.retention_ms} ms ago"
+
+
+_HOUR_MS = 60 * 60 * 1000
+TIME_AND_SIZE: RetentionPolicy = TimeAndSize()
+
+
+def count_deletable(
+    segments: Sequence[SegmentFacts],
+    config: LogConfig,
+    *,
+    now_ms: int,
+    high_watermark: int,
+    log_start_offset: int,
+    policy: RetentionPolicy = TIME_AND_SIZE,
+) -> tuple[int, str]:
     """How many of the oldest segments go, and why in a few words."""
-    reasons: list[tuple[int, str]] = []
-    if config.delete and config.retention_ms >= 0:
-        count = 0
-        for facts in segments:
-            if not _may_go(facts, high_watermark) or now_ms - facts.timestamp_ms <= config.retention_ms:
-                break
-            count += 1
-        reasons.append((count, f"older than {config.retention_ms} ms"))
-    if config.delete and config.retention_bytes >= 0:
-        surplus = sum(facts.size_bytes for facts in segments) - config.retention_bytes
-        count = 0
-        for facts in segments:
-            if not _may_go(facts, high_watermark) or surplus - facts.size_bytes < 0:
-                break
-            surplus -= facts.size_bytes
-            count += 1
-        reasons.append((count, f"beyond {config.retention_bytes} bytes"))
-    count = 0
-    for facts in segments:
-        if facts.is_active or not _may_go(facts, high_watermark) or facts.end_offset > log_start_offset:
-            break
-        count += 1
-    reasons.append((count, f"below the log start offset {log_start_offset}"))
-    return max(reasons, key=lambda reason: reason[0])
+    below_start = 0
+    while below_start < len(segments) and segments[below_start].end_offset <= log_start_offset and not segments[below_start].is_active:
+        below_start += 1
+    count, reason = _count_old(policy, segments, config, now_ms) if config.delete else (0, "")
+    if count <= below_start:
+        count, reason = below_start, f"below the log start offset {log_start_offset}"
+    committed = 0
+    while committed < count and segments[committed].end_offset <= high_watermark and (segments[committed].size_bytes or not segments[committed].is_active):
+        committed += 1
+    return committed, reason
 
 
-def _may_go(facts: SegmentFacts, high_watermark: int) -> bool:
-    return facts.end_offset <= high_watermark and not (facts.is_active and facts.size_bytes == 0)
+def _count_old(policy: RetentionPolicy, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
+    """The policy's answer; none go where it makes no sense."""
+    if not segments:
+        return 0, ""
+    try:
+        count, reason = policy.count_old(segments, config, now_ms)
+        if not isinstance(count, int) or not isinstance(reason, str) or not 0 <= count <= len(segments):
+            raise ValueError(f"it answered {count!r}, {reason!r} for {len(segments)} segments")
+    except Exception as error:
+        logger.error("retention policy %s failed, nothing is deleted by it: %s: %s", type(policy).__name__, type(error).__name__, error)
+        return 0, ""
+    return count, reason

@@ -57,7 +57,7 @@ class Partition:
     `notify` is called with the partition's name whenever there is something new: records, moved offsets, another
     leader. `elapsed_ms` is a clock that nobody sets."""
 
-    __slots__ = ("_elapsed_ms", "_is_withdrawn", "_log", "_notify", "_replicas", "_uncommitted", "_watchers", "topic_id", "topic_partition")
+    __slots__ = ("_elapsed_ms", "_is_offline", "_is_withdrawn", "_log", "_notify", "_replicas", "_uncommitted", "_watchers", "topic_id", "topic_partition")
 
     def __init__(
         self,
@@ -73,6 +73,8 @@ class Partition:
         self._log: PartitionLog | None = None
         #: The log is there, and nobody follows the leader with it.
         self._is_withdrawn = False
+        #: The log's directory has failed.
+        self._is_offline = False
         self._notify = notify
         self._elapsed_ms = elapsed_ms
         self._watchers: dict[Watcher, None] = {}
@@ -104,6 +106,11 @@ class Partition:
     def has_log(self) -> bool:
         """True if this broker has the partition's log."""
         return self._log is not None
+
+    @property
+    def is_offline(self) -> bool:
+        """True if this broker has had its log in a directory that has failed."""
+        return self._is_offline
 
     @property
     def leads(self) -> bool:
@@ -146,6 +153,7 @@ class Partition:
     def found_log(self, log: PartitionLog) -> None:
         """This broker has the partition's log."""
         self._log = log
+        self._is_offline = False
         log.on_log_start_moved = self.changed
         if self._replicas.leads:
             self._replicas.found_log(log.next_offset)
@@ -203,6 +211,13 @@ class Partition:
         self._fail_uncommitted()
         self.changed()
 
+    def lose_log(self) -> None:
+        """The log's directory has failed: nothing can be read or written here, until the broker is started again."""
+        self._log = None
+        self._is_offline = True
+        self._fail_uncommitted()
+        self.changed()
+
     def vanish(self) -> None:
         """The topic is being deleted: requests that wait for it are told to look for its leader elsewhere, and find
         that there is none."""
@@ -218,7 +233,7 @@ class Partition:
         below it are refused as old epochs."""
         log, replicas = self._log, self._replicas
         if log is None:
-            if not replicas.leads:
+            if not replicas.leads and not self._is_offline:
                 raise replicas.not_leader()
             raise KafkaStorageError(f"the log of {self.topic_partition} is not readable; see the broker's log")
         if current_leader_epoch != -1:

@@ -5,8 +5,9 @@
     4      size of the volume and room that is left on it, bytes (KIP-827); -1 where the system does not say
     5      whether the directory is cordoned: none is
 
-`topics` null asks for all, else for these partitions; what is not here is left out. A directory whose volume cannot be
-looked at answers KAFKA_STORAGE_ERROR. Left out: moves between directories (future replicas, cordoned directories).
+`topics` null asks for all, else for these partitions; what is not here is left out. A directory that is offline, or
+whose volume cannot be looked at, answers KAFKA_STORAGE_ERROR. Left out: moves between directories (future replicas,
+cordoned directories).
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ def handle(broker: Services, request: DescribeLogDirsRequest, context: Context) 
     response = DescribeLogDirsResponse(results=[_described(directory, asked) for directory in directories])
     if context.version < _FIRST_WITH_ROOM:
         return response
+    offline = [directory.is_offline for directory in directories]
     paths = [directory.path for directory in directories]
 
     def look() -> None:
-        for path, result in zip(paths, response.results, strict=True):
-            _look_at_volume(path, result)
+        for path, result, is_offline in zip(paths, response.results, offline, strict=True):
+            if not is_offline:
+                _look_at_volume(path, result)
 
     broker.pool.submit(look, lambda: context.answer(response))
     return LATER
@@ -61,6 +64,8 @@ def _asked(broker: Services, topics: list[DescribeLogDirsRequestTopic]) -> dict[
 
 
 def _described(directory: LogDirectory, asked: dict[str, set[int]] | None) -> DescribeLogDirsResponseResult:
+    if directory.is_offline:
+        return DescribeLogDirsResponseResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory.path.absolute()))
     topics: dict[str, DescribeLogDirsResponseTopic] = {}
     for (name, number), log in directory.logs.items():
         if asked is not None and number not in asked.get(name, ()):

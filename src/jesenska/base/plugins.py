@@ -1,0 +1,39 @@
+"""Parts that other packages add: objects that they name in an entry point group of their package's metadata.
+
+    [project.entry-points."jesenska.retention_policies"]
+    nights = "our_package.retention:Nights"
+
+A part is imported when its name is first asked for, and never looked for by a path or a name of a module."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Final
+
+#: Classes that decide which old segments of a log go (`log.retention.RetentionPolicy`).
+RETENTION_POLICIES: Final = "jesenska.retention_policies"
+
+
+class PluginError(Exception):
+    """No installed package has a part of this name, or it cannot be made; the text is a sentence with the cause and
+    the remedy."""
+
+
+def plugin_names(group: str) -> list[str]:
+    """The names that installed packages give in a group, in order."""
+    return sorted({entry.name for entry in entry_points(group=group)})
+
+
+@cache
+def plugin(group: str, name: str) -> object:
+    """What the entry point of this name gives when it is called without arguments, made once; PluginError if there is
+    none, or if its package fails."""
+    found = [entry for entry in entry_points(group=group) if entry.name == name]
+    if not found:
+        raise PluginError(f"No installed package has {name!r} among its {group}; there are: {', '.join(plugin_names(group)) or 'none'}.")
+    try:
+        made: object = found[0].load()()
+    except Exception as error:
+        raise PluginError(f"{name!r} of {group} ({found[0].value}) cannot be made: {type(error).__name__}: {error}; mend its package.") from error
+    return made
