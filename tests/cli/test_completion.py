@@ -87,7 +87,7 @@ def test_each_tool_is_registered_under_both_names(bash_script: Path) -> None:
         ("kafka-topics --partitions ", []),
         ("kafka-producer-perf-test --producer-props acks=1 compression.t", ["compression.type="]),
         ("kafka-server-start server.properties --override num.part", ["num.partitions="]),
-        ("jesenska ", ["completion", "export", "import", "init", "settings", "status", "up"]),
+        ("jesenska ", ["branch", "completion", "export", "import", "init", "settings", "status", "up"]),
         ("jesenska up --log-level d", ["debug"]),
         ("jesenska up --any", ["--any-port"]),
         ("jesenska completion ", ["bash", "zsh"]),

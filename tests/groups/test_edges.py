@@ -218,3 +218,46 @@ def steps_of_a_rejoin(members: int) -> int:
 
 def test_a_member_that_rejoins_costs_the_same_in_a_group_of_ten_and_in_one_of_hundreds() -> None:
     assert steps_of_a_rejoin(400) <= steps_of_a_rejoin(10) + 5
+
+
+# --- branches --------------------------------------------------------------------------------------------------------
+
+
+def commit_from_outside(driver: Driver, *keys: TopicPartition, is_of_branches: bool = True) -> set[ErrorCode]:
+    token = driver.token()
+    offsets = tuple((key, CommittedOffset(7, -1, "", driver.wall_ms)) for key in keys)
+    driver.give(CommitOffsets(token, "g", -1, "", None, offsets, is_of_branches=is_of_branches))
+    return set(driver.answer(token, PartitionsAnswer).partitions.values())
+
+
+def test_a_group_with_members_takes_offsets_of_a_branch_once_and_of_nothing_else() -> None:
+    driver = Driver()
+    subscribed(driver, b"\x00\x00" + _TOPICS + _NO_USER_DATA)
+    assert commit_from_outside(driver, OTHER, is_of_branches=False) == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert commit_from_outside(driver, OTHER, SUBSCRIBED) == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert commit_from_outside(driver, OTHER) == {ErrorCode.NONE}
+    assert commit_from_outside(driver, OTHER) == {ErrorCode.UNKNOWN_MEMBER_ID}
+    assert {key: value.offset for key, value in driver.coordinator.groups["g"].offsets.items()} == {OTHER: 7}
+    assert driver.coordinator.groups["g"].state is GroupState.STABLE
+
+
+def test_offsets_of_a_branch_that_are_on_their_way_are_not_written_twice() -> None:
+    driver = Driver(commit_at_once=False)
+    joined = driver.answer(driver.join(protocols=(("range", b"\x00\x00" + _TOPICS + _NO_USER_DATA),), session_ms=1_000_000), JoinAnswer)
+    driver.sync(joined, {joined.member_id: b""})
+    driver.commit()
+    driver.give(CommitOffsets(driver.token(), "g", -1, "", None, ((OTHER, CommittedOffset(7, -1, "", 0)),), is_of_branches=True))
+    assert commit_from_outside(driver, OTHER) == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+def test_a_group_that_rebalances_is_to_be_asked_again_for_a_branch() -> None:
+    driver = Driver()
+    driver.answer(driver.join(protocols=(("range", b"\x00\x00" + _TOPICS + _NO_USER_DATA),)), JoinAnswer)
+    assert commit_from_outside(driver, OTHER) == {ErrorCode.REBALANCE_IN_PROGRESS}
+    assert commit_from_outside(driver, OTHER, is_of_branches=False) == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+def test_a_group_whose_subscriptions_cannot_be_read_takes_no_offsets_from_outside() -> None:
+    driver = Driver()
+    subscribed(driver, b"")
+    assert commit_from_outside(driver, OTHER) == {ErrorCode.UNKNOWN_MEMBER_ID}

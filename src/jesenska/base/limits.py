@@ -76,6 +76,8 @@ OPEN_SEGMENTS_MAX = 4096
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 #: Partitions of all fetch sessions together (each takes about 300 bytes).
 FETCH_SESSIONS_PARTITIONS_MAX = 500_000
+#: Bytes of an active segment that a branch copies; a larger one is rolled, so that it can be linked.
+BRANCH_COPIED_BYTES = 16 * 1024 * 1024
 #: Producers remembered by one partition.
 PRODUCERS_PER_PARTITION_MAX = 100_000
 #: Bytes of one node of the metadata tree (ZooKeeper's own limit).

@@ -1,7 +1,8 @@
 """The replicas of this broker, and what it tells clients of topics: what the controller orders is done here, on the
 disk and in the view.
 
-    lead_and_follow     logs are made where they are lacking; partitions lead or follow as their states say
+    lead_and_follow     logs are made where they are lacking, those of a branch from its source (controller.branches);
+                        partitions lead or follow as their states say
     stop                replicas are given up. Data of a topic that is being deleted are renamed, and go after
                         file.delete.delay.ms
     update_metadata     brokers and topics come into the view, change in it, go from it
@@ -20,9 +21,10 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
-from jesenska.base.errors import ErrorCode, JesenskaError, KafkaStorageError
+from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.derived_settings import check_rules_of, log_config_of
@@ -30,10 +32,12 @@ from jesenska.broker.metadata_cache import INTERNAL_TOPICS, BrokerNode, Topic
 from jesenska.broker.settings_runtime import SettingsRuntime
 from jesenska.broker.slices import Slices
 from jesenska.config.layers import TopicConfig
+from jesenska.controller.branches import BranchPoint, branch_point
 from jesenska.controller.context import ControllerContext, TopicView
 from jesenska.controller.effects import TopicPartitions
 from jesenska.controller.orders import Metadata, Stop
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.log.branching import BranchWanted
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_loading import Known
 from jesenska.log.partition_log import PartitionLog
@@ -78,6 +82,10 @@ class ReplicaManager:
         self._new: dict[str, dict[int, Partition]] = {}
         #: Partitions of this broker that have no log, since the disk did not let one be made.
         self._lacking: set[TopicPartition] = set()
+        #: Of these, branches that are being made.
+        self._branching: set[TopicPartition] = set()
+        #: One of them was made since `make_missing_logs` was called last.
+        self._has_branched = False
         self._looks_for_lag_at_ms = 0
         # One object for all partitions: a method is made anew each time it is looked up.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
@@ -92,11 +100,13 @@ class ReplicaManager:
         await self._read_settings(topics)
         for topic, numbers in topics:
             config = self._settings_of(topic.name)
-            log_config = log_config_of(config)
+            log_config, point = log_config_of(config), branch_point(config.overrides)
             for number in numbers:
                 await slices()
                 if topic.partitions[number].state.leader == self._core.broker_id:
                     await self._let_cut_end(TopicPartition(topic.name, number))
+                if point is not None and self._core.broker_id in topic.node.replicas[number]:
+                    await self._branch(TopicPartition(topic.name, number), topic.topic_id, log_config, point)
                 error = self._lead_or_follow(topic, number, config, log_config)
                 if error != ErrorCode.NONE:
                     errors[TopicPartition(topic.name, number)] = error
@@ -124,7 +134,8 @@ class ReplicaManager:
                 # A newer ISR is taken all the same.
                 error = ErrorCode.STALE_CONTROLLER_EPOCH
         else:
-            log = self._log(topic_partition, topic.topic_id, log_config)
+            leads = topic.partitions[number].state.leader == self._core.broker_id
+            log = self._log(topic_partition, topic.topic_id, log_config, config, leads=leads)
             if log is None:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
                 if topic_partition in self._core.directories.offline:
@@ -287,10 +298,57 @@ class ReplicaManager:
         if partition.is_to_be_synced:
             self._core.isr_syncs.ask(partition)
 
-    def _log(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, log_config: LogConfig) -> PartitionLog | None:
-        """The partition's log, made if it is not there; None if the disk does not let it, which is logged."""
+    async def _branch(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, log_config: LogConfig, point: BranchPoint) -> None:
+        """Makes the log of a partition of a branch from that of its source, if it is not there and that one is."""
+        if self._core.directories.get(topic_partition) is None and topic_partition not in self._branching:
+            made = asyncio.get_running_loop().create_future()
+            self._begin_branch(topic_partition, topic_id, log_config, point, lambda log: None if made.done() else made.set_result(None))
+            await made
+
+    def _begin_branch(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        log_config: LogConfig,
+        point: BranchPoint,
+        done: Callable[[PartitionLog | None], None],
+    ) -> None:
+        """`done` is called with the log, or with None where none could be made: a follower begins an empty one then,
+        and fetches what its leader has."""
+        source = TopicPartition(point.source, topic_partition.partition)
+        origin = self._core.directories.get(source)
+        if origin is None or origin.topic_id not in (None, point.topic_id):
+            done(None)
+            return
+        self._branching.add(topic_partition)
+
+        def made(outcome: PartitionLog | KafkaError) -> None:
+            self._branching.discard(topic_partition)
+            if isinstance(outcome, KafkaError):
+                logger.error("%s has no log: %s", topic_partition, outcome, extra={"once_a_minute": (topic_partition.topic, "no branch")})
+            done(outcome if isinstance(outcome, PartitionLog) else None)
+
+        wanted = BranchWanted(topic_partition, topic_id, log_config, point.first_epoch)
+        self._core.directories.branch(source, wanted, self._core.clock.now_ms(), made)
+
+    def _log(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, log_config: LogConfig, config: TopicConfig, *, leads: bool
+    ) -> PartitionLog | None:
+        """The partition's log, made if it is not there; None if the disk does not let it, or it is to lead a branch of
+        which it has nothing, which is logged."""
         if topic_partition in self._core.directories.offline:
             logger.error("%s has no log here while a log directory is offline", topic_partition, extra={"once_a_minute": ("", "offline")})
+            return None
+        point = branch_point(config.overrides)
+        if point is not None and leads and self._core.directories.get(topic_partition) is None:
+            logger.error(
+                "%s has no log: it is to be a branch of %s, and this broker could make none of what it has of that. Delete topic %s, and branch again.",
+                topic_partition,
+                point.source,
+                topic_partition.topic,
+                extra={"once_a_minute": (topic_partition.topic, "no source")},
+            )
+            self._lacking.add(topic_partition)
             return None
         try:
             log = self._core.directories.create(topic_partition, topic_id, log_config, self._core.clock.now_ms())
@@ -313,18 +371,35 @@ class ReplicaManager:
 
     def make_missing_logs(self) -> bool:
         """Tries again to make the logs that the disk did not let be made; whether one was. Called now and then."""
-        made = False
+        made, self._has_branched = self._has_branched, False
         for topic_partition in list(self._lacking):
             topic = self._core.view.topics.get(topic_partition.topic)
             if topic is None or topic_partition.partition >= len(topic.partitions):
                 continue
-            log = self._log(topic_partition, topic.topic_id, log_config_of(topic.config))
-            if log is not None:
-                partition = topic.partitions[topic_partition.partition]
-                partition.found_log(log)
-                self._follow(partition)
-                made = True
+            partition = topic.partitions[topic_partition.partition]
+            config = self._settings_of(topic_partition.topic)
+            log_config, point = log_config_of(config), branch_point(config.overrides)
+            make = partial(self._make_missing_log, partition, log_config, config)
+            if point is None:
+                make(None)
+                made = made or partition.has_log
+            elif topic_partition not in self._branching:
+                self._begin_branch(topic_partition, topic.topic_id, log_config, point, make)
         return made
+
+    def _make_missing_log(self, partition: Partition, log_config: LogConfig, config: TopicConfig, branched: PartitionLog | None) -> None:
+        """`branched`: the log that was made as a branch meanwhile."""
+        topic_partition = partition.topic_partition
+        if topic_partition not in self._lacking:
+            if branched is not None and not partition.has_log:
+                self._core.directories.delete(topic_partition, self._core.clock.now_ms())  # its topic is gone
+            return
+        log = branched or self._log(topic_partition, partition.topic_id, log_config, config, leads=partition.leads)
+        if log is not None:
+            self._lacking.discard(topic_partition)
+            partition.found_log(log)
+            self._follow(partition)
+            self._has_branched = self._has_branched or branched is not None
 
     async def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
         """Has ISRs proposed with followers that have caught up, and without those that lag behind; called now and

@@ -54,6 +54,7 @@ from jesenska.log.log_cleaner import CleanerSurroundings
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.log_directory import LogDirectory
 from jesenska.log.partition_loading import Known, LoadProgress
+from jesenska.metadata import paths as tree_paths
 from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.producer_ids import ProducerIds
@@ -199,6 +200,9 @@ class Broker(Services):
             await home.serve()
             store.on_state(self._tree_state)
             self._settings.look(EVERYTHING)
+        else:
+            # The controller, too, writes settings: of a branch, that it is made.
+            self._settings.look(tree_paths.CONFIG_CHANGES)
         self._accept()
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop, measures=self.machine.loop_may_be_late)

@@ -6,6 +6,7 @@ jesenska up --any-port                any free port if 9092 is taken
 jesenska up --host 0.0.0.0            for other machines, too
 jesenska up --zookeeper-port 2181     with its tree for ZooKeeper's clients, too
 jesenska up -n 3                      three brokers, at 9092 to 9094, and their tree: a cluster on this machine
+jesenska branch orders trial          a new topic with the records of another one, whose closed segments it shares
 jesenska status                       whether it is ready, and what it holds; the exit code for health checks
 jesenska settings retention           what settings do
 jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
@@ -55,6 +56,13 @@ def _status(commands: _Commands) -> None:
     add_status(command)
 
 
+def _branch(commands: _Commands) -> None:
+    from jesenska.cli.branch import add_branch, branch
+
+    command = _command(commands, "branch", "Make a topic that begins as the copy of another one.", branch, answers=True)
+    add_branch(command)
+
+
 def _settings(commands: _Commands) -> None:
     from jesenska.cli.settings import add_settings, settings
 
@@ -91,6 +99,7 @@ def _completion(commands: _Commands) -> None:
 _COMMANDS: dict[str, Callable[[_Commands], None]] = {
     "up": _up,
     "status": _status,
+    "branch": _branch,
     "settings": _settings,
     "init": _init,
     "import": _import,

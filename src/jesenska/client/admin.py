@@ -48,6 +48,8 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 #: Kinds of elections: the first replica leads, or any that is up, with what it has.
 PREFERRED, UNCLEAN = 0, 1
+#: The setting of a new topic that has it begin as a branch of another one (jesenska's own).
+BRANCH_OF = "jesenska.branch.of"
 _NO_PARTITIONS_BELOW = 6
 _NO_UNCLEAN_BELOW = 1
 
@@ -147,6 +149,16 @@ class Admin:
         )
         answer = await self.cluster.ask_controller(request, CreateTopicsResponse)
         return {item.name: _error(item.error_code, item.error_message) for item in answer.topics}
+
+    async def branch_topic(self, source: str, target: str, configs: Mapping[str, str] | None = None, *, validate_only: bool = False) -> None:
+        """Makes a topic that begins with the partitions, settings and records of another one, and shares its closed
+        segments; `configs` stand over the source's settings. Returns when the whole branch stands. What the broker
+        refuses it for is raised: UnknownTopicOrPartitionError where there is no source, TopicAlreadyExistsError,
+        LeaderNotAvailableError where a partition has no leader just now."""
+        settings = {**(configs or {}), BRANCH_OF: source}
+        refused = (await self.create_topics([NewTopic(target, configs=settings)], validate_only=validate_only))[target]
+        if refused is not None:
+            raise refused
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         wanted = list(names)

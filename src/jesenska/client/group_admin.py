@@ -153,19 +153,14 @@ class GroupAdmin:
                     found[key] = OffsetAndMetadata(item.committed_offset, item.committed_leader_epoch, item.metadata or "")
         return found
 
-    async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KafkaError | None]:
+    async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, KafkaError | None]:
         """Commits offsets for a group without members, which need not exist yet; UnknownMemberIdError by partition for
-        one that has some."""
+        one that has some. (A broker of jesenska takes those of a branch all the same, where the group has none there
+        and nobody in it subscribes to the branch.)"""
         if not offsets:
             return {}
         topics = [
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    OffsetCommitRequestPartition(partition_index=number, committed_offset=offsets[TopicPartition(topic, number)], committed_metadata="")
-                    for number in numbers
-                ],
-            )
+            OffsetCommitRequestTopic(name=topic, partitions=[_commit_of(number, offsets[TopicPartition(topic, number)]) for number in numbers])
             for topic, numbers in _by_topic(offsets).items()
         ]
         request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1, member_id="", topics=topics)
@@ -230,6 +225,14 @@ class GroupAdmin:
             if answer.error_code not in _LOOK_AGAIN or self.cluster.clock.monotonic() > deadline:
                 raise _error(answer.error_code, f"Broker {broker_id}")
             await asyncio.sleep(self.cluster.retry_pause_seconds(attempts))
+
+
+def _commit_of(number: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    if isinstance(offset, int):
+        return OffsetCommitRequestPartition(partition_index=number, committed_offset=offset, committed_metadata="")
+    return OffsetCommitRequestPartition(
+        partition_index=number, committed_offset=offset.offset, committed_leader_epoch=offset.leader_epoch, committed_metadata=offset.metadata
+    )
 
 
 def _member(item: DescribeGroupsResponseMember, consumers: bool) -> GroupMember:

@@ -94,6 +94,8 @@ TOPIC_SETTINGS = Table("topic", (
         doc="Age at which a segment is closed even if it is not full."),
     row("unclean.leader.election.enable", BOOLEAN, False, MEDIUM,
         doc="Whether a replica that fell behind may lead when none in sync is left, at the price of lost records."),
+    row("jesenska.branch.of", STRING, None, LOW, release="jesenska", internal=True,
+        doc="Topic that a new topic is a branch of: it begins with its partitions, settings and records, and shares its closed segments."),
     row("jesenska.retention.policy", STRING, "time-and-size", MEDIUM, NotEmpty(), internal=True, release="jesenska",
         doc="Who decides which old segments are deleted: `time-and-size` (Kafka's), `whole-hours`, or a name of your own."),
     row("internal.segment.bytes", INT, None, MEDIUM, effect=KRAFT, internal=True, release="4.3",

@@ -23,6 +23,7 @@ from jesenska.config.layers import BrokerConfig, TopicConfig, check_broker_value
 from jesenska.config.safety import refusals
 from jesenska.config.table import Dynamic, Setting, Table, Type, Value, value_text
 from jesenska.config.topic_settings import TOPIC_SETTINGS
+from jesenska.controller.branches import BRANCH_OF
 from jesenska.controller.context import ConfigView, ControllerContext
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import encode_config, encode_config_change
@@ -31,6 +32,7 @@ from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
 #: How long a node under /config/changes stays, for brokers that read it late. Kafka's own figure.
 TOLD_FOR_MS = 15 * 60 * 1000
 
+_BRANCH_REFUSAL = f"{BRANCH_OF} says where a topic comes from: it can be given when the topic is created, and not be changed."
 
 #: Settings that can be changed with a listener's prefix only.
 _ONLY_OF_LISTENERS = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
@@ -99,6 +101,8 @@ class ConfigPlan:
 
 def plan_topic_config(view: ControllerContext, topic: str, ops: Sequence[ConfigOp], broker_config: BrokerConfig, *, exists: bool | None = None) -> ConfigPlan:
     """The plan of an IncrementalAlterConfigs of a topic. `exists`: None where the view knows whether it does."""
+    if any(op.name == BRANCH_OF for op in ops):
+        raise InvalidConfigError(_BRANCH_REFUSAL)
     settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
     return _topic_plan(view, topic, settings, broker_config, exists)
 
@@ -106,8 +110,14 @@ def plan_topic_config(view: ControllerContext, topic: str, ops: Sequence[ConfigO
 def plan_topic_config_replaced(
     view: ControllerContext, topic: str, configs: Mapping[str, str | None], broker_config: BrokerConfig, *, exists: bool | None = None
 ) -> ConfigPlan:
-    """The plan of an AlterConfigs of a topic: what is not named goes back to its default."""
-    return _topic_plan(view, topic, _without_nulls(configs), broker_config, exists)
+    """The plan of an AlterConfigs of a topic: what is not named goes back to its default, but for where a branch comes
+    from."""
+    settings, known = _without_nulls(configs), view.topic_settings(topic).get(BRANCH_OF)
+    if settings.setdefault(BRANCH_OF, known or "") != (known or ""):
+        raise InvalidConfigError(_BRANCH_REFUSAL)
+    if known is None:
+        del settings[BRANCH_OF]
+    return _topic_plan(view, topic, settings, broker_config, exists)
 
 
 def plan_broker_config(view: ControllerContext, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig) -> ConfigPlan:

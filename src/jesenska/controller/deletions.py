@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartitionError
+from jesenska.controller.branches import require_not_branched
 from jesenska.controller.desk import ControllerDesk, Steps, refusal, whole, write
 from jesenska.controller.effects import OffsetsForgotten, StopReplica, Wake
 from jesenska.controller.events import DeleteTopic, Look, StopReplicaDone
@@ -49,6 +50,7 @@ class Deletions:
         if under_way is not None:
             under_way.waiting.append((event.token, UnknownTopicOrPartitionError("This server does not host this topic-partition.")))
             return
+        require_not_branched(self._context, event.name)
         try:
             yield from write(plan_deletion(self._context, event.name, self._desk.config))
         except (MultiError, TreeError) as error:

@@ -1,31 +1,39 @@
 """Topics that are created, expanded and adopted, from the plan to the brokers' word that the logs are there.
 
     create    plan -> tree -> brokers make logs -> every broker shows it -> answer
+    branch    the same with logs that begin as copies (branches); the tree is told before the answer that they are made
     expand    the same with the partitions that are new
     adopt     what somebody else wrote: an id, states, leaders where it lacks them -> tree -> the same
 
 A topic of which a partition has no log anywhere, since the disks take no files, is deleted again before anybody has
-seen it."""
+seen it; so is a branch of which a leader has none."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jesenska.base.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.controller.context import TopicView
+from jesenska.config.layers import TopicConfig
+from jesenska.controller.branches import BRANCH_OF, branch_point, once_made
+from jesenska.controller.config_looks import config_in
+from jesenska.controller.context import ConfigView, TopicView
 from jesenska.controller.deletions import Deletions
-from jesenska.controller.desk import ControllerDesk, Steps, whole, write
-from jesenska.controller.effects import LeaderAndIsr, TopicPartitions, UpdateMetadata
+from jesenska.controller.desk import Asking, ControllerDesk, Steps, refusal, whole, write
+from jesenska.controller.effects import Get, LeaderAndIsr, Read, TopicPartitions, UpdateMetadata
 from jesenska.controller.events import CreateTopic, ExpandTopic, LeaderAndIsrDone
 from jesenska.controller.internal_topics import INTERNAL_TOPICS, plan_raised
 from jesenska.controller.leadership import Leadership, held_by
 from jesenska.controller.replica_states import ReplicaState
 from jesenska.controller.topics import epoch_check, plan_creation, plan_expansion
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import TopicNode
-from jesenska.metadata.tree_operations import SetData
+from jesenska.metadata.nodes import NodeFormatError, TopicNode, encode_config, encode_config_change
+from jesenska.metadata.tree_operations import BadVersionError, Create, MultiError, SetData, TreeError
+
+#: How often it is written that a branch is made, where others write its settings at the same time.
+_ATTEMPTS_MAX = 5
 
 
 @dataclass(slots=True)
@@ -52,19 +60,34 @@ class TopicChanges:
         self._deletions = deletions
         #: By the number of the order: the broker, and whether its answer is waited for.
         self._beginnings: dict[int, tuple[int, _Beginning, bool]] = {}
+        #: Partitions of branches that are being made, with the brokers that have said that they have their log.
+        self._branched: dict[TopicPartition, set[int]] = {}
 
     def create(self, event: CreateTopic) -> Steps:
         desk, brokers = self._desk, max(1, len(self._context.brokers))
         start_index, shift = desk.chance(brokers), desk.chance(brokers)
-        plan = plan_creation(self._context, event.wanted, desk.config, topic_id=desk.new_uuid(), start_index=start_index, shift=shift)
+        settings = yield from self._settings_of_source(event.wanted.configs.get(BRANCH_OF))
+        plan = plan_creation(self._context, event.wanted, desk.config, topic_id=desk.new_uuid(), start_index=start_index, shift=shift, source_settings=settings)
+        answer = replace(plan, config=TopicConfig(once_made(plan.config.overrides), desk.config))
         if event.validate_only:
-            desk.answer(event.token, plan)
+            desk.answer(event.token, answer)
             return
         yield from write(plan.operations)
         plan.apply(self._context)
         for setting in plan.config.unused():
             desk.say("warning", f"topic {plan.topic.name}: {setting.name} is stored, but has no effect yet: {setting.reason}")
-        yield from self.begin([whole(plan.topic)], event.token, plan, is_creation=True)
+        yield from self.begin([whole(plan.topic)], event.token, answer, is_creation=True)
+
+    def _settings_of_source(self, source: str | None) -> Asking:
+        """The settings of a topic that is to be branched, as they are in the tree; None where nothing is to be
+        branched, or there are none."""
+        if source is None or source not in self._context.topics:
+            return None
+        (node,) = yield Read((Get(paths.topic_config(source)),))
+        try:
+            return None if node is None else config_in(node).settings
+        except NodeFormatError as error:
+            raise KafkaStorageError(f"The settings of topic {source} in the tree cannot be read ({error}): mend or delete that node.") from error
 
     def expand(self, event: ExpandTopic) -> Steps:
         known = self._context.topics.get(event.name)
@@ -120,7 +143,8 @@ class TopicChanges:
             held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
             if held:
                 leads = any(part.topic.partitions[number].state.leader == broker_id for part in held for number in part.numbers)
-                self._tell(broker_id, held, beginning, is_awaited=leads)
+                # Who has a replica of a branch makes it from its own of the source: later it would have to fetch it.
+                self._tell(broker_id, held, beginning, is_awaited=leads or any(self._is_being_branched(part.topic.name) for part in held))
         if not beginning.awaited:
             yield from self._end(beginning)
 
@@ -142,6 +166,11 @@ class TopicChanges:
         """A broker has the replicas that it was told of, but for those that it cannot have."""
         yield from self._leadership.leader_and_isr_done(event)
         if event.number in self._beginnings:
+            _, beginning, _ = self._beginnings[event.number]
+            for part in (held_by(event.broker_id, part) for part in beginning.topics):
+                for number in part.numbers if self._is_being_branched(part.topic.name) else ():
+                    if TopicPartition(part.topic.name, number) not in event.without_log:
+                        self._branched.setdefault(TopicPartition(part.topic.name, number), set()).add(event.broker_id)
             yield from self._answered(event.number, event.without_log)
 
     def broker_gone(self, broker_id: int) -> Steps:
@@ -171,6 +200,16 @@ class TopicChanges:
             error = KafkaStorageError(f"Topic '{name}' was not created, since the disk takes no new files: make room or mend it, then create it again.")
             yield from self._deletions.begin(name, beginning.token, told=error)
             return
+        for name in [part.topic.name for part in beginning.topics if self._is_being_branched(part.topic.name)]:
+            if self._leaders_have_branched(name):
+                yield from self._branch_is_made(name)
+            elif beginning.is_creation:
+                told = KafkaStorageError(
+                    f"Topic '{name}' was not created: a broker could not make its part of the branch. See the log of the brokers that lead its source."
+                )
+                self._forget_branched(name)
+                yield from self._deletions.begin(name, beginning.token, told=told)
+                return
         known = ((self._context.topics.get(part.topic.name), part.numbers) for part in beginning.topics)
         shown = [TopicPartitions(topic, numbers) for topic, numbers in known if topic is not None and not topic.deleting]
         if beginning.comer is None:
@@ -178,6 +217,43 @@ class TopicChanges:
         elif beginning.comer in self._context.brokers:
             self._desk.put(UpdateMetadata(beginning.comer, tuple(shown)))
         self._desk.answer(beginning.token, beginning.value)
+
+    # --- branches ----------------------------------------------------------------------------------------------------
+
+    def _is_being_branched(self, name: str) -> bool:
+        return branch_point(self._context.topic_settings(name)) is not None
+
+    def _leaders_have_branched(self, name: str) -> bool:
+        topic = self._context.topics.get(name)
+        return topic is not None and all(
+            partition.state.leader in self._branched.get(TopicPartition(name, number), ()) for number, partition in topic.partitions.items()
+        )
+
+    def _forget_branched(self, name: str) -> None:
+        for topic_partition in [known for known in self._branched if known.topic == name]:
+            del self._branched[topic_partition]
+
+    def _branch_is_made(self, name: str) -> Steps:
+        """Writes that a branch is made: a replica that is lost from now on is fetched from the leader."""
+        self._forget_branched(name)
+        entity, path = f"topics/{name}", paths.topic_config(name)
+        for _ in range(_ATTEMPTS_MAX):
+            (node,) = yield Read((Get(path),))
+            if node is None:
+                return
+            try:
+                known = config_in(node)
+                settings: Mapping[str, str] = once_made(known.settings)
+                tell = Create(paths.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
+                yield from write((*epoch_check(self._context), SetData(path, encode_config(settings), known.version), tell))
+            except (MultiError, TreeError, NodeFormatError) as error:
+                refused = error if isinstance(error, NodeFormatError) else refusal(error)
+                if isinstance(refused, BadVersionError) and refused.path == path:
+                    continue
+                self._desk.say("warning", f"topic {name} is made, and the tree could not be told that it is: {error}; the next controller tells it")
+                return
+            self._context.configs[entity] = ConfigView(settings, known.version + 1)
+            return
 
     def _is_nowhere(self, beginning: _Beginning) -> bool:
         """Whether a partition has no log on any broker."""

@@ -39,6 +39,7 @@ from jesenska.base.topic_names import colliding_topic, require_topic_name
 from jesenska.config.layers import BrokerConfig, TopicConfig, check_topic_values
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.controller.assignment import Assignment, assign_replicas
+from jesenska.controller.branches import BRANCH_OF, source_of
 from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
 from jesenska.controller.partition_states import elect_first
 from jesenska.metadata import paths
@@ -97,9 +98,17 @@ def require_count(requests: Iterable[int]) -> None:
 
 
 def plan_creation(
-    view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig, *, topic_id: uuid.UUID, start_index: int, shift: int
+    view: ControllerContext,
+    request: TopicCreation,
+    broker_config: BrokerConfig,
+    *,
+    topic_id: uuid.UUID,
+    start_index: int,
+    shift: int,
+    source_settings: Mapping[str, str] | None = None,
 ) -> TopicPlan:
-    """The plan of a new topic; KafkaError with the code and sentence of the answer where it is refused.
+    """The plan of a new topic; KafkaError with the code and sentence of the answer where it is refused. For a branch
+    `source_settings` are those of its source, where the view may not know them.
 
     `start_index` and `shift` say where placing replicas begins: chance, from 0 to the number of brokers."""
     if request.checked_as_in_zookeeper_mode:
@@ -109,15 +118,33 @@ def plan_creation(
         raise InvalidRequestError(f"Creation of internal topic {CLUSTER_METADATA} is prohibited.")
     _require_new(view, request.name)
     overrides = _checked_configs(request.configs, broker_config)
-    replicas = _replicas_of(view, request, broker_config, start_index, shift)
+    if BRANCH_OF in overrides:
+        replicas, states, overrides = _of_source(view, request, overrides, broker_config, source_settings)
+    else:
+        replicas = _replicas_of(view, request, broker_config, start_index, shift)
+        states = {number: elect_first(brokers, view.brokers, view.controller_epoch) for number, brokers in replicas.items()}
     node = TopicNode(replicas, topic_id)
-    states = {number: elect_first(brokers, view.brokers, view.controller_epoch) for number, brokers in replicas.items()}
     operations: list[Operation] = [*epoch_check(view), _config_write(view, request.name, overrides)]
     operations.append(Create(paths.topic(request.name), node.encode()))
     operations.append(Create(paths.partitions(request.name)))
     operations += _partition_creates(request.name, states)
     partitions = {number: PartitionView(state) for number, state in states.items()}
     return TopicPlan(tuple(operations), TopicView(request.name, node, 0, partitions), TopicConfig(overrides, broker_config), writes_config=True)
+
+
+def _of_source(
+    view: ControllerContext, request: TopicCreation, overrides: Mapping[str, str], broker_config: BrokerConfig, source_settings: Mapping[str, str] | None
+) -> tuple[dict[int, tuple[int, ...]], dict[int, PartitionStateNode], dict[str, str]]:
+    """Replicas, states and settings of a branch: those of the request stand over those of its source."""
+    source = overrides[BRANCH_OF]
+    if request.assigned_twice:
+        raise InvalidRequestError("The manual partition assignment names a partition twice.")
+    taken = source_of(view, request.name, source, partitions=request.partitions, replication_factor=request.replication_factor, assignment=request.assignment)
+    require_count((len(taken.replicas),))
+    cloned = view.topic_settings(source) if source_settings is None else source_settings
+    settings = {**cloned, **overrides, BRANCH_OF: taken.point.text()}
+    check_topic_values(TopicConfig(settings, broker_config))
+    return taken.replicas, taken.states, settings
 
 
 def plan_expansion(view: ControllerContext, name: str, count: int, assignments: Sequence[Sequence[int]] | None, broker_config: BrokerConfig) -> TopicPlan:
@@ -223,6 +250,8 @@ def _require_as_in_zookeeper_mode(view: ControllerContext, request: TopicCreatio
     if request.name in view.topics:
         _require_new(view, request.name)
     _require_no_nulls(request.configs)
+    if BRANCH_OF in request.configs:
+        return
     if request.assignment:
         _require_no_numbers(request)
     else:

@@ -93,6 +93,8 @@ class CommitOffsets(NamedTuple):
     #: Clients of OffsetCommit 9 and later are told GROUP_ID_NOT_FOUND where a member commits for a group that is not
     #: there, others ILLEGAL_GENERATION.
     knows_missing_group: bool = False
+    #: All offsets are of topics that are branches of others.
+    is_of_branches: bool = False
 
 
 class DeleteGroup(NamedTuple):

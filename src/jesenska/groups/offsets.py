@@ -1,7 +1,9 @@
 """What groups have committed: the offsets' side of the coordinator, with deleting and expiring them and the groups
 that hold nothing else.
 
-commit     the offsets are appended; they count, and are answered, once that is committed
+commit     the offsets are appended; they count, and are answered, once that is committed. A group that has members
+           takes offsets from them only; but of a branch (controller.branches) from anybody, where it has none yet and
+           no member subscribes to it
 delete     by request, with their topic, or with their group: tombstones are appended first
 expire     offsets of an empty group some time after it became empty, and of topics that nobody in a stable group
            subscribes to after the commit, or at the time that their commit asked for; a group that loses its last
@@ -77,7 +79,7 @@ class GroupOffsets:
                 return error
         elif not group.is_in(GroupState.EMPTY):
             # Nobody may move the offsets of a group that has members from outside.
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return _refuse_of_branches(group, event)
         return happens if isinstance(happens, ErrorCode) else ErrorCode.NONE
 
     def delete_offsets(self, event: DeleteOffsets) -> None:
@@ -193,6 +195,20 @@ class GroupOffsets:
         if partitions is None:
             return dict(group.offsets)
         return {key: group.offsets[key] for key in partitions if key in group.offsets}
+
+
+def _refuse_of_branches(group: Group, event: CommitOffsets) -> ErrorCode:
+    """Of a group that has members: it is given the offsets that it has in a branch of what it reads, as long as it has
+    none there and nobody in it wants the branch. Its members do not notice."""
+    if not event.is_of_branches:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if group.state is not GroupState.STABLE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    subscribed = subscribed_topics(group)
+    pending = {key for keys in group.pending_commits.values() for key in keys}
+    if subscribed is None or any(key.topic in subscribed or key in group.offsets or key in pending for key, _ in event.offsets):
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE
 
 
 def _response(operation: OffsetWrite, error: ErrorCode = ErrorCode.NONE) -> ErrorAnswer | PartitionsAnswer:

@@ -117,6 +117,17 @@ class FileLayer:
         """Moves a file or directory; a file of the target's name is replaced."""
         source.rename(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Gives a file another name; OSError where the file system cannot, or the name is taken."""
+        os.link(source, target)
+
+    def links(self, path: Path) -> int:
+        """How many names the file has; 0 where there is none."""
+        try:
+            return path.stat().st_nlink
+        except FileNotFoundError:
+            return 0
+
     def unlink(self, path: Path) -> None:
         """Removes a file; one that is not there is no error."""
         path.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from threading import Lock
 from typing import Any
 
 from jesenska.log.files import FileLayer
+from jesenska.log.shared_files import is_shared, own_copy
 
 #: Entries that are looked at in one compiled pass.
 _PIECE = 16_384
@@ -198,7 +199,7 @@ class IndexFile:
 
     def put(self, data: bytes, position: int, size_bytes: int | None, create: bool) -> None:
         """Writes bytes and cuts the file, as an `IndexWrite` has them."""
-        descriptor = self._files.open(self.path, os.O_RDWR | (os.O_CREAT if create else 0))
+        descriptor = self._open(os.O_CREAT if create else 0)
         try:
             if data:
                 self._files.write_all(descriptor, data, position)
@@ -233,8 +234,14 @@ class IndexFile:
             self._written = min(self._written, count)
             self._longer = True
 
+    def _open(self, flags: int) -> int:
+        """The file, to be changed: one that a branch has, too, is copied first."""
+        if is_shared(self._files, self.path):
+            return own_copy(self._files, self.path)
+        return self._files.open(self.path, os.O_RDWR | flags)
+
     def _resize(self, size_bytes: int) -> None:
-        descriptor = self._files.open(self.path, os.O_RDWR | os.O_CREAT)
+        descriptor = self._open(os.O_CREAT)
         try:
             self._files.truncate(descriptor, size_bytes)
         finally:

@@ -40,6 +40,8 @@ from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import OPEN_SEGMENTS_MAX
 from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
+from jesenska.log.branch_files import BranchedLog
+from jesenska.log.branching import Branching, BranchWanted
 from jesenska.log.closing import close_logs, doomed_directory, mark_deleted
 from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError
 from jesenska.log.directory_settings import DirectorySettings
@@ -115,6 +117,8 @@ class LogDirectories:
         self._cleaner: Cleaner = cleaner if self.cleaner is None else self.cleaner
         #: Logs of partitions that were to be deleted, and whose directories could not be renamed.
         self._undeleted: dict[TopicPartition, PartitionLog] = {}
+        #: Branches that are being made.
+        self._branching = 0
 
     # -- start --------------------------------------------------------------------------------------------------------
 
@@ -254,6 +258,48 @@ class LogDirectories:
                 self._doomed.add(self._elapsed_ms(now_ms), [doomed])
             directory.writer.disk_failed(_disk_error(error), False)
             raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
+
+    def branch(self, source: TopicPartition, wanted: BranchWanted, now_ms: int, done: Callable[[PartitionLog | KafkaError], None]) -> None:
+        """A log that begins as the copy of another one, in that one's directory, where files can be shared; the one
+        that is there if it exists. `done` is called on the owner's thread. After a crash there is all of it or
+        nothing."""
+        target = wanted.target
+        existing, origin = self.logs.get(target), self.logs.get(source)
+        if existing is not None:
+            done(existing)
+            return
+        directory = next((directory for directory in self.directories if directory.logs.get(source) is origin), None)
+        if origin is None or directory is None:
+            done(KafkaStorageError(f"{target} cannot be made a branch of {source}, since this broker has no log of that."))
+            return
+        if target in self.offline or directory.is_offline:
+            done(KafkaStorageError(f"{target} cannot be made a branch of {source} while a log directory is offline that either is or may be in."))
+            return
+        path = directory.path / str(target)
+        if path.is_dir() and self._files.names(path):
+            done(KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition."))
+            return
+        self._branching += 1
+
+        def made(outcome: BranchedLog | KafkaError) -> None:
+            self._branching -= 1
+            if isinstance(outcome, KafkaError):
+                done(outcome)
+                return
+            if directory.is_offline:
+                done(KafkaStorageError(f"{target} cannot be made a branch of {source}, since the log directory {directory.path} is offline now."))
+                return
+            loaded = outcome.loaded
+            log = self._adopt(directory, target, loaded, wanted.config, wanted.topic_id, now_ms, outcome.end_offset)
+            if source in directory.cleaner_offsets:
+                directory.cleaner_offsets[target] = min(directory.cleaner_offsets[source], outcome.end_offset)
+            if loaded.log_start_offset > loaded.segments[0].base_offset:
+                directory.write_log_start_offsets()
+            # So that a start after a crash need not check what is shared.
+            directory.write_recovery_points()
+            done(log)
+
+        Branching(origin, wanted, self._files, directory.writer.writer, directory.write_log_start_offsets, now_ms, made).go_on()
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Writes down the topic's id for a partition whose directory does not name one (it is older than topic
@@ -398,7 +444,11 @@ class LogDirectories:
     @property
     def has_work_in_flight(self) -> bool:
         """A thread writes or syncs for one of the logs, or will."""
-        return any(directory.writer.flushes_in_flight for directory in self.directories) or any(log.has_queued_appends for log in self.logs.values())
+        return (
+            self._branching > 0
+            or any(directory.writer.flushes_in_flight for directory in self.directories)
+            or any(log.has_queued_appends for log in self.logs.values())
+        )
 
     def _unlock(self) -> None:
         for directory in self.directories:

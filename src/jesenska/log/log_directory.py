@@ -122,8 +122,8 @@ class LogDirectory:
     def write_high_watermarks(self) -> None:
         self._write(self.high_watermarks, self._present_high_watermarks)
 
-    def write_log_start_offsets(self) -> None:
-        self._write(self.log_start_offsets, self._moved_log_starts)
+    def write_log_start_offsets(self, done: Written | None = None) -> None:
+        self._write(self.log_start_offsets, self._moved_log_starts, done)
 
     def write_cleaner_offsets(self) -> None:
         self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, _nobody_waits)

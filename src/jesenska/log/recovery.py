@@ -27,7 +27,7 @@ nothing has to be read of are left alone; they are checked when they are read.
 
 A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of
 interrupted work are settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction)
-takes its place.
+takes its place. A file that a branch shares is not changed: the log gets its own (shared_files).
 
 It runs in a thread of a pool: it reads in pieces of some megabytes, and both the read and the CRC release the
 interpreter lock.
@@ -62,6 +62,7 @@ from jesenska.log.segment import (
     file_name,
 )
 from jesenska.log.segment_file import OpenFiles
+from jesenska.log.shared_files import is_shared, own_copy
 from jesenska.records.codec import BatchScan, ProducerScan, crc32c
 from jesenska.records.decode import read_marker
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_OFFSET, BatchHeader, read_header
@@ -218,13 +219,22 @@ def rebuild_segment(
     if result.valid_bytes < file_bytes:
         if keeps_end and result.fault is not None:
             keep_end(files, segment.file.path, descriptor, result.valid_bytes, file_bytes)
-        files.truncate(descriptor, result.valid_bytes)
+        _cut_file(files, segment, result.valid_bytes)
     segment.size_bytes = result.valid_bytes
     segment.unchecked_bytes = 0
     if segment.max_timestamp >= 0:
         segment.time_index.append(segment.max_timestamp, segment.max_timestamp_offset, sealing=True)
     segment.trim()
     return result
+
+
+def _cut_file(files: FileLayer, segment: LogSegment, size_bytes: int) -> None:
+    """Cuts a segment's file; where a branch has the file, too, a copy takes its place, and the branch cuts its own."""
+    if is_shared(files, segment.file.path):
+        segment.file.close()
+        files.close(own_copy(files, segment.file.path, size_bytes))
+    else:
+        files.truncate(segment.file.handle().fileno(), size_bytes)
 
 
 def _is_named_by_offset(name: str, suffix: str) -> bool:
@@ -345,6 +355,10 @@ class LogLoader:
         for segment in segments[:-1]:
             segment.is_sealed = True
         last = segments[-1]
+        if is_shared(self._files, last.file.path):
+            # It is written to from now on, and what a branch has must not change with it.
+            last.file.close()
+            self._files.close(own_copy(self._files, last.file.path, last.size_bytes))
         last.load_timestamps()
         for segment in segments:
             segment.file.close()
@@ -526,7 +540,7 @@ class LogLoader:
             if (at_end and is_last) or damage.next_offset >= synced_end:
                 cut, end = damage, damage.offset
                 keep_end(self._files, segment.file.path, descriptor, damage.position, segment.size_bytes)
-                self._files.truncate(descriptor, damage.position)
+                _cut_file(self._files, segment, damage.position)
                 segment.size_bytes = segment.unchecked_bytes = damage.position
                 checked.forget_from(damage.position)
                 break

@@ -20,6 +20,8 @@ A change of the files that fails (a full disk, a broken one) leaves the log with
 is tried again before the next truncation, and each time that an append is refused; so does a start, which recovers the
 log.
 
+A file that a branch of the topic has, too, is not cut: a copy of what stays takes its place (shared_files).
+
 Left out: `.deleted` names that wait for `file.delete.delay.ms`. A follower has no consumers that a deletion could
 surprise, and readers hold their files.
 """
@@ -43,6 +45,7 @@ from jesenska.log.producer_state import ProducerState
 from jesenska.log.recovery import replay_producers
 from jesenska.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
 from jesenska.log.segment_file import OpenFile
+from jesenska.log.shared_files import copy_open, is_shared, temporary
 
 #: What became of a truncation: None if it is done.
 Truncated = Callable[[KafkaError | None], None]
@@ -176,6 +179,8 @@ class FileChanges:
         #: The file of the last segment: the one that is to be cut, while it is needed, or the one that is new, once it
         #: is made.
         self._opened: OpenFile | None = None
+        #: The file that took the place of the last segment's, since a branch has that one, too.
+        self._own: OpenFile | None = None
         self._index_writes: list[IndexWrite] = [] if original is None else segments[-1].unwritten(trim=True)
 
     def begin(self) -> None:
@@ -200,7 +205,7 @@ class FileChanges:
             return
         self._original.disown_indexes()
         assert self._opened is not None, "it has begun"
-        self._files.truncate(self._opened.fileno(), last.size_bytes)
+        self._cut(last, self._opened)
         for write in self._index_writes:
             with self._lock:
                 self._check_there()
@@ -217,10 +222,29 @@ class FileChanges:
             copies=True,
         )
 
+    def _cut(self, last: LogSegment, opened: OpenFile) -> None:
+        """The file ends where its segment does."""
+        path = last.file.path
+        if self._own is not None or not is_shared(self._files, path):
+            self._files.truncate((self._own or opened).fileno(), last.size_bytes)
+            return
+        copied = copy_open(self._files, path, temporary(path), last.size_bytes)
+        try:
+            with self._lock:
+                self._check_there()
+                self._files.rename(temporary(path), path)
+        except OSError:
+            self._files.close(copied)
+            raise
+        self._own = OpenFile(copied, self._files)
+
     def done(self) -> None:
         """On the owner's thread, when it has run."""
         if self._original is not None:
             self.end()
+            if self._own is not None:
+                self._segments[-1].file.close()
+                self._segments[-1].file.adopt(self._own)
         elif self._opened is not None:
             self._segments[-1].file.adopt(self._opened)
         for write in self._index_writes:

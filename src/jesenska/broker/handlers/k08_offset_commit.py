@@ -15,7 +15,8 @@ The answer leaves when the offsets are committed in the group's log. A topic tha
 UNKNOWN_TOPIC_OR_PARTITION for its partitions, the others go through. Of a partition that stands twice each offset is
 judged by its own metadata, and the last good one stays; in version 1 the last counts alone and is answered once, if
 the partition is there. A topic that is there and named without partitions is not answered; one that is named twice is
-answered once where anything of the request is unknown.
+answered once where anything of the request is unknown. A group with members takes what is committed without a member
+where all of it is of branches (groups.offsets).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.tree_offsets import commit_to_tree
+from jesenska.controller.branches import BRANCH_OF
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer, Response
 from jesenska.groups.offsets import is_metadata_too_large
 from jesenska.wire.messages.k08_offset_commit import (
@@ -127,6 +129,7 @@ def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> 
         group_instance_id=request.group_instance_id,
         offsets=tuple(offsets),
         knows_missing_group=version >= _FIRST_WITH_NOT_FOUND,
+        is_of_branches=all(BRANCH_OF in broker.view.topics[key.topic].config.overrides for key, _ in offsets),
     )
     try:
         broker.groups.submit(request.group_id, make, reply)

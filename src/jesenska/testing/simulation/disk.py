@@ -48,6 +48,12 @@ class ForgetfulFiles(FileLayer):
         with os.scandir(path) as entries:
             self.names_synced[path] = {entry.name: entry.inode() for entry in entries}
 
+    def rename(self, source: Path, target: Path) -> None:
+        """What is known of the names in a directory goes with it."""
+        super().rename(source, target)
+        for path in [path for path in self.names_synced if path == source or source in path.parents]:
+            self.names_synced[target / path.relative_to(source)] = self.names_synced.pop(path)
+
     def came_up_with(self, path: Path) -> None:
         """Everything that is there when the machine starts is durable."""
         self.fsync_directory(path)
@@ -185,6 +191,11 @@ class SimulatedFiles(ForgetfulFiles):
         self._require()
         self._unchanged -= {source, source.parent, target, target.parent}
         super().rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._require_room()
+        self._unchanged.discard(target.parent)
+        super().link(source, target)
 
     def unlink(self, path: Path) -> None:
         self._require()
