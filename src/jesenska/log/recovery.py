@@ -69,6 +69,7 @@ from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, LENGTH_OVERH
 
 _SCAN_BUFFER_BYTES = 4 * 1024 * 1024
 _LEGACY_CHECK_BYTES = 64 * 1024
+_INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _NAME_DIGITS = 20
 #: Read at once when only headers are wanted.
@@ -193,7 +194,7 @@ def _is_legacy_message(view: memoryview) -> bool:
 def rebuild_segment(
     segment: LogSegment,
     files: FileLayer,
-    epochs: LeaderEpochs,
+    epochs: LeaderEpochs | None,
     progress: Progress | None = None,
     *,
     keeps_end: bool = False,
@@ -205,12 +206,13 @@ def rebuild_segment(
     file_bytes = files.size(descriptor)
     segment.offset_index.reset()
     segment.time_index.reset()
-    scan = BatchScan(segment.base_offset, segment.index_interval_bytes, epochs.latest_epoch)
+    scan = BatchScan(segment.base_offset, segment.index_interval_bytes, _INT32_MAX if epochs is None else epochs.latest_epoch)
 
     def take() -> None:
         segment.note_entries(scan.take_entries())
-        for epoch, offset in scan.take_epochs():
-            epochs.assign(epoch, offset)
+        if epochs is not None:
+            for epoch, offset in scan.take_epochs():
+                epochs.assign(epoch, offset)
 
     result = scan_batches(files, descriptor, file_bytes, scan, take, progress)
     if result.fault is not None and result.next_offset < synced_end:
