@@ -20,10 +20,12 @@ from jesenska.records.decode import decode_batches
 from jesenska.records.header import Codec
 from jesenska.records.record import Record
 from jesenska.testing import BrokerProcess
+from jesenska.testing.process import ServerFailedError
 from tests.conformance.conftest import need
 from tests.peers.apache_kafka import ApacheKafka
 from tests.peers.judge import Judge
 from tests.peers.tools import Tools
+from tests.served_tree import ServedTree
 
 pytestmark = pytest.mark.conformance
 
@@ -124,9 +126,15 @@ def test_our_log_room_reads_what_kafka_has_written_and_leaves_alone_what_is_unkn
     assert {path: path.read_bytes() for path in (copied / "theirs-zstd-0").iterdir()} == unknown
 
 
-def test_our_broker_starts_beside_kafkas_partitions_and_names_them(copied: Path) -> None:
+def test_our_broker_does_not_take_kafkas_partitions_for_strangers_but_by_a_tree_of_others(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Its own tree would be empty. A shared one says what there is: what it does not know is named and left alone."""
     before = {path: path.read_bytes() for directory in copied.glob("theirs-*") for path in directory.iterdir()}
-    with BrokerProcess(copied, settings={"broker.id": "0"}) as broker:
+    with pytest.raises(ServerFailedError, match="give Apache Kafka's data to jesenska import first"):
+        BrokerProcess(copied, settings={"broker.id": "0"}).start()
+    with (
+        ServedTree(tmp_path_factory.mktemp("tree") / "tree.db") as served,
+        BrokerProcess(copied, settings={"broker.id": "0", "zookeeper.connect": served.address}) as broker,
+    ):
         for codec in Codec:
             assert f"{_topic(codec)}-0 is not known to the metadata" in broker.log
         assert broker.stop() == 0

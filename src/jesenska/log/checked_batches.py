@@ -22,15 +22,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from jesenska.base.errors import CorruptMessageError, UnsupportedForMessageFormatError
 from jesenska.log.index_file import CorruptIndexError
 from jesenska.records.codec import BatchScan, crc32c
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC_OFFSET, MAGIC_V2, BatchHeader, read_header
-
-if TYPE_CHECKING:
-    from jesenska.log.segment import LogSegment
 
 #: Checked at a time: some milliseconds of work.
 CHECK_BYTES = 4 * 1024 * 1024
@@ -72,6 +69,34 @@ class Entry(NamedTuple):
     position: int
     max_timestamp: int
     max_timestamp_offset: int
+
+
+class CheckedIndex(Protocol):
+    """A segment's offset index (offset_index)."""
+
+    def entries(self) -> list[tuple[int, int]]: ...
+
+    def between(self, start: int, end: int) -> list[tuple[int, int]]: ...
+
+
+class CheckedSegment(Protocol):
+    """What is asked of a segment (segment.LogSegment)."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def index_interval_bytes(self) -> int: ...
+
+    @property
+    def offset_index(self) -> CheckedIndex: ...
+
+    @property
+    def checked(self) -> Checked | None: ...
+
+    def checked_from(self, offset: int) -> tuple[int, int]: ...
+
+    def read_bytes(self, position: int, size_bytes: int) -> bytes: ...
 
 
 class DamagedRecordsError(CorruptMessageError):
@@ -156,7 +181,7 @@ class Checked:
         return not self.damaged and self.end_from(0) >= self.size_bytes
 
 
-def check(segment: LogSegment, offset: int, bound: int) -> list[Entry] | None:
+def check(segment: CheckedSegment, offset: int, bound: int) -> list[Entry] | None:
     """Checks the batches about an offset of a segment that ends before offset `bound`, some megabytes of them, into
     `segment.checked`. Where something is wrong the whole segment is inspected; the entries of its indexes, which may
     be what is wrong, are given then."""
@@ -180,7 +205,7 @@ def check(segment: LogSegment, offset: int, bound: int) -> list[Entry] | None:
     return None
 
 
-def _is_followed(segment: LogSegment, run: _GoodRun, end: int, bound: int) -> bool:
+def _is_followed(segment: CheckedSegment, run: _GoodRun, end: int, bound: int) -> bool:
     """Whether what stands behind a run of good batches goes on where its offsets end."""
     if run.position >= end:
         return run.last_offset < bound
@@ -188,7 +213,7 @@ def _is_followed(segment: LogSegment, run: _GoodRun, end: int, bound: int) -> bo
     return following is not None and following.base_offset > run.last_offset and following.size_bytes <= end - run.position
 
 
-def _is_indexed(segment: LogSegment, run: _GoodRun) -> bool:
+def _is_indexed(segment: CheckedSegment, run: _GoodRun) -> bool:
     """Whether the entries of the offset index are of batches of a run, of which every batch has an entry. An entry
     says that no earlier batch has its offset or a later one."""
     found = {entry.position: entry.last_offset for entry in run.entries}
@@ -201,7 +226,7 @@ def _is_indexed(segment: LogSegment, run: _GoodRun) -> bool:
 class _GoodRun:
     """Batches that are good one after the other, from a position on."""
 
-    def __init__(self, segment: LogSegment, position: int, end: int, floor: int, index_interval_bytes: int) -> None:
+    def __init__(self, segment: CheckedSegment, position: int, end: int, floor: int, index_interval_bytes: int) -> None:
         """`floor`: the last offset before it."""
         self._segment = segment
         self._end = end
@@ -264,7 +289,7 @@ class _GoodRun:
         return dropped
 
 
-def inspect(segment: LogSegment, bound: int, positions: Sequence[int]) -> list[Entry]:
+def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> list[Entry]:
     """Checks a whole segment, into `segment.checked`; the index entries of its good batches. Batches may begin at
     `positions`: good ones far behind a damaged one are looked for there."""
     checked = segment.checked
@@ -306,7 +331,7 @@ def _is_first_wrong(run: _GoodRun, following: BatchHeader) -> bool:
     return following.base_offset > floor and header.base_offset != floor + 1
 
 
-def _fault_at(segment: LogSegment, position: int, end: int) -> BatchHeader | str:
+def _fault_at(segment: CheckedSegment, position: int, end: int) -> BatchHeader | str:
     """The header of the good batch at a position, or why there is none."""
     try:
         header = read_header(segment.read_bytes(position, min(HEADER_SIZE, end - position)))
@@ -331,7 +356,7 @@ def _header_in(data: bytes | memoryview) -> BatchHeader | None:
     return header if header.size_bytes >= HEADER_SIZE and header.last_offset_delta >= 0 else None
 
 
-def _resumed(segment: LogSegment, position: int, end: int, last_offset: int, bound: int, positions: Sequence[int]) -> int:
+def _resumed(segment: CheckedSegment, position: int, end: int, last_offset: int, bound: int, positions: Sequence[int]) -> int:
     """Where good batches go on behind a bad one: where its length says, at any byte that is near, or at one of the
     positions; the end if nowhere."""
     header = _header_in(segment.read_bytes(position, HEADER_SIZE))
@@ -361,7 +386,7 @@ def _looks_like_batches(data: bytes, position: int) -> Iterator[int]:
         at = data.find(_MAGIC, at + 1)
 
 
-def indexed_positions(segment: LogSegment) -> list[int]:
+def indexed_positions(segment: CheckedSegment) -> list[int]:
     """Where the offset index says that batches begin; nowhere if it makes no sense."""
     try:
         return [position for _, position in segment.offset_index.entries()]
@@ -383,7 +408,7 @@ def _joined(damaged: list[Damage]) -> Iterator[Damage]:
         yield before
 
 
-def _with_offsets(segment: LogSegment, runs: list[_GoodRun], damaged: Iterator[Damage], bound: int) -> Iterator[Damage]:
+def _with_offsets(segment: CheckedSegment, runs: list[_GoodRun], damaged: Iterator[Damage], bound: int) -> Iterator[Damage]:
     """With the offsets that are between the good batches on either side."""
     ends = {run.position: run.last_offset for run in runs}
     starts = {run.start for run in runs}
@@ -394,7 +419,7 @@ def _with_offsets(segment: LogSegment, runs: list[_GoodRun], damaged: Iterator[D
         yield item._replace(offset=ends.get(item.position, segment.base_offset - 1) + 1, next_offset=following)
 
 
-def _entries(segment: LogSegment, runs: list[_GoodRun], has_damage: bool) -> list[Entry]:
+def _entries(segment: CheckedSegment, runs: list[_GoodRun], has_damage: bool) -> list[Entry]:
     """Those of all runs, with one for the first batch of each run behind damage, so that none is looked for across
     it."""
     entries: list[Entry] = []

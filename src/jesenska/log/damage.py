@@ -8,7 +8,7 @@ was once acknowledged. It is not removed but renamed, for somebody to look at:
     00000000000000001180.log.4711.cut       the end of a damaged segment's file, from position 4711 on
 
 Neither name is one that Apache Kafka or jesenska reads. After a crash what is cut off was never acknowledged as
-synced; it is removed.
+synced; it is removed. What is damaged, and refused to readers, is found in `checked_batches` and refused in `reading`.
 """
 
 from __future__ import annotations
