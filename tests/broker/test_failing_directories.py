@@ -8,6 +8,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.files import FileLayer, type_buffer
 from jesenska.testing import BrokerProcess
+from jesenska.testing.faults import NoSmallDiskError, SmallDisk
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponsePartition
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -307,3 +309,32 @@ def test_a_broker_without_any_directory_left_stops_and_says_why(alone: BrokerPro
         produce(alone.bootstrap, topic)
     alone.wait_until_said("every log directory has failed, so this broker stops")
     assert alone.stop() == 1
+
+
+def test_a_full_disk_among_several_is_no_failure_and_takes_writes_again_with_room(tmp_path: Path) -> None:
+    small, *others = (tmp_path / name for name in ("small", "one", "two"))
+    small.mkdir()
+    with ExitStack() as opened:
+        try:
+            disk = opened.enter_context(SmallDisk(small, 4 * 1024 * 1024))
+        except NoSmallDiskError as error:
+            pytest.skip(str(error))
+        settings = {"log.dirs": ",".join(map(str, (others[0], small / "data", others[1]))), "replica.high.watermark.checkpoint.interval.ms": "100"}
+        with BrokerProcess(others[0], settings=settings) as broker:
+            address = broker.bootstrap
+            assert create(address, "a", "b", "c") == [0, 0, 0]
+            (full,) = directories_of(address)["data"][1]
+            rest = sorted({"a", "b", "c"} - {full})
+            assert produce(address, full, b"before") == (ErrorCode.NONE, 0)
+            disk.fill()
+            for _ in range(3):
+                assert produce(address, full, bytes(100_000))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+                assert [produce(address, topic)[0] for topic in rest] == [ErrorCode.NONE, ErrorCode.NONE]
+            assert fetch(address, full)[2] == [b"before"], "reads go on"
+            assert directories_of(address)["data"] == (ErrorCode.NONE, {full})
+            assert partition_of(address, full).leader_id == 1
+            disk.free()
+            assert produce(address, full, b"after") == (ErrorCode.NONE, 1)
+            assert "make room or mend the disk" in broker.log
+            assert "is offline" not in broker.log
+            assert broker.stop() == 0
