@@ -30,8 +30,8 @@ from jesenska.log.reading import read_log
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, decode_batches, marker_record
 from jesenska.records.encode import encode_batch
-from jesenska.testing.simulation.disk import ForgetfulFiles
 from tests.log.committed_reads import consume
+from tests.log.dying_files import DiesError, DyingFiles
 from tests.log.log_harness import NOW_MS, make_batch
 from tests.log.manual_background import ManualBackground
 
@@ -656,54 +656,6 @@ def test_the_log_start_of_an_earlier_topic_of_the_name_does_not_count(tmp_path: 
 
 
 # --- crashes ----------------------------------------------------------------------------------------------------
-
-
-class DiesError(BaseException):
-    """The machine is down."""
-
-
-class HeldFiles(ForgetfulFiles):
-    """The number of a file that is removed is given to no other: what is known of names would be of that one then."""
-
-    def unlink(self, path: Path) -> None:
-        self._keep(path)
-        super().unlink(path)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._keep(target)
-        super().rename(source, target)
-
-    def _keep(self, path: Path) -> None:
-        if path.is_file():
-            self._held.append(os.open(path, os.O_RDONLY))
-
-
-class DyingFiles(HeldFiles):
-    """Goes down in front of one of the calls that change the disk."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left: int | None = None
-        self.calls = 0
-
-    def _count(self) -> None:
-        self.calls += 1
-        if self.left is not None:
-            if self.left == 0:
-                raise DiesError
-            self.left -= 1
-
-
-def _counted(name: str) -> Callable[..., object]:
-    def call(self: DyingFiles, *arguments: object) -> object:
-        self._count()
-        return getattr(HeldFiles, name)(self, *arguments)
-
-    return call
-
-
-for _name in ("pwrite", "truncate", "fsync", "fsync_directory", "rename", "unlink", "open", "link", "mkdir", "rmdir"):
-    setattr(DyingFiles, _name, _counted(_name))
 
 
 def crashed(tmp_path: Path, calls: int | None, seed: int, *, loses: bool) -> tuple[int, bool]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -21,9 +20,9 @@ from jesenska.log.reading import lookup_by_time, read_log
 from jesenska.log.time_lookup import TimeLookup
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
-from jesenska.testing.simulation.disk import ForgetfulFiles
 from tests.log.committed_reads import consume
 from tests.log.compaction_model import PARTITION, START_MS, CompactedLog, run
+from tests.log.dying_files import DiesError, DyingFiles
 from tests.log.log_harness import LogHarness
 
 CONFIG = LogConfig(segment_bytes=1000, delete=False, compact=True, min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0)
@@ -393,38 +392,6 @@ def test_a_disk_without_room_leaves_the_log_whole_and_is_tried_again(tmp_path: P
 
 
 # --- crashes ------------------------------------------------------------------------------------------------
-
-
-class DiesError(BaseException):
-    """The machine is down."""
-
-
-class DyingFiles(ForgetfulFiles):
-    """Goes down in front of one of the calls that change the disk."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left: int | None = None
-        self.calls = 0
-
-    def _count(self) -> None:
-        self.calls += 1
-        if self.left is not None:
-            if self.left == 0:
-                raise DiesError
-            self.left -= 1
-
-
-def _counted(name: str) -> Callable[..., object]:
-    def call(self: DyingFiles, *arguments: object) -> object:
-        self._count()
-        return getattr(ForgetfulFiles, name)(self, *arguments)
-
-    return call
-
-
-for _name in ("pwrite", "truncate", "fsync", "fsync_directory", "rename", "unlink", "open"):
-    setattr(DyingFiles, _name, _counted(_name))
 
 
 def seen(log: CompactedLog) -> list[object]:

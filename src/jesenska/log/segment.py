@@ -241,9 +241,9 @@ class LogSegment:
         self.transaction_index = None
         self._files.unlink(self._transaction_index_path())
 
-    def note_entries(self, entries: list[tuple[int, int, int, int]]) -> None:
-        """Index entries of batches that were counted elsewhere (recovery): last offset, position, largest timestamp so
-        far and its offset."""
+    def note_entries(self, entries: Sequence[tuple[int, int, int, int]]) -> None:
+        """Index entries of batches that were counted elsewhere (recovery, an inspection): last offset, position,
+        largest timestamp so far and its offset."""
         for last_offset, position, max_timestamp, max_timestamp_offset in entries:
             self.offset_index.append(last_offset, position)
             self.time_index.append(max_timestamp, max_timestamp_offset)
@@ -416,7 +416,11 @@ class LogSegment:
         checked.take(found)
         if entries is not None:
             self._replace_entries(entries)
-        if checked.is_whole:
+        self._forget_what_is_whole()
+
+    def _forget_what_is_whole(self) -> None:
+        """Once everything was checked, and is good, nothing has to be known of it any more."""
+        if self._checked is not None and self._checked.is_whole:
             self.unchecked_bytes, self._checked = 0, None
 
     def rebuild_indexes_from(self, entries: Sequence[Entry]) -> None:
@@ -424,9 +428,7 @@ class LogSegment:
         self.offset_index.reset()
         self.time_index.reset()
         self.forget_timestamps()
-        for entry in entries:
-            self.offset_index.append(entry.last_offset, entry.position)
-            self.time_index.append(entry.max_timestamp, entry.max_timestamp_offset)
+        self.note_entries(entries)
         start = entries[-1].position if entries else 0
         for position, header in self.headers():
             if position == 0:
@@ -437,8 +439,7 @@ class LogSegment:
         self._timestamps_known = True
         if self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
-        if self._checked is not None and self._checked.is_whole:
-            self.unchecked_bytes, self._checked = 0, None
+        self._forget_what_is_whole()
         self.trim()
 
     def _replace_entries(self, entries: Sequence[Entry]) -> None:
@@ -450,9 +451,7 @@ class LogSegment:
             later, later_times = [], []
         self.offset_index.replace()
         self.time_index.replace()
-        for entry in entries:
-            self.offset_index.append(entry.last_offset, entry.position)
-            self.time_index.append(entry.max_timestamp, entry.max_timestamp_offset)
+        self.note_entries(entries)
         for offset, position in later:
             self.offset_index.append(offset, position)
         for timestamp, offset in later_times:

@@ -1,0 +1,57 @@
+"""A disk that loses what is not synced, under a machine that goes down in front of a call that is chosen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from jesenska.testing.simulation.disk import ForgetfulFiles
+
+
+class DiesError(BaseException):
+    """The machine is down."""
+
+
+class HeldFiles(ForgetfulFiles):
+    """The number of a file that is removed is given to no other: what is known of names would be of that one then."""
+
+    def unlink(self, path: Path) -> None:
+        self._keep(path)
+        super().unlink(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._keep(target)
+        super().rename(source, target)
+
+    def _keep(self, path: Path) -> None:
+        if path.is_file():
+            self._held.append(os.open(path, os.O_RDONLY))
+
+
+class DyingFiles(HeldFiles):
+    """Goes down in front of one of the calls that change the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: int | None = None
+        self.calls = 0
+
+    def _count(self) -> None:
+        self.calls += 1
+        if self.left is not None:
+            if self.left == 0:
+                raise DiesError
+            self.left -= 1
+
+
+def _counted(name: str) -> Callable[..., object]:
+    def call(self: DyingFiles, *arguments: object) -> object:
+        self._count()
+        return getattr(HeldFiles, name)(self, *arguments)
+
+    return call
+
+
+for _name in ("pwrite", "truncate", "fsync", "fsync_directory", "rename", "unlink", "open", "link", "mkdir", "rmdir"):
+    setattr(DyingFiles, _name, _counted(_name))
