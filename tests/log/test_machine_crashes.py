@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError
@@ -48,11 +48,41 @@ def start(path: Path, files: FileLayer) -> LogDirectories:
     return directories
 
 
-STEPS = st.sampled_from(["append", "append", "append", "append", "flush", "checkpoint", "roll", "truncate", "delete records", "retention", "stop"])
+STEPS = st.sampled_from(["append", "append", "append", "append", "flush", "checkpoint", "roll", "truncate", "delete_records", "retention", "recreate", "stop"])
+
+#: Retention takes segments away, and the disk keeps some of them and not others.
+REMOVED_IN_PART = [
+    "append",
+    "roll",
+    "roll",
+    "append",
+    "flush",
+    "roll",
+    "append",
+    "delete_records",
+    "append",
+    "append",
+    "truncate",
+    "truncate",
+    "roll",
+    "append",
+    "append",
+    "roll",
+    "roll",
+    "append",
+    "append",
+    "append",
+    "delete_records",
+    "roll",
+    "retention",
+    "delete_records",
+    "append",
+]
 
 
 @settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(rounds=st.lists(st.lists(STEPS, max_size=25), min_size=1, max_size=3), seed=st.integers(0, 2**32))
+@example(rounds=[REMOVED_IN_PART], seed=205)
 def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.TempPathFactory, rounds: list[list[str]], seed: int) -> None:
     chance = Random(seed)
     path = tmp_path_factory.mktemp("disk") / "data"
@@ -81,13 +111,19 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
                 directories.truncate({TP: chance.randint(log.log_start_offset, log.log_end_offset)}, NOW_MS, failures.append)
                 assert failures == [{}]
                 safe = min(safe, log.log_end_offset)
-            elif step == "delete records":
+            elif step == "delete_records":
                 log.move_high_watermark(log.log_end_offset)
                 delete_records(log, chance.randint(log.log_start_offset, log.log_end_offset))
             elif step == "retention":
                 log.move_high_watermark(log.log_end_offset)
                 directories.delete_old_segments(NOW_MS)
                 directories.remove_doomed(NOW_MS + 100_000)
+            elif step == "recreate":
+                directories.delete(TP, NOW_MS)
+                directories.sync_names()
+                log = directories.create(TP, uuid.UUID(int=7), CONFIG, NOW_MS)
+                sequence += -sequence % 9  # another leader epoch
+                safe = 0
             else:
                 directories.close()
                 safe = log.log_end_offset
@@ -106,13 +142,37 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
         for offset, batch in before.items():
             if log_start <= offset < safe and offset >= found.log_start_offset:
                 assert kept[offset] == batch
-            elif offset in kept and "truncate" not in steps:
+            elif offset in kept and not {"truncate", "recreate"} & set(steps):
                 # Batches that were truncated away may come back in the place of later ones: leader epochs tell them
                 # apart.
                 assert kept[offset] == batch
         seen = offsets(found)
         assert seen == sorted(set(seen))
         again.close(clean=False)
+
+
+def fill(log: PartitionLog, count: int) -> None:
+    for _ in range(count):
+        buffer = memoryview(make_batch(1, value_bytes=10))
+        append_at_once(log, buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS)
+    log.flush()
+    log.move_high_watermark(log.log_end_offset)
+
+
+def test_what_checkpoints_say_of_a_deleted_partition_is_not_taken_for_the_next_one_of_its_name(tmp_path: Path) -> None:
+    directories = start(tmp_path / "data", FileLayer())
+    log = directories.create(TP, uuid.UUID(int=7), CONFIG, NOW_MS)
+    fill(log, 50)
+    delete_records(log, 40)
+    directories.checkpoint_recovery_points()
+    directories.checkpoint_log_start_offsets()
+    directories.delete(TP, NOW_MS)
+    fill(directories.create(TP, uuid.UUID(int=8), CONFIG, NOW_MS), 20)
+    directories.close(clean=False)
+    again = start(tmp_path / "data", FileLayer())
+    log = again.create(TP, uuid.UUID(int=8), CONFIG, NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 20)
+    again.close(clean=False)
 
 
 WRITER = """

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.background import Background, log_failure
@@ -24,7 +25,7 @@ from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.log_directory import LogDirectory
 from jesenska.log.log_flush import FileWrite
-from jesenska.log.log_start import delete_old_segments, segments_of_unknown_time
+from jesenska.log.log_start import delete_old_segments, segments_of_unknown_time, start_after_retention
 from jesenska.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -143,11 +144,29 @@ class Housekeeping:
         self._background.submit(read, known)
 
     def _delete_old_segments(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
+        """Where the logs will start is on the disk before anything is renamed. A full disk does not keep retention
+        from making room."""
+        for directory in self._directories:
+            starts: dict[TopicPartition, int] = {}
+            for log in logs:
+                if directory.logs.get(log.topic_partition) is log:
+                    start = start_after_retention(log, now_ms)
+                    if start is not None:
+                        starts[log.topic_partition] = start
+                    elif log.has_queued_appends:
+                        self._retention_waits.add(log.topic_partition)
+            if starts:
+                directory.announce_log_starts(starts, partial(self._announced, directory, starts, now_ms))
+
+    def _announced(self, directory: LogDirectory, starts: Mapping[TopicPartition, int], now_ms: int, outcome: BaseException | None) -> None:
         """A log whose disk fails does not keep the others from theirs; one that is busy has its turn at the next
         tick."""
-        for log in logs:
+        for topic_partition in starts:
+            log = directory.logs.get(topic_partition)
+            if log is None:
+                continue
             try:
-                renamed = delete_old_segments(log, now_ms)
+                renamed = delete_old_segments(log, now_ms, directory.announced_log_start(topic_partition))
             except OSError as error:
                 logger.error("%s: retention could not delete segments: %s", log.topic_partition, error)
                 continue

@@ -249,7 +249,9 @@ class LogDirectories:
             loaded = loader.load()
             if topic_id is not None:
                 write_topic_id(path, topic_id, self._files)
-            return self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
+            log = self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
+            directory.forget_checkpoints(log)
+            return log
         except (KafkaStorageError, OSError) as error:
             # It cannot be listed where no file can be opened; a name can be changed even then.
             doomed = doomed_directory(path, topic_partition)
@@ -293,6 +295,7 @@ class LogDirectories:
             log = self._adopt(directory, target, loaded, wanted.config, wanted.topic_id, now_ms, outcome.end_offset)
             if source in directory.cleaner_offsets:
                 directory.cleaner_offsets[target] = min(directory.cleaner_offsets[source], outcome.end_offset)
+            directory.forget_checkpoints(log)
             if loaded.log_start_offset > loaded.segments[0].base_offset:
                 directory.write_log_start_offsets()
             # So that a start after a crash need not check what is shared.

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 _BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
 #: Something that was there is not: perhaps the whole directory.
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
+#: Checkpoints that a start takes a log's state from.
+_OF_ONE_LOG = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS)
 #: Hears that a checkpoint is written (None), or why not.
 Written = Callable[[BaseException | None], None]
 
@@ -82,6 +84,11 @@ class LogDirectory:
         self._written_lowered_starts = 0
         #: What was last written, so that an idle broker leaves its disk alone.
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
+        #: What is being written, by file name.
+        self._in_flight: dict[str, Mapping[TopicPartition, int]] = {}
+        #: Log start offsets that stand in their checkpoint though they are not the logs' yet, or the logs' first
+        #: segments tell them: a disk may still have segments from before, and not all of them.
+        self._announced_starts: dict[TopicPartition, int] = {}
 
     def unlock(self) -> None:
         """Gives the directory up, if it is held."""
@@ -125,6 +132,33 @@ class LogDirectory:
     def write_log_start_offsets(self, done: Written | None = None) -> None:
         self._write(self.log_start_offsets, self._moved_log_starts, done)
 
+    def read_checkpoints(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        """Recovery points and log start offsets, at a start; empty where a file cannot be read."""
+        points, starts = read_or_nothing(self.recovery_points), read_or_nothing(self.log_start_offsets)
+        self._written = {checkpoints.RECOVERY_POINTS: points, checkpoints.LOG_START_OFFSETS: starts}
+        self._announced_starts = dict(starts)
+        return points, starts
+
+    def announce_log_starts(self, starts: Mapping[TopicPartition, int], done: Written) -> None:
+        """Writes the offsets that logs are about to start at. `done` is called on the owner's thread."""
+        for topic_partition, offset in starts.items():
+            self._announced_starts[topic_partition] = max(offset, self.announced_log_start(topic_partition))
+        self.write_log_start_offsets(done)
+
+    def announced_log_start(self, topic_partition: TopicPartition) -> int:
+        """The log may start at this offset; 0 if it has been truncated since it was announced."""
+        return self._announced_starts.get(topic_partition, 0)
+
+    def forget_checkpoints(self, log: PartitionLog) -> None:
+        """A log of this directory is new. Where a checkpoint may have offsets of another log by its name, it takes no
+        appends before they are overwritten: the next start would take them for this one's."""
+        topic_partition = log.topic_partition
+        self._announced_starts.pop(topic_partition, None)
+        on_disk = [known.get(name, {}) for known in (self._written, self._in_flight) for name in _OF_ONE_LOG]
+        if any(offsets.get(topic_partition, 0) > 0 for offsets in on_disk):
+            log.hold()
+            self.truncated([log], True, _nobody_waits)
+
     def write_cleaner_offsets(self) -> None:
         self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, _nobody_waits)
 
@@ -133,6 +167,8 @@ class LogDirectory:
         that fails they are released with the next recovery points that are written. `has_lowered_start` says that a
         log start offset has gone down."""
         self._held.extend(logs)
+        for log in logs:
+            has_lowered_start |= self._announced_starts.pop(log.topic_partition, 0) > log.log_start_offset
         self._lowered_starts += has_lowered_start
         self.write_recovery_points(done)
 
@@ -194,9 +230,11 @@ class LogDirectory:
                 done(None)
             return
         self._writing.add(name)
+        self._in_flight[name] = values
 
         def written(outcome: BaseException | None) -> None:
             self._writing.discard(name)
+            del self._in_flight[name]
             if outcome is None:
                 self._written[name] = values
             if isinstance(outcome, OSError):
@@ -211,8 +249,15 @@ class LogDirectory:
         self._background.submit(lambda: checkpoint.write(values), written)
 
     def _moved_log_starts(self) -> dict[TopicPartition, int]:
-        """Log start offsets that the first segment's name does not tell."""
-        return {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset > log.segments[0].base_offset}
+        """Log start offsets that the first segment's name does not tell, or may not tell after a crash."""
+        starts: dict[TopicPartition, int] = {}
+        for topic_partition, log in self.logs.items():
+            announced = self._announced_starts.get(topic_partition)
+            if announced is not None:
+                starts[topic_partition] = max(announced, log.log_start_offset)
+            elif log.log_start_offset > log.segments[0].base_offset:
+                starts[topic_partition] = log.log_start_offset
+        return starts
 
     def _present_recovery_points(self) -> dict[TopicPartition, int]:
         return {tp: log.recovery_point for tp, log in self.logs.items()}
@@ -247,7 +292,7 @@ class FailingDirectory:
 
 
 def _nobody_waits(outcome: BaseException | None) -> None:
-    """A failure is logged already; the next compaction writes it again."""
+    """A failure is logged already; it is written again with the next checkpoint."""
 
 
 def read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:

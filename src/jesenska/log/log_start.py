@@ -2,13 +2,17 @@
 segments out.
 
     delete_records          the log start offset moves, at once; the records stay in their files
-    delete_old_segments     segments leave the log and their files get names that end in `.deleted`; the log start
-                            offset moves to the first that stays
+    start_after_retention   where the log will start when its old segments are taken out
+    delete_old_segments     they leave the log and their files get names that end in `.deleted`; the log start offset
+                            moves to the first that stays
 
 Which segments are old is decided in `retention`. Times of segments that nobody has asked about since the start are not
 known: whoever calls has them read in another thread first (`segments_of_unknown_time`). After a crash: a start removes
-files named `.deleted`; a log start offset that no checkpoint has yet is lost, and the records that are still in their
-files are read again.
+files named `.deleted`; a log start offset that DeleteRecords has moved, and no checkpoint has yet, is lost, and the
+records that are still in their files are read again.
+
+A disk may keep any part of the new names, and then segments are missing between others. So the log start offset is in
+its checkpoint before retention renames anything (`Housekeeping`): what is missing below it is no loss.
 """
 
 from __future__ import annotations
@@ -60,12 +64,17 @@ def segments_of_unknown_time(log: PartitionLog) -> list[LogSegment]:
     return [segment for segment in log.segments[:-1] if not segment.knows_its_time]
 
 
-def delete_old_segments(log: PartitionLog, now_ms: int) -> list[Path]:
-    """Takes old segments out of the log by the topic's retention and renames their files; gives the files to be
-    removed after `file.delete.delay.ms`. Where all of it is old the log is rolled first: it is to be asked again once
-    `has_queued_appends` has passed."""
+def start_after_retention(log: PartitionLog, now_ms: int) -> int | None:
+    """Where the log will start when its old segments are taken out; None if none is old. Where all of it is old the
+    log is rolled first: it is to be asked again once `has_queued_appends` has passed."""
+    count, _ = _count_old_segments(log, now_ms)
+    return list(log.ends())[count - 1] if count else None
+
+
+def _count_old_segments(log: PartitionLog, now_ms: int) -> tuple[int, str]:
+    """How many of the oldest segments go by the topic's retention, and why."""
     if log.has_queued_appends or log.is_failed or log.is_closed:
-        return []
+        return 0, ""
     by_time = _goes_by_time(log.config)
     try:
         policy = policy_named(log.config.retention_policy)
@@ -78,12 +87,22 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> list[Path]:
     ]
     limits = {"now_ms": now_ms, "high_watermark": log.high_watermark, "log_start_offset": log.log_start_offset}
     count, reason = count_deletable(facts, log.config, **limits, policy=policy)
-    if count == 0:
-        return []
-    if count == len(facts):
+    if count and count == len(facts):
         log.queue_roll(now_ms)
         if log.queue.waiting:
-            return []
+            return 0, ""
+    return count, reason
+
+
+def delete_old_segments(log: PartitionLog, now_ms: int, up_to: int | None = None) -> list[Path]:
+    """Takes old segments out of the log by the topic's retention, those that end at the offset `up_to` or below it,
+    and renames their files; gives the files to be removed after `file.delete.delay.ms`. Rolls as
+    `start_after_retention` does."""
+    count, reason = _count_old_segments(log, now_ms)
+    if up_to is not None:
+        count = min(count, sum(end <= up_to for end in log.ends()))
+    if count == 0:
+        return []
     renamed: list[Path] = []
     for segment in log.take_oldest(count):
         renamed.extend(segment.mark_deleted())

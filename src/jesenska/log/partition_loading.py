@@ -121,8 +121,7 @@ def _jobs_of(
     progress: Progress,
 ) -> list[tuple[FoundPartition, LogLoader]]:
     directory.was_clean = directory.marker.exists()
-    points = read_or_nothing(directory.recovery_points)
-    starts = read_or_nothing(directory.log_start_offsets)
+    points, starts = directory.read_checkpoints()
     return [
         (
             found,

@@ -489,20 +489,20 @@ class LogLoader:
             following = segments[index + 1].base_offset if index + 1 < len(segments) else result.next_offset
             if result.fault is not None:
                 self._notes.append(f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}")
-            is_hole = following > result.next_offset and 0 < self._recovery_point <= result.next_offset and self._is_loss(result.next_offset)
+            is_hole = following > result.next_offset and 0 < self._recovery_point <= result.next_offset and self._is_loss(result.next_offset, following)
             if result.fault is not None or following < result.next_offset or is_hole:
                 for later in segments[index + 1 :]:
                     self._drop(later, f"since the records before it are lost from {result.next_offset} on")
                 segments = segments[: index + 1]
                 break
-        while len(ends) > 1 and not segments[-1].size_bytes and segments[-1].base_offset > ends[-2] and self._is_loss(ends[-2]):
+        while len(ends) > 1 and not segments[-1].size_bytes and segments[-1].base_offset > ends[-2] and self._is_loss(ends[-2], segments[-1].base_offset):
             self._drop(segments.pop(), f"since the records before it are lost from {ends[-2]} on")
             ends.pop()
         return segments
 
-    def _is_loss(self, end: int) -> bool:
-        """False where retention or compaction may have made the hole that begins at an offset."""
-        return not self._stopped_in_order and end not in self._deleted and not self._config.compact
+    def _is_loss(self, end: int, following: int) -> bool:
+        """False where retention or compaction may have made the hole between two offsets."""
+        return following > self._log_start_offset and not self._stopped_in_order and end not in self._deleted and not self._config.compact
 
     def _check_indexes(self, segments: list[LogSegment], count: int) -> None:
         """Builds anew what is missing or makes no sense on sight, in the first so many segments; the content of an
