@@ -51,33 +51,13 @@ def start(path: Path, files: FileLayer) -> LogDirectories:
 STEPS = st.sampled_from(["append", "append", "append", "append", "flush", "checkpoint", "roll", "truncate", "delete_records", "retention", "recreate", "stop"])
 
 #: Retention takes segments away, and the disk keeps some of them and not others.
+# fmt: off
 REMOVED_IN_PART = [
-    "append",
-    "roll",
-    "roll",
-    "append",
-    "flush",
-    "roll",
-    "append",
-    "delete_records",
-    "append",
-    "append",
-    "truncate",
-    "truncate",
-    "roll",
-    "append",
-    "append",
-    "roll",
-    "roll",
-    "append",
-    "append",
-    "append",
-    "delete_records",
-    "roll",
-    "retention",
-    "delete_records",
-    "append",
+    "append", "roll", "roll", "append", "flush", "roll", "append", "delete_records", "append", "append", "truncate",
+    "truncate", "roll", "append", "append", "roll", "roll", "append", "append", "append", "delete_records", "roll",
+    "retention", "delete_records", "append",
 ]
+# fmt: on
 
 
 @settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
