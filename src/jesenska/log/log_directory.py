@@ -38,7 +38,7 @@ _BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ES
 #: Something that was there is not: perhaps the whole directory.
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 #: Checkpoints that a start takes a log's state from.
-_OF_ONE_LOG = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS)
+_OF_ONE_LOG = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS)
 #: Hears that a checkpoint is written (None), or why not.
 Written = Callable[[BaseException | None], None]
 
@@ -132,12 +132,16 @@ class LogDirectory:
     def write_log_start_offsets(self, done: Written | None = None) -> None:
         self._write(self.log_start_offsets, self._moved_log_starts, done)
 
-    def read_checkpoints(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-        """Recovery points and log start offsets, at a start; empty where a file cannot be read."""
-        points, starts = read_or_nothing(self.recovery_points), read_or_nothing(self.log_start_offsets)
-        self._written = {checkpoints.RECOVERY_POINTS: points, checkpoints.LOG_START_OFFSETS: starts}
-        self._announced_starts = dict(starts)
-        return points, starts
+    def read_checkpoints(self) -> None:
+        """At a start: what `checkpointed` gives from then on."""
+        read = (self.recovery_points, self.log_start_offsets, self.high_watermarks)
+        self._written = {checkpoint.path.name: read_or_nothing(checkpoint) for checkpoint in read}
+        self._announced_starts = dict(self._written[checkpoints.LOG_START_OFFSETS])
+
+    def checkpointed(self, checkpoint: OffsetCheckpoint, topic_partition: TopicPartition) -> int:
+        """What one of the checkpoints of this directory says of a partition; 0 if it says nothing, or cannot be
+        read."""
+        return self._written[checkpoint.path.name].get(topic_partition, 0)
 
     def announce_log_starts(self, starts: Mapping[TopicPartition, int], done: Written) -> None:
         """Writes the offsets that logs are about to start at. `done` is called on the owner's thread."""
@@ -157,7 +161,7 @@ class LogDirectory:
         on_disk = [known.get(name, {}) for known in (self._written, self._in_flight) for name in _OF_ONE_LOG]
         if any(offsets.get(topic_partition, 0) > 0 for offsets in on_disk):
             log.hold()
-            self.truncated([log], True, _nobody_waits)
+            self._write(self.high_watermarks, self._present_high_watermarks, lambda _: self.truncated([log], True, _nobody_waits))
 
     def write_cleaner_offsets(self) -> None:
         self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, _nobody_waits)

@@ -31,7 +31,7 @@ from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directory import FailingDirectory, LogDirectory, read_or_nothing
+from jesenska.log.log_directory import FailingDirectory, LogDirectory
 from jesenska.log.partition_metadata import read_topic_id
 from jesenska.log.recovery import LoadedLog, LogLoader, Progress
 
@@ -89,12 +89,10 @@ def load_partitions(
         with FailingDirectory(directory, directories):
             jobs += _jobs_of(directory, known, settings, files, doomed, now_ms, counted.checked)
     _refuse_doubles([found for found, _ in jobs])
-    marks: dict[Path, dict[TopicPartition, int]] = {}
     for directory in directories:
         with FailingDirectory(directory, directories):
             if directory.was_clean:
                 directory.marker.remove()
-            marks[directory.path] = read_or_nothing(directory.high_watermarks)
     jobs = [(found, loader) for found, loader in jobs if not found.directory.is_offline]
     counted.total = len(jobs)
     threads = max(1, settings.recovery_threads_per_data_dir) * len(directories)
@@ -108,7 +106,7 @@ def load_partitions(
                 continue
             for note in loaded.notes:
                 logger.warning("%s: %s", found.topic_partition, note)
-            yield LoadedPartition(found, loaded, marks[found.directory.path].get(found.topic_partition, 0))
+            yield LoadedPartition(found, loaded, found.directory.checkpointed(found.directory.high_watermarks, found.topic_partition))
 
 
 def _jobs_of(
@@ -121,7 +119,7 @@ def _jobs_of(
     progress: Progress,
 ) -> list[tuple[FoundPartition, LogLoader]]:
     directory.was_clean = directory.marker.exists()
-    points, starts = directory.read_checkpoints()
+    directory.read_checkpoints()
     return [
         (
             found,
@@ -130,8 +128,8 @@ def _jobs_of(
                 found.config,
                 files,
                 clean=directory.was_clean,
-                recovery_point=points.get(found.topic_partition, 0),
-                log_start_offset=starts.get(found.topic_partition, 0),
+                recovery_point=directory.checkpointed(directory.recovery_points, found.topic_partition),
+                log_start_offset=directory.checkpointed(directory.log_start_offsets, found.topic_partition),
                 now_ms=now_ms,
                 producer_expiration_ms=settings.producer_id_expiration_ms,
                 progress=progress,
