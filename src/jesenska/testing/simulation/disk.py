@@ -51,7 +51,8 @@ class ForgetfulFiles(FileLayer):
     def rename(self, source: Path, target: Path) -> None:
         """What is known of the names in a directory goes with it."""
         super().rename(source, target)
-        for path in [path for path in self.names_synced if path == source or source in path.parents]:
+        below = f"{source}{os.sep}"
+        for path in [path for path in self.names_synced if path == source or str(path).startswith(below)]:
             self.names_synced[target / path.relative_to(source)] = self.names_synced.pop(path)
 
     def came_up_with(self, path: Path) -> None:
