@@ -52,6 +52,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.client.cluster import Cluster, PartitionInfo
+from jesenska.client.committed import without_aborted
 from jesenska.client.fetch_session import Asked, FetchSessionHandler
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.positions import LogTruncationError, Position, epoch_ends
@@ -589,7 +590,8 @@ class Consumer:
                 end = _end_of(item.records, asked)
                 if end.offset == asked:
                     raise CorruptMessageError(f"{key}: the batch at offset {asked} is cut short in the broker's answer.")
-                fetched = Fetched(key, asked, end.offset, item.high_watermark, item.log_start_offset, item.records, end.leader_epoch)
+                data = without_aborted(item.records, item.aborted_transactions or ()) if self.isolation_level else item.records
+                fetched = Fetched(key, asked, end.offset, item.high_watermark, item.log_start_offset, data, end.leader_epoch)
                 self._fetched.setdefault(key, deque()).append(fetched)
         if misled:
             # The leader knows other replicas than the metadata, or more of them than they have: soon it may not.

@@ -14,7 +14,7 @@ With an eager protocol (range, roundrobin, sticky) a member commits and gives up
 cooperative-sticky it keeps what it has, gives up what the answer no longer names, and joins once more for others to
 get that.
 
-Left out: the new group protocol (KIP-848), transactions; the public API comes later.
+Left out: the new group protocol (KIP-848); the public API comes later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from types import TracebackType
 from typing import TypeVar
 
 from jesenska.base.errors import (
-    CoordinatorNotAvailableError,
     ErrorCode,
     InvalidRequestError,
     KafkaError,
@@ -40,8 +39,10 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.assignors import ASSIGNORS, COOPERATIVE, MemberView
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer, Fetched
+from jesenska.client.coordinators import find_coordinator
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.positions import Position
+from jesenska.client.transactions import GroupMetadata
 from jesenska.records.record import Record
 from jesenska.wire.consumer_protocol import (
     decode_assignment,
@@ -58,7 +59,6 @@ from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitResponse,
 )
 from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
-from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember, LeaveGroupResponse
@@ -69,7 +69,6 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer", bound=Message)
 
 _ONE_GROUP_PER_REQUEST = 7
-_ONE_KEY_PER_REQUEST = 3
 _NAMES_NOT_IDS = 9
 _COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _JOIN_AGAIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED)
@@ -161,6 +160,10 @@ class GroupConsumer:
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._owned)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is, for offsets that a transaction commits; without a member id where it is none just now."""
+        return GroupMetadata(self.group_id, self.generation, self.member_id if self.generation >= 0 else "", self._instance_id)
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._consumer.position(topic_partition)
@@ -513,23 +516,6 @@ class GroupConsumer:
             else:
                 request.member_id = ""
             await self._ask(request, LeaveGroupResponse)
-
-
-async def find_coordinator(cluster: Cluster, group_id: str) -> int:
-    """The broker that coordinates a group; waits as long as a request may take for one to be there."""
-    deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
-    attempts = 0
-    while True:
-        attempts += 1
-        answer = await cluster.ask_any(FindCoordinatorRequest(key=group_id, key_type=0), FindCoordinatorResponse, at_most=_ONE_KEY_PER_REQUEST)
-        if answer.error_code == ErrorCode.NONE:
-            if answer.node_id not in cluster.nodes:
-                await cluster.refresh([])
-            return answer.node_id
-        error = KafkaError.of(answer.error_code, answer.error_message or f"Group {group_id} has no coordinator.")
-        if not error.retriable or cluster.clock.monotonic() > deadline:
-            raise error if not isinstance(error, CoordinatorNotAvailableError) else CoordinatorNotAvailableError(f"Group {group_id} has no coordinator.")
-        await asyncio.sleep(cluster.retry_pause_seconds(attempts))
 
 
 def _with_epoch(offset: int | Position, held: Position | None) -> Position:

@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 from jesenska.base.errors import ErrorCode, GroupIdNotFoundError, KafkaError, NetworkException, UnknownMemberIdError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster, Node
-from jesenska.client.group import find_coordinator
+from jesenska.client.coordinators import find_coordinator
 from jesenska.wire.codec import MalformedMessageError
 from jesenska.wire.consumer_protocol import decode_assignment
 from jesenska.wire.language import Message

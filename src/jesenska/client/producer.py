@@ -13,15 +13,24 @@ the numbers that follow.
 
 `send_batch` takes a finished batch (from Arrow columns, for example): no Python object per record.
 
-Left out: transactions, interceptors, serialisers; the public API comes later.
+With a `transactional_id` records belong to transactions (`transactions` says what is possible when):
+
+    await producer.init_transactions()
+    async with producer.transaction():
+        await producer.send("orders", b"one")
+        await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+
+An error in the block aborts, and so does a record that cannot be written, which the end of the block raises.
+
+Left out: interceptors, serialisers; the public API comes later.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -39,6 +48,8 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.partitioner import partition_of_key
+from jesenska.client.positions import Position
+from jesenska.client.transactions import GroupMetadata, Transactions
 from jesenska.records.batch import stamp_producer
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import BatchWriter
@@ -136,10 +147,16 @@ class Producer:
         retries: int = _INT32_MAX,
         ignore_keys: bool = False,
         create_topics: bool = True,
+        transactional_id: str | None = None,
+        transaction_timeout_seconds: float = 60.0,
         random_source: Random | None = None,
     ) -> None:
         if enable_idempotence is None:
             enable_idempotence = acks == -1
+        if transactional_id is not None and not enable_idempotence:
+            raise InvalidRequestError("Transactions need idempotence and acks=all: leave enable.idempotence and acks out.")
+        #: None without transactions.
+        self.transactions = None if transactional_id is None else Transactions(cluster, transactional_id, transaction_timeout_seconds)
         if enable_idempotence and acks != -1:
             raise InvalidRequestError("An idempotent producer needs acks=all: leave acks out, or set enable.idempotence=false.")
         self.cluster = cluster
@@ -178,6 +195,48 @@ class Producer:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close(flush=kind is None)
 
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    def _transactions(self) -> Transactions:
+        if self.transactions is None:
+            raise InvalidRequestError("The producer has no transactions: give it a transactional_id.")
+        return self.transactions
+
+    async def init_transactions(self) -> None:
+        """Once, before the first transaction: takes the transactional id, ends what another producer of that name
+        has left open, and fences that one."""
+        await self._transactions().initialize()
+
+    def begin_transaction(self) -> None:
+        """Records belong to a transaction from here on."""
+        self._transactions().begin()
+
+    async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata) -> None:
+        """The positions are committed for the group with the transaction, and not without it."""
+        await self._transactions().send_offsets(offsets, group)
+
+    async def commit_transaction(self) -> None:
+        """Returns when all of the transaction can be read. Where a record of it could not be written, that error is
+        raised, and the transaction is to be aborted."""
+        await self._transactions().end(True, self.flush)
+
+    async def abort_transaction(self) -> None:
+        """Returns when nothing of the transaction can be read any more; what has not been sent yet is not."""
+        await self._transactions().end(False, self.flush)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Begins a transaction; commits it at the end of the block, and aborts it where the block or the commit
+        raises. That a producer is fenced (ProducerFencedError) leaves nothing to abort."""
+        self.begin_transaction()
+        try:
+            yield
+            await self.commit_transaction()
+        except BaseException:
+            if self._transactions().may_abort:
+                await self.abort_transaction()
+            raise
+
     # --- records in --------------------------------------------------------------------------------------------------
 
     async def send(
@@ -191,6 +250,8 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Hands over a record; waits only for metadata or for room in the buffer. The future holds where it went, or
         why not."""
+        if self.transactions is not None:
+            self.transactions.require_open()
         count = len((await self.cluster.topic(topic, create=self._create_topics)).partitions)
         if partition is None:
             partition = partition_of_key(key, count) if key is not None and not self.ignore_keys else self._stick(topic, count)
@@ -225,6 +286,8 @@ class Producer:
 
     async def send_batch(self, topic: str, partition: int, encoded: bytearray, record_count: int | None = None) -> asyncio.Future[tuple[int, int]]:
         """Hands over a finished batch without producer fields; the future holds (base offset, append time)."""
+        if self.transactions is not None:
+            self.transactions.require_open()
         await self._make_room(len(encoded))
         queue = self._queue(TopicPartition(topic, partition))
         for earlier in queue.queue:
@@ -326,6 +389,8 @@ class Producer:
         """Finds each partition's leader and sends the first batch of each, one request per leader and
         `max_request_size`."""
         by_leader: dict[int, list[_PartitionQueue]] = {}
+        if self.transactions is not None:
+            queues = await self._in_transaction(self.transactions, queues)
         for queue in queues:
             try:
                 if self.idempotent and self._producer is None:
@@ -346,6 +411,25 @@ class Producer:
                 group.append(queue)
                 size += len(encoded)
             self._run(self._send_request(leader, group))
+
+    async def _in_transaction(self, transactions: Transactions, queues: list[_PartitionQueue]) -> list[_PartitionQueue]:
+        """Those whose first batch may be sent: the coordinator knows their partitions."""
+        failure = transactions.why_not_sent()
+        if failure is None:
+            try:
+                await transactions.add([queue.topic_partition for queue in queues])
+            except KafkaError as error:
+                transactions.doom(error)
+                failure = error
+            else:
+                # It may have been doomed meanwhile.
+                failure = transactions.why_not_sent()
+        if failure is None:
+            self._producer = transactions.producer
+            return queues
+        for queue in queues:
+            self._fail(queue, failure)
+        return []
 
     async def _take_producer_id(self) -> None:
         async with self._producer_lock:
@@ -373,10 +457,10 @@ class Producer:
             queue.next_sequence = (sequence + batch.record_count) % _SEQUENCES
         if batch.encoded is None:
             assert batch.writer is not None
-            batch.encoded = batch.writer.finish(producer_id, epoch, sequence)
+            batch.encoded = batch.writer.finish(producer_id, epoch, sequence, self.transactions is not None)
             batch.writer = None
         elif owner is not None:
-            stamp_producer(batch.encoded, 0, producer_id, epoch, sequence)
+            stamp_producer(batch.encoded, 0, producer_id, epoch, sequence, self.transactions is not None)
         batch.numbered = True
         batch.producer = owner
         return batch.encoded
@@ -386,7 +470,14 @@ class Producer:
         for queue in queues:
             topic = topics.setdefault(queue.topic_partition.topic, ProduceRequestTopic(name=queue.topic_partition.topic))
             topic.partition_data.append(ProduceRequestPartition(index=queue.topic_partition.partition, records=queue.queue[0].encoded))
-        request = ProduceRequest(acks=self.acks, timeout_ms=int(self.cluster.request_timeout_seconds * 1000), topic_data=list(topics.values()))
+        transactions = self.transactions
+        request = ProduceRequest(
+            transactional_id=None if transactions is None else transactions.transactional_id,
+            acks=self.acks,
+            timeout_ms=int(self.cluster.request_timeout_seconds * 1000),
+            topic_data=list(topics.values()),
+        )
+        at_most = _NAMES_NOT_IDS if transactions is None else transactions.produce_version
         try:
             channel = await self.cluster.channel_of(leader)
             if self.acks == 0:
@@ -394,7 +485,7 @@ class Producer:
                 for queue in queues:
                     self._succeed(queue, -1, -1)
                 return
-            answer = await channel.request(request, ProduceResponse, timeout_seconds=self.cluster.request_timeout_seconds, at_most=_NAMES_NOT_IDS)
+            answer = await channel.request(request, ProduceResponse, timeout_seconds=self.cluster.request_timeout_seconds, at_most=at_most)
         except KafkaError as error:
             if error.code in _LEADER_MAY_BE_GONE:
                 # Where nobody can be asked, what was known stands.
@@ -451,6 +542,9 @@ class Producer:
         lost_state = self.idempotent and code in _LOST_STATE
         if code in _STALE_METADATA:
             self.cluster.forget_topic(queue.topic_partition.topic)
+        transactions = self.transactions
+        if transactions is not None and transactions.why_not_sent() is not None:
+            lost_state = True
         in_bounds = waited < self.delivery_timeout_seconds and batch.retries < self.retries
         if error.retriable and not lost_state and in_bounds and not isinstance(error, UnsupportedVersionError) and self.acks != 0:
             batch.retries += 1
@@ -458,15 +552,21 @@ class Producer:
             queue.busy = False
             self._mark_ready(queue)
             return
-        queue.queue.popleft()
-        self._release(batch)
-        queue.busy = False
         if self.idempotent and batch.producer is not None and batch.producer == self._producer:
             # The numbers that follow would leave a gap or are unknown to the broker: start again with a new id.
             self._producer = None
+        if isinstance(error, OutOfOrderSequenceNumberError):
+            error = OutOfOrderSequenceNumberError(f"{error} The batch may or may not have been written.")
+        if transactions is not None:
+            transactions.doom(error)
+        self._fail(queue, error)
+
+    def _fail(self, queue: _PartitionQueue, error: KafkaError) -> None:
+        """The first batch of the partition is not delivered."""
+        batch = queue.queue.popleft()
+        self._release(batch)
+        queue.busy = False
         if not batch.future.done():
-            if isinstance(error, OutOfOrderSequenceNumberError):
-                error = OutOfOrderSequenceNumberError(f"{error} The batch may or may not have been written.")
             batch.future.set_exception(error)
         self._next(queue)
 

@@ -62,6 +62,8 @@ class Channel:
         self._waiting: deque[_Waiting] = deque()
         self._next_id = 0
         self._ranges: dict[int, tuple[int, int]] = {}
+        #: What the cluster has finalised: the level of each feature by name (KIP-584).
+        self.features: dict[str, int] = {}
         self._reason = ""
         self._connection = FramedConnection(loop, sock, buffer, MAX_ANSWER_BYTES, self._on_frame, self._on_closed)
 
@@ -176,6 +178,7 @@ class Channel:
             )
             self._ranges = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
             if answer.error_code == ErrorCode.NONE:
+                self.features = {item.name: item.max_version_level for item in answer.finalized_features}
                 return
             offered = self._ranges.get(API_VERSIONS, (0, 0))[1]
             if answer.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:

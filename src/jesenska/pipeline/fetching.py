@@ -34,11 +34,11 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES, SOURCE_RANGES_AHEAD_MAX, SOURCE_SAMPLED_TOPICS_MAX
 from jesenska.client.cluster import Cluster
+from jesenska.client.committed import CommittedBatches
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import SourceOptions
 from jesenska.pipeline.planning import Bounds, DataLossError, OffsetRange, bounds_of, data_loss
 from jesenska.records.batch import iter_headers
-from jesenska.records.header import BatchHeader
 from jesenska.records.message_set import is_message_set, whole_messages
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
 
@@ -239,7 +239,7 @@ def whole_batches(data: memoryview, answer: FetchResponsePartition, read_committ
     another format."""
     following, begin = -1, 0
     buffers: list[memoryview] = []
-    committed = _Committed(answer) if read_committed else None
+    committed = CommittedBatches(answer.aborted_transactions or ()) if read_committed else None
     while begin < len(data):
         end = begin
         if is_message_set(data[begin:]):
@@ -254,7 +254,7 @@ def whole_batches(data: memoryview, answer: FetchResponsePartition, read_committ
     return following, tuple(buffer for buffer in buffers if buffer)
 
 
-def _batches(data: memoryview, begin: int, following: int, committed: _Committed | None, buffers: list[memoryview]) -> tuple[int, int]:
+def _batches(data: memoryview, begin: int, following: int, committed: CommittedBatches | None, buffers: list[memoryview]) -> tuple[int, int]:
     """Adds the batches from `begin` on to the buffers; where they end, and the offset behind them."""
     end = begin
     try:
@@ -268,23 +268,3 @@ def _batches(data: memoryview, begin: int, following: int, committed: _Committed
         pass  # messages follow
     buffers.append(data[begin:end])
     return end, following
-
-
-class _Committed:
-    """Tells the batches of aborted transactions from others, by the list that came with them."""
-
-    def __init__(self, answer: FetchResponsePartition) -> None:
-        self._aborted = sorted(((item.first_offset, item.producer_id) for item in answer.aborted_transactions or ()), reverse=True)
-        self._open: set[int] = set()
-
-    def holds(self, header: BatchHeader) -> bool:
-        """False for a batch of an aborted transaction. Takes the batches in their order."""
-        while self._aborted and self._aborted[-1][0] <= header.last_offset:
-            self._open.add(self._aborted.pop()[1])
-        if header.producer_id not in self._open or not header.is_transactional:
-            return True
-        if header.is_control:
-            # The marker that ends this producer's transaction: what follows belongs to another one.
-            self._open.discard(header.producer_id)
-            return True
-        return False

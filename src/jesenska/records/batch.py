@@ -112,9 +112,13 @@ def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = N
         raise CorruptMessageError(f"the batch with base offset {header.base_offset} has CRC {crc:#010x}, its header says {header.crc:#010x}")
 
 
-def stamp_producer(buffer: bytearray | memoryview, position: int, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+def stamp_producer(
+    buffer: bytearray | memoryview, position: int, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
+) -> None:
     """Writes a producer's id, epoch and first sequence number into the batch at `position`, and the new CRC: for
     batches that were encoded before it was known when they leave."""
     end = position + read_header(buffer, position).size_bytes
     _PRODUCER.pack_into(buffer, position + PRODUCER_ID_OFFSET, producer_id, producer_epoch, base_sequence)
+    if is_transactional:
+        buffer[position + ATTRIBUTES_OFFSET + 1] |= Attributes.TRANSACTIONAL
     _CRC.pack_into(buffer, position + CRC_OFFSET, codec.crc32c(buffer, position + ATTRIBUTES_OFFSET, end))

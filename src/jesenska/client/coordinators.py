@@ -1,0 +1,32 @@
+"""Which broker coordinates a group, or the transactions of a producer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jesenska.base.errors import CoordinatorNotAvailableError, ErrorCode, KafkaError
+from jesenska.client.cluster import Cluster
+from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+#: Key types of FindCoordinator.
+GROUP, TRANSACTION = 0, 1
+_OF = {GROUP: "Group", TRANSACTION: "The transactional id"}
+_ONE_KEY_PER_REQUEST = 3
+
+
+async def find_coordinator(cluster: Cluster, key: str, key_type: int = GROUP) -> int:
+    """The broker that coordinates a group, or a transactional id; waits as long as a request may take for one to be
+    there."""
+    deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
+    attempts = 0
+    while True:
+        attempts += 1
+        answer = await cluster.ask_any(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse, at_most=_ONE_KEY_PER_REQUEST)
+        if answer.error_code == ErrorCode.NONE:
+            if answer.node_id not in cluster.nodes:
+                await cluster.refresh([])
+            return answer.node_id
+        error = KafkaError.of(answer.error_code, answer.error_message or f"{_OF[key_type]} {key} has no coordinator.")
+        if not error.retriable or cluster.clock.monotonic() > deadline:
+            raise error if not isinstance(error, CoordinatorNotAvailableError) else CoordinatorNotAvailableError(f"{_OF[key_type]} {key} has no coordinator.")
+        await asyncio.sleep(cluster.retry_pause_seconds(attempts))

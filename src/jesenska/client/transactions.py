@@ -1,0 +1,348 @@
+"""A producer's transactions: what it asks their coordinator, and what it may do when.
+
+    state            means                                                   becomes
+    UNINITIALIZED    the coordinator has not been asked yet                  READY
+    READY            no transaction is open                                  OPEN
+    OPEN             records and offsets belong to it                        ENDING; DOOMED by an error
+    DOOMED           it can only be aborted                                  ENDING
+    ENDING           what was sent is answered, then the coordinator ends    READY
+                     it
+    FENCED           another producer has taken the name, or the cluster     -
+                     refuses this one: nothing is possible any more
+
+Where the cluster has `transaction.version` 2 (KIP-890), partitions belong to a transaction from the first batch that
+is sent to them, and each end gives the epoch of the next transaction. In other clusters partitions are named to the
+coordinator first, and where a transaction was aborted with answers missing, a new epoch is asked for (KIP-360), since
+nobody knows which sequence numbers the brokers have seen.
+
+Source: KIP-98, KIP-360, KIP-447, KIP-890.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, NetworkException, ProducerFencedError, RequestTimedOutError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.client.coordinators import TRANSACTION, find_coordinator
+from jesenska.client.positions import Position
+from jesenska.net.channel import Channel
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from jesenska.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic, AddPartitionsToTxnResponse
+from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from jesenska.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+from jesenska.wire.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+Answer = TypeVar("Answer", bound=Message)
+
+_FEATURE = "transaction.version"
+#: Versions for clients: those above are for brokers, or of clusters with transaction.version 2.
+_ADD_PARTITIONS_OF_CLIENTS = 3
+_LAST_OF_VERSION_1 = 4
+_LAST_PRODUCE_OF_VERSION_1 = 11
+_PRODUCE_OF_VERSION_2 = 12
+#: InitProducerId takes the present id and epoch from here on (KIP-360).
+_KEEPS_ID = 3
+_COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_AGAIN = (*_COORDINATOR_MOVED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+#: From the coordinator of transactions these are final.
+_FINAL = (
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
+#: While a transaction before is being ended, which takes some milliseconds.
+_CONCURRENT_PAUSE_SECONDS = 0.02
+
+
+class TransactionState(Enum):
+    UNINITIALIZED = "uninitialized"
+    READY = "ready"
+    OPEN = "open"
+    DOOMED = "doomed"
+    ENDING = "ending"
+    FENCED = "fenced"
+
+
+class GroupMetadata(NamedTuple):
+    """Who commits offsets of a group: a member that has been replaced is refused (KIP-447). Without a member id
+    anybody's offsets are taken."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class Transactions:
+    """Of one producer, with the name `transactional_id`. Methods raise KafkaError: ProducerFencedError where another
+    producer has that name now, InvalidTxnStateError where the state forbids it."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, timeout_seconds: float) -> None:
+        self.transactional_id = transactional_id
+        self.state = TransactionState.UNINITIALIZED
+        #: Id and epoch that batches are numbered with.
+        self.producer: tuple[int, int] | None = None
+        #: The cluster has transaction.version 2.
+        self.is_version_2 = False
+        self._cluster = cluster
+        self._timeout_seconds = timeout_seconds
+        self._coordinator: int | None = None
+        self._group_coordinators: dict[str, int] = {}
+        self._partitions: set[TopicPartition] = set()
+        self._adding = asyncio.Lock()
+        self._has_something = False
+        self._needs_epoch = False
+        self._aborts = False
+        self._error: KafkaError | None = None
+
+    # --- what may be done --------------------------------------------------------------------------------------------
+
+    def require_open(self) -> None:
+        """Records and offsets need an open transaction; the error that has doomed it, if one has."""
+        if self.state is TransactionState.OPEN:
+            return
+        if self._error is not None and self.state in (TransactionState.DOOMED, TransactionState.FENCED):
+            raise self._error
+        if self.state is TransactionState.UNINITIALIZED:
+            raise InvalidTxnStateError(f"The producer {self.transactional_id} takes no records yet: await init_transactions() and begin_transaction() first.")
+        raise InvalidTxnStateError(f"The producer {self.transactional_id} has no open transaction: call begin_transaction() first.")
+
+    def why_not_sent(self) -> KafkaError | None:
+        """Why a batch that was gathered is not sent any more; None while it is."""
+        if self.state in (TransactionState.DOOMED, TransactionState.FENCED):
+            return self._error
+        if self.state is TransactionState.ENDING and self._aborts:
+            return InvalidTxnStateError("The transaction was aborted before the record was sent.")
+        return None
+
+    def doom(self, error: KafkaError) -> None:
+        """A record could not be written, or may not have been: the transaction can only be aborted."""
+        self._needs_epoch = True
+        if self.state is TransactionState.OPEN or (self.state is TransactionState.ENDING and not self._aborts):
+            self.state, self._error = TransactionState.DOOMED, error
+
+    @property
+    def may_abort(self) -> bool:
+        return self.state in (TransactionState.OPEN, TransactionState.DOOMED)
+
+    @property
+    def produce_version(self) -> int:
+        """The highest version of Produce: from 12 on it adds partitions to the transaction."""
+        return _PRODUCE_OF_VERSION_2 if self.is_version_2 else _LAST_PRODUCE_OF_VERSION_1
+
+    # --- one transaction ---------------------------------------------------------------------------------------------
+
+    async def initialize(self) -> None:
+        """Takes the name: a transaction that another producer has left open is aborted, and that producer is
+        fenced."""
+        if self.state is not TransactionState.UNINITIALIZED:
+            raise InvalidTxnStateError(f"The producer {self.transactional_id} is initialized already.")
+        await self._take_id(None)
+        self.state = TransactionState.READY
+
+    async def _take_id(self, present: tuple[int, int] | None) -> None:
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=int(self._timeout_seconds * 1000))
+        if present is not None and (await self._channel()).version_for(InitProducerIdRequest) >= _KEEPS_ID:
+            request.producer_id, request.producer_epoch = present
+        answer = await self._ask(request, InitProducerIdResponse, lambda answer: (answer.error_code,))
+        self._judge(answer.error_code, "gives no producer id")
+        self.producer = answer.producer_id, answer.producer_epoch
+        self._needs_epoch = False
+
+    def begin(self) -> None:
+        if self.state is not TransactionState.READY:
+            if self.state in (TransactionState.OPEN, TransactionState.ENDING):
+                raise InvalidTxnStateError(f"A transaction of the producer {self.transactional_id} is open already: commit or abort it first.")
+            if self._error is not None:
+                raise self._error
+            raise InvalidTxnStateError(f"The producer {self.transactional_id} is not initialized: await init_transactions() first.")
+        self.state = TransactionState.OPEN
+
+    async def add(self, partitions: Collection[TopicPartition]) -> None:
+        """Batches for these partitions are about to be sent: tells the coordinator where it is to know."""
+        self._has_something = True
+        if self.is_version_2:
+            return
+        async with self._adding:
+            missing = [partition for partition in partitions if partition not in self._partitions]
+            if not missing or self.producer is None:
+                return
+            topics: dict[str, AddPartitionsToTxnRequestTopic] = {}
+            for topic, number in missing:
+                topics.setdefault(topic, AddPartitionsToTxnRequestTopic(name=topic)).partitions.append(number)
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=self.producer[0],
+                v3_and_below_producer_epoch=self.producer[1],
+                v3_and_below_topics=list(topics.values()),
+            )
+
+            def codes(answer: AddPartitionsToTxnResponse) -> Collection[int]:
+                return [item.partition_error_code for topic in answer.results_by_topic_v3_and_below for item in topic.results_by_partition]
+
+            answer = await self._ask(request, AddPartitionsToTxnResponse, codes, at_most=_ADD_PARTITIONS_OF_CLIENTS)
+            found = [code for code in codes(answer) if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)]
+            for code in found[:1]:
+                self._judge(code, "takes no partitions")
+            self._partitions.update(missing)
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata) -> None:
+        """The offsets are the group's when the transaction is committed, and not before."""
+        self.require_open()
+        if not offsets:
+            return
+        assert self.producer is not None, "it is initialized"
+        producer_id, epoch = self.producer
+        self._has_something = True
+        if not self.is_version_2:
+            added = await self._ask(
+                AddOffsetsToTxnRequest(transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group.group_id),
+                AddOffsetsToTxnResponse,
+                lambda answer: (answer.error_code,),
+            )
+            self._judge(added.error_code, "takes no offsets")
+        topics: dict[str, TxnOffsetCommitRequestTopic] = {}
+        for (topic, number), position in offsets.items():
+            topics.setdefault(topic, TxnOffsetCommitRequestTopic(name=topic)).partitions.append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=number, committed_offset=position.offset, committed_leader_epoch=position.leader_epoch, committed_metadata=""
+                )
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group.group_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            generation_id=group.generation,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=list(topics.values()),
+        )
+
+        def codes(answer: TxnOffsetCommitResponse) -> Collection[int]:
+            return [item.error_code for topic in answer.topics for item in topic.partitions]
+
+        at_most = None if self.is_version_2 else _LAST_OF_VERSION_1
+        answer = await self._asked(request, TxnOffsetCommitResponse, codes, at_most, lambda: self._channel_of_group(group.group_id), self._forget_groups)
+        for code in [code for code in codes(answer) if code != ErrorCode.NONE][:1]:
+            self._judge(code, f"takes no offsets of group {group.group_id}")
+
+    async def end(self, committed: bool, flush: Callable[[], Awaitable[None]]) -> None:
+        """Commits or aborts. `flush` waits until everything that was sent is answered; records that were not sent yet
+        are not, where the transaction is aborted. Where the coordinator does not answer (NetworkException,
+        RequestTimedOutError) nobody knows whether it has ended: the same may be asked again."""
+        is_asked_again = self.state is TransactionState.ENDING and self._aborts is not committed
+        if not is_asked_again and (committed or not self.may_abort):
+            self.require_open()
+        self.state, self._aborts = TransactionState.ENDING, not committed
+        await flush()
+        if self._is_doomed():
+            assert self._error is not None, "an error has doomed it"
+            raise self._error
+        if self._has_something:
+            assert self.producer is not None, "it is initialized"
+            request = EndTxnRequest(transactional_id=self.transactional_id, producer_id=self.producer[0], producer_epoch=self.producer[1], committed=committed)
+            at_most = None if self.is_version_2 else _LAST_OF_VERSION_1
+            answer = await self._ask(request, EndTxnResponse, lambda answer: (answer.error_code,), at_most=at_most)
+            if not (answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING and not committed):
+                self._judge(answer.error_code, "does not end the transaction")
+            if answer.producer_id >= 0:
+                self.producer = answer.producer_id, answer.producer_epoch
+                self._needs_epoch = False
+        self._partitions.clear()
+        self._has_something, self._error = False, None
+        if self._needs_epoch:
+            await self._take_id(self.producer)
+        self.state, self._aborts = TransactionState.READY, False
+
+    def _is_doomed(self) -> bool:
+        """Asked where something may have happened meanwhile."""
+        return self.state is TransactionState.DOOMED
+
+    # --- the coordinators --------------------------------------------------------------------------------------------
+
+    def _judge(self, code: int, what: str) -> None:
+        """Raises the error that an answer has, and notes what becomes of the transaction."""
+        if code == ErrorCode.NONE:
+            return
+        name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
+        if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            error: KafkaError = ProducerFencedError(f"Another producer has the name {self.transactional_id} now: this one is done; close it.")
+        else:
+            error = KafkaError.of(code, f"The coordinator of the transactions of {self.transactional_id} {what}: {name}.")
+        if code in _FINAL or (code == ErrorCode.INVALID_TXN_STATE and self.state is TransactionState.ENDING):
+            self.state, self._error = TransactionState.FENCED, error
+        elif self.state is not TransactionState.UNINITIALIZED:
+            if code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                self._needs_epoch = True
+            self.state, self._error = TransactionState.DOOMED, error
+        raise error
+
+    async def _ask(self, request: Message, response: type[Answer], codes: Callable[[Answer], Collection[int]], *, at_most: int | None = None) -> Answer:
+        return await self._asked(request, response, codes, at_most, self._channel, self._forget)
+
+    async def _asked(
+        self,
+        request: Message,
+        response: type[Answer],
+        codes: Callable[[Answer], Collection[int]],
+        at_most: int | None,
+        channel_of: Callable[[], Awaitable[Channel]],
+        forget: Callable[[], None],
+    ) -> Answer:
+        """The coordinator's answer; asks again while it is being found, loads, or ends a transaction before, for as
+        long as the cluster's `request_timeout_seconds` twice."""
+        cluster = self._cluster
+        deadline = cluster.clock.monotonic() + 2 * cluster.request_timeout_seconds
+        attempts = 0
+        while True:
+            attempts += 1
+            pause = cluster.retry_pause_seconds(attempts)
+            try:
+                channel = await channel_of()
+                answer = await channel.request(request, response, timeout_seconds=cluster.request_timeout_seconds, at_most=at_most)
+            except (NetworkException, RequestTimedOutError):
+                forget()
+                if cluster.clock.monotonic() > deadline:
+                    raise
+            else:
+                found = {code for code in codes(answer) if code in _AGAIN}
+                if not found or cluster.clock.monotonic() > deadline:
+                    return answer
+                if found & set(_COORDINATOR_MOVED):
+                    forget()
+                elif found == {ErrorCode.CONCURRENT_TRANSACTIONS}:
+                    pause = min(pause, _CONCURRENT_PAUSE_SECONDS)
+            await asyncio.sleep(pause)
+
+    async def _channel(self) -> Channel:
+        if self._coordinator is None:
+            self._coordinator = await find_coordinator(self._cluster, self.transactional_id, TRANSACTION)
+        channel = await self._cluster.channel_of(self._coordinator)
+        if self.state in (TransactionState.UNINITIALIZED, TransactionState.READY):
+            self.is_version_2 = channel.features.get(_FEATURE, 0) >= 2
+        return channel
+
+    def _forget(self) -> None:
+        self._coordinator = None
+
+    async def _channel_of_group(self, group_id: str) -> Channel:
+        if group_id not in self._group_coordinators:
+            self._group_coordinators[group_id] = await find_coordinator(self._cluster, group_id)
+        return await self._cluster.channel_of(self._group_coordinators[group_id])
+
+    def _forget_groups(self) -> None:
+        self._group_coordinators.clear()
