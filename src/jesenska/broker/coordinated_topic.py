@@ -1,5 +1,5 @@
-"""A topic whose partitions' leaders coordinate what it keeps: groups, or transactions. When shards come and go with the
-topic and its leaders, and which shard keeps a key.
+"""A topic whose partitions' leaders coordinate what it keeps: groups, or transactions. Says when shards come and go
+with the topic and its leaders, and which shard keeps a key.
 
 Each partition that this broker leads has a shard, which `coordination.runtime` runs. The topic is made when the first
 client asks for a coordinator.

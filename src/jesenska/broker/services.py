@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from jesenska.base.errors import ClusterAuthorizationFailedError
 from jesenska.broker.core import BrokerCore
-from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.features import Features
+from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
 from jesenska.broker.machine import Machine
 from jesenska.broker.metadata_cache import BrokerNode

@@ -6,8 +6,8 @@ connection to each, again until it is done.
     INVALID_PRODUCER_EPOCH                   the producer has gone on, so this end is marked, or not needed
     this broker's shard is given up          nothing more is sent: who coordinates now sends it all again
 
-A marker that comes twice is written twice, which changes nothing. `MarkerWriter` is the leader's side, for this broker's
-own markers and for those that others ask for (WriteTxnMarkers).
+A marker that comes twice is written twice, which changes nothing. `MarkerWriter` is the leader's side, for the markers
+of this broker's own coordinator and for those that others ask for (WriteTxnMarkers).
 
 A mover.
 """

@@ -12,7 +12,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from jesenska.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError
 from jesenska.base.regions import FileRegion
@@ -38,6 +39,12 @@ _TOLD_MAX = 10
 _DAMAGE = (CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError)
 
 
+class TakeInOpen(Protocol):
+    """Is called with a record of an open transaction."""
+
+    def __call__(self, record: Record, of: OfTransaction, counts: bool) -> None: ...
+
+
 class Reading(NamedTuple):
     """How a log is read: the threads for what waits for the disk, and what gives the bytes of a region there."""
 
@@ -47,9 +54,9 @@ class Reading(NamedTuple):
 
 class Loader:
     """One reading of one partition; `run` once. `take_in` is called with each record that counts, in order;
-    CorruptMessageError for one that says nothing. `take_in_open` comes last, for the records of transactions that are open
-    at the end: of which transaction, and whether they count once it is committed. `lost` is the sentence that tells what
-    damage costs."""
+    CorruptMessageError for one that says nothing. `take_in_open` comes last, with the records of transactions that are
+    open at the end: of which transaction, and whether they count once it is committed. `lost` is the sentence that
+    tells what damage costs."""
 
     def __init__(
         self,
@@ -57,7 +64,7 @@ class Loader:
         reading: Reading,
         take_in: Callable[[Record], None],
         lost: str,
-        take_in_open: Callable[[Record, OfTransaction, bool], None] = lambda record, of, counts: None,
+        take_in_open: TakeInOpen = lambda record, of, counts: None,
     ) -> None:
         self._log = log
         self._reading = reading
@@ -91,7 +98,7 @@ class Loader:
         if self._damaged > _TOLD_MAX:
             logger.error("%s: %d places are damaged, the first %d are told above", topic_partition, self._damaged, _TOLD_MAX)
         for number, (record, of, counts) in enumerate(self._loading.left_open()):
-            self._replay(record, lambda record, of=of, counts=counts: self._take_in_open(record, of, counts))
+            self._replay(record, partial(self._take_in_open, of=of, counts=counts))
             if number % _LOAD_RECORDS == 0:
                 await asyncio.sleep(0)
 

@@ -71,7 +71,22 @@ class Tenant(Generic[S]):
 class _Hosted(Generic[S]):
     """One partition's shard; `ready` once its log has been read, `gone` once it is given up."""
 
-    __slots__ = ("epoch", "gone", "has_failed", "last_token", "loading", "number", "operations", "partition", "ready", "replies", "shard", "timer", "timer_ms", "told")
+    __slots__ = (
+        "epoch",
+        "gone",
+        "has_failed",
+        "last_token",
+        "loading",
+        "number",
+        "operations",
+        "partition",
+        "ready",
+        "replies",
+        "shard",
+        "timer",
+        "timer_ms",
+        "told",
+    )
 
     def __init__(self, number: int, shard: S, partition: Partition, timeout_ms: int) -> None:
         self.number = number
@@ -253,9 +268,7 @@ class Runtime(Generic[S]):
                 result = hosted.partition.append_marker(marker.of.producer_id, marker.of.producer_epoch, control, now_ms, done, hosted.epoch)
             else:
                 batch = _batch_of(append, tenant.encode, now_ms)
-                result = hosted.partition.append(
-                    memoryview(batch), [read_header(batch)], tenant.acks, now_ms, done, hosted.epoch, of_client=False
-                )
+                result = hosted.partition.append(memoryview(batch), [read_header(batch)], tenant.acks, now_ms, done, hosted.epoch, of_client=False)
         except KafkaError as error:
             logger.warning("%s %s: its records could not be written: %s", tenant.name, append.name, error)
             return AppendFailed(append.number, error.code)

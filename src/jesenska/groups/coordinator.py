@@ -187,7 +187,9 @@ class GroupCoordinator:
     def finish_replay(self, now: Now) -> None:
         """The log is read: groups that neither have members nor keep anything are forgotten, time begins to run."""
         self._is_loading = False
-        for group_id in [key for key, group in self.groups.items() if not group.members and not group.offsets and not group.open_offsets and group.protocol_type is None]:
+        for group_id in [
+            key for key, group in self.groups.items() if not group.members and not group.offsets and not group.open_offsets and group.protocol_type is None
+        ]:
             del self.groups[group_id]
         self._check_expiry_later(now)
         for group in self.groups.values():

@@ -211,7 +211,6 @@ class GroupOffsets:
             return dict(group.offsets)
         return {key: group.offsets[key] for key in partitions if key in group.offsets}
 
-
     def unstable(self, group_id: str) -> set[TopicPartition]:
         """Partitions for which a transaction that is not decided has committed an offset."""
         group = self._groups.get(group_id)

@@ -112,7 +112,11 @@ def append_or_queue(
                         if transaction is not None:
                             aborted.append(transaction)
                 else:
-                    earlier = producers.check(header) if of_client else producers.check_epoch(header)
+                    earlier = None
+                    if of_client:
+                        earlier = producers.check(header)
+                    else:
+                        producers.check_epoch(header)
                     if earlier is not None:
                         producers.undo(changes)
                         return _duplicate(log, earlier, done)

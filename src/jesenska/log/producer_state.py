@@ -42,8 +42,8 @@ the past (a replayed history) keep their protection against duplicates. What the
 
 What it tells of transactions that were aborted goes into the log's transaction index (transaction_index).
 
-Verification (KIP-890): before the first batch of a transaction the leader asks the coordinator whether the partition is
-in it. A marker that comes meanwhile makes that void (`begin_verification`, `is_verified`).
+Verification (KIP-890): before the first batch of a transaction the leader asks the coordinator whether the partition
+is in it. A marker that comes meanwhile makes that void (`begin_verification`, `is_verified`).
 """
 
 from __future__ import annotations
@@ -276,13 +276,12 @@ class ProducerState:
                 )
             del self._producers[producer_id]
         self._guards.pop(producer_id, None)
-        if previous is not None:
-            if previous.current_txn_first_offset != NO_OFFSET:
-                self._ongoing.pop(previous.current_txn_first_offset, None)
-                self._completed.append(CompletedTransaction(producer_id, previous.current_txn_first_offset, base_offset))
-                if marker.type is ControlType.ABORT:
-                    stable = next(iter(self._ongoing), base_offset + 1)
-                    aborted = AbortedTransaction(producer_id, previous.current_txn_first_offset, base_offset, stable)
+        if previous is not None and previous.current_txn_first_offset != NO_OFFSET:
+            self._ongoing.pop(previous.current_txn_first_offset, None)
+            self._completed.append(CompletedTransaction(producer_id, previous.current_txn_first_offset, base_offset))
+            if marker.type is ControlType.ABORT:
+                stable = next(iter(self._ongoing), base_offset + 1)
+                aborted = AbortedTransaction(producer_id, previous.current_txn_first_offset, base_offset, stable)
         same_epoch = previous is not None and previous.producer_epoch == header.producer_epoch
         self._producers[producer_id] = ProducerEntry(
             producer_id,

@@ -254,7 +254,9 @@ class Partition:
             replicas.require_epoch(current_leader_epoch)
         return log
 
-    def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done, current_leader_epoch: int = -1, of_client: bool = True) -> AppendResult | None:
+    def append(
+        self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done, current_leader_epoch: int = -1, of_client: bool = True
+    ) -> AppendResult | None:
         """Appends checked batches as the leader. The result, if that is done as `acks` asks (all: every in-sync
         replica has it); None if it is still to wait, and then `done` is called with what became of it.
         NotEnoughReplicasError before anything is written if acks=all cannot be kept; an error too for whoever takes

@@ -15,8 +15,8 @@ in which state, `transaction` the values that follow each other. The way of a tr
 A crash before the decision leaves a transaction that its producer ends, or its time. A crash after it leaves a record
 that says what was decided: who loads it has the markers written again, which changes nothing where they stand already.
 
-Fencing: a producer that begins raises the epoch. If a transaction is open then, it is aborted with the raised epoch,
-and the producer asks again. Epochs are used up at 32766: then the producer gets another id; 32767 is kept for fencing.
+Fencing: a producer that begins raises the epoch. If a transaction is open then, it is aborted in the raised epoch, and
+the producer asks again. Epochs are used up at 32766: then the producer gets another id; 32767 is kept for fencing.
 
 Times: a transaction's time is over `timeout_ms` after its first partition, an id is forgotten
 `transactional.id.expiration.ms` after its last change, both by the wall clock and looked at in intervals.
@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, Order, Resign, Tick, Token, Write
+from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Order, Resign, Tick, Token, Write
 from jesenska.transactions.events import (
     NO_PRODUCER,
     AddPartitions,
@@ -148,12 +148,13 @@ class TransactionCoordinator:
         self._write(transaction, begun, event.token, ProducerAnswer(ErrorCode.NONE, producer), last_epoch)
 
     def _fence(self, transaction: Transaction, token: Token | None, transaction_version: int, now: Now) -> None:
-        """Aborts what is open with an epoch that nobody is given, so that its producer can do nothing more."""
+        """Aborts what is open in the next epoch. Its producer can do nothing more but ask for that epoch, where
+        transactions raise it."""
         value = transaction.value
-        raised = 2 if transaction_version >= RAISES_EPOCH else 1
-        epoch = min(value.producer_epoch + raised, LAST_EPOCH)
+        last_epoch = value.producer_epoch if transaction_version >= RAISES_EPOCH else NO_PRODUCER_EPOCH
+        epoch = min(value.producer_epoch + 1, LAST_EPOCH)
         aborted = transaction.prepared(epoch, NO_PRODUCER_ID, transaction_version, commits=False, now_ms=now.wall_ms)
-        self._write(transaction, aborted, token, ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS))
+        self._write(transaction, aborted, token, ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS), last_epoch)
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
@@ -353,6 +354,12 @@ class TransactionCoordinator:
         else:
             transaction.value = record.value
 
+    def replay_within(self, record: TransactionRecord, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
+        """Nothing writes here within a transaction."""
+
+    def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
+        """As `replay_within`."""
+
     def finish_replay(self, now: Now) -> None:
         """The log is read: time begins to run, and what was decided is carried on."""
         self._next_abort_ms = now.monotonic_ms + self._settings.abort_interval_ms
@@ -379,7 +386,7 @@ class TransactionCoordinator:
 def _repeats(transaction: Transaction, producer: Producer) -> bool:
     """Whether a producer asks once more for the end that has raised its epoch, or has given it another id."""
     value = transaction.value
-    if transaction.is_pending or value.client_version < RAISES_EPOCH or value.state not in (*_PREPARED, *_COMPLETE):
+    if transaction.is_pending or value.state not in (*_PREPARED, *_COMPLETE):
         return False
     if producer.producer_id == value.producer_id:
         return producer.epoch + 1 == value.producer_epoch

@@ -193,8 +193,9 @@ class _Produce:
                     continue
                 first = item.checked[0]
                 if item.guard is not None:
-                    _require_verified(item, first, self._context.version)
-                    if item.error is not None:
+                    unverified = _unverified(item, first, self._context.version)
+                    if unverified is not None:
+                        item.error = unverified
                         self._refused(item)
                         continue
                 # What follows the batch are too few bytes for another one: `check_batches` lets one through.
@@ -384,22 +385,22 @@ def _forget_guard(item: _Item, producer_id: int) -> None:
         item.partition.leader_log().producers.end_verification(producer_id, guard)
 
 
-def _require_verified(item: _Item, first: BatchHeader, version: int) -> None:
-    """Puts an error where the transaction has ended since its coordinator was asked, or where a client that leaves
+def _unverified(item: _Item, first: BatchHeader, version: int) -> KafkaError | None:
+    """What is wrong where the transaction has ended since its coordinator was asked, or where a client that leaves
     partitions to its leaders does not begin with sequence 0."""
     assert item.partition is not None
     try:
         producers = item.partition.leader_log().producers
     except KafkaError as error:
-        item.error = error
-        return
+        return error
     guard, item.guard = item.guard, None
     assert guard is not None
     if not producers.is_verified(first.producer_id, guard) and not producers.has_open_transaction(first.producer_id, first.producer_epoch):
-        item.error = InvalidTxnStateError("the transaction has ended meanwhile")
-    elif version >= _FIRST_THAT_ADDS and first.base_sequence != 0 and producers.get(first.producer_id) is None:
+        return InvalidTxnStateError("the transaction has ended meanwhile")
+    if version >= _FIRST_THAT_ADDS and first.base_sequence != 0 and producers.get(first.producer_id) is None:
         producers.end_verification(first.producer_id, guard)
-        item.error = OutOfOrderSequenceNumberError("nothing is known of the producer, and its first batch has not the sequence number 0")
+        return OutOfOrderSequenceNumberError("nothing is known of the producer, and its first batch has not the sequence number 0")
+    return None
 
 
 @handles(ProduceRequest, 0, 13)

@@ -6,8 +6,8 @@
     6      key type 2, share groups
 
 The broker that leads a group's partition of the offsets topic coordinates it, and the one that leads the partition of
-`__transaction_state` a transactional id: COORDINATOR_NOT_AVAILABLE while nobody does. librdkafka compresses with lz4 and closes quickly only where it finds a coordinator. The first look-up makes the
-topic that keeps them.
+`__transaction_state` a transactional id: COORDINATOR_NOT_AVAILABLE while nobody does. librdkafka compresses with lz4
+and closes quickly only where it finds a coordinator. The first look-up makes the topic that keeps them.
 
 Left out: share groups, until their coordinator is built (INVALID_REQUEST).
 """

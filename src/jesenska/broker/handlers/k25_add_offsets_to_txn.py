@@ -1,7 +1,7 @@
 """AddOffsetsToTxn (key 25), versions 0-4: the partition of the offsets topic that keeps a group is in the transaction.
 
-    2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
-    4      TRANSACTION_ABORTABLE may be answered; it never is
+2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
+4      TRANSACTION_ABORTABLE may be answered; it never is
 """
 
 from __future__ import annotations

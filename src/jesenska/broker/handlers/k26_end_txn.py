@@ -3,7 +3,8 @@ log; markers follow.
 
     2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
     4      TRANSACTION_ABORTABLE may be answered; it never is
-    5      the producer's epoch is raised with the transaction, and answered (KIP-890). An abort needs no transaction then
+    5      the producer's epoch is raised with the transaction, and answered (KIP-890). An abort then needs no
+           transaction
 """
 
 from __future__ import annotations

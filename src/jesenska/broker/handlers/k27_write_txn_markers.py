@@ -1,5 +1,6 @@
 """WriteTxnMarkers (key 27), versions 0-2: a coordinator of transactions has this broker mark where transactions end in
-the partitions that it leads. Answered when every marker is committed, or refused. Only brokers of this cluster may ask.
+the partitions that it leads. Answered when every marker is committed, or refused. Tools ask for it, too, to end a
+transaction that hangs.
 
     2      with transaction version 2 a marker of the epoch that has a transaction open is late, and refused (KIP-1228)
 """
