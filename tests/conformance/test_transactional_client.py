@@ -1,5 +1,5 @@
-"""The client inside writes and reads transactions at Apache Kafka: 3.9.1 without transaction.version 2, and 4.3.1 with
-it."""
+"""The client inside writes and reads transactions at Apache Kafka (3.9.1 without transaction.version 2, 4.3.1 with it)
+and at our broker."""
 
 from __future__ import annotations
 
@@ -20,17 +20,26 @@ from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
 from jesenska.client.transactions import GroupMetadata
 from jesenska.records.encode import encode_batch
+from jesenska.testing import BrokerProcess
 from tests.conformance.conftest import RELEASES, need
 from tests.peers.apache_kafka import ApacheKafka
 
 pytestmark = pytest.mark.conformance
 
-_SETTINGS = {"auto.create.topics.enable": "false", "transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"}
+_SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "transaction.state.log.num.partitions": "3",
+    "offsets.topic.num.partitions": "3",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
+}
 
 Work = Callable[[Cluster], Awaitable[None]]
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+OURS = "ours"
+
+
+@pytest.fixture(scope="module", params=[*RELEASES, OURS])
 def release(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -38,11 +47,15 @@ def release(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def has_version_2(release: str) -> bool:
     """Whether the cluster has transaction.version 2."""
-    return release == "4.3.1"
+    return release != "3.9.1"
 
 
 @pytest.fixture(scope="module")
 def bootstrap(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if release == OURS:
+        with BrokerProcess(tmp_path_factory.mktemp("ours"), settings=_SETTINGS) as ours:
+            yield ours.bootstrap
+        return
     need("java", "mvn")
     with ApacheKafka(release, tmp_path_factory.mktemp("kafka"), heap="384m", settings=_SETTINGS) as running:
         yield running.bootstrap

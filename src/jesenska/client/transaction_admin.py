@@ -4,10 +4,19 @@ one that nobody else will end."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from jesenska.base.errors import ErrorCode, KafkaError, NetworkException, TransactionalIdNotFoundError, UnknownTopicOrPartitionError
+from jesenska.base.errors import (
+    ErrorCode,
+    InvalidRegularExpressionError,
+    KafkaError,
+    NetworkException,
+    TransactionalIdNotFoundError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.coordinators import TRANSACTION, find_coordinator
@@ -22,6 +31,8 @@ from jesenska.wire.messages.k61_describe_producers import DescribeProducersReque
 from jesenska.wire.messages.k65_describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
+#: Versions of ListTransactions with these filters.
+_HAS_DURATIONS, _HAS_PATTERNS = 1, 2
 _LOOK_AGAIN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS)
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
 
@@ -69,20 +80,30 @@ class TransactionAdmin:
         self.cluster = cluster
 
     async def list_transactions(self, *, longer_than_ms: int = -1, pattern: str | None = None, producer_ids: Collection[int] = ()) -> list[ListedTransaction]:
-        """All that the coordinators know: those open for longer than a time (-1: all), whose names a pattern of RE2
-        matches whole, of these producers (empty: all). UnsupportedVersionError where a broker does not know such a
-        filter."""
+        """All that the coordinators know: those open for longer than a time (-1: all), whose names a pattern matches
+        whole, of these producers (empty: all). Where a broker knows no patterns (before 4.1), it is matched here.
+        UnsupportedVersionError where a broker knows no durations (before 3.8)."""
+        try:
+            matches = re.compile(pattern or "").fullmatch
+        except re.error as error:
+            raise InvalidRegularExpressionError(f"The pattern {pattern!r} is no regular expression: {error}.") from error
         await self.cluster.refresh([])
-        request = ListTransactionsRequest(producer_id_filters=list(producer_ids), duration_filter=longer_than_ms, transactional_id_pattern=pattern)
         brokers = sorted(self.cluster.nodes)
-        answers = await asyncio.gather(*(self._listed_by(broker, request) for broker in brokers))
+        answers = await asyncio.gather(*(self._listed_by(broker, longer_than_ms, pattern, producer_ids) for broker in brokers))
         return [
             ListedTransaction(item.transactional_id, broker, item.producer_id, item.transaction_state)
             for broker, answer in zip(brokers, answers, strict=True)
             for item in answer.transaction_states
+            if pattern is None or matches(item.transactional_id)
         ]
 
-    async def _listed_by(self, broker: int, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    async def _listed_by(self, broker: int, longer_than_ms: int, pattern: str | None, producer_ids: Collection[int]) -> ListTransactionsResponse:
+        version = (await self.cluster.channel_of(broker)).version_for(ListTransactionsRequest)
+        if longer_than_ms >= 0 and version < _HAS_DURATIONS:
+            raise UnsupportedVersionError(f"Broker {broker} does not know for how long transactions are open: leave the filter out.")
+        request = ListTransactionsRequest(producer_id_filters=list(producer_ids), duration_filter=longer_than_ms)
+        if version >= _HAS_PATTERNS:
+            request.transactional_id_pattern = pattern
         deadline = self._deadline()
         attempts = 0
         while True:
