@@ -22,14 +22,20 @@ def test_the_examples_of_the_page_run(
     spark: SparkSession, bootstrap: str, topics: Topics, reading: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names = [topics.create(2), topics.create(2)]
+    names = [topics.create(2) for _ in range(3)]
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     scope: dict[str, Any] = {}
     for text in examples:
-        for written, here in (('"127.0.0.1:9092"', repr(bootstrap)), ('"orders"', repr(names[0])), ('"shouted-orders"', repr(names[1]))):
+        for written, here in (
+            ('"127.0.0.1:9092"', repr(bootstrap)),
+            ('"orders"', repr(names[0])),
+            ('"shouted-orders"', repr(names[1])),
+            ('"invoices"', repr(names[2])),
+        ):
             text = text.replace(written, here)
-        text = text.replace("checkpoints/shouted", str(tmp_path / "checkpoint"))
+        for name in ("shouted", "invoices"):
+            text = text.replace(f"checkpoints/{name}", str(tmp_path / name))
         exec(compile(text, str(PAGE), "exec"), scope)
     shown = capsys.readouterr().out
     assert "3 apples" in shown
@@ -38,3 +44,5 @@ def test_the_examples_of_the_page_run(
     assert [line.split(":")[0] for line in progress] == [f"{names[0]}-0", f"{names[0]}-1"]
     assert all(line.endswith(" 0 to go") for line in progress)
     assert sorted(row.value for row in reading.batch(subscribe=names[1]).collect()) == [b"1 PEAR", b"2 PLUMS", b"3 APPLES"]
+    invoices = reading.batch(subscribe=names[2], kafka__isolation__level="read_committed")
+    assert sorted(row.value for row in invoices.collect()) == [b"invoice for " + value for value in (b"1 pear", b"2 plums", b"3 apples")]

@@ -5,8 +5,8 @@ A transaction hangs where a partition knows it as open and its coordinator does 
 no further there. `find-hanging` looks at transactions that are open for longer than any may be, and asks the
 coordinators about them. `abort` ends one in one partition.
 
-Differs from Kafka's tool: transactions stand in the order of their names, partitions in order; an unknown topic is said
-to be unknown at once, where Kafka's tool asks for a minute.
+Differs from Kafka's tool: transactions stand in the order of their names, partitions in order; an unknown topic is
+said to be unknown at once, where Kafka's tool asks for a minute.
 """
 
 from __future__ import annotations

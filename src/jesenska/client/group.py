@@ -162,7 +162,7 @@ class GroupConsumer:
         return set(self._owned)
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this member is, for offsets that a transaction commits; without a member id where it is none just now."""
+        """Who this member is, for offsets that a transaction commits; without a member id where it is none now."""
         return GroupMetadata(self.group_id, self.generation, self.member_id if self.generation >= 0 else "", self._instance_id)
 
     def position(self, topic_partition: TopicPartition) -> int:

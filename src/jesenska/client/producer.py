@@ -149,14 +149,17 @@ class Producer:
         create_topics: bool = True,
         transactional_id: str | None = None,
         transaction_timeout_seconds: float = 60.0,
+        transactions: Transactions | None = None,
         random_source: Random | None = None,
     ) -> None:
         if enable_idempotence is None:
             enable_idempotence = acks == -1
-        if transactional_id is not None and not enable_idempotence:
+        if transactional_id is not None:
+            transactions = Transactions(cluster, transactional_id, transaction_timeout_seconds)
+        if transactions is not None and not enable_idempotence:
             raise InvalidRequestError("Transactions need idempotence and acks=all: leave enable.idempotence and acks out.")
         #: None without transactions.
-        self.transactions = None if transactional_id is None else Transactions(cluster, transactional_id, transaction_timeout_seconds)
+        self.transactions = transactions
         if enable_idempotence and acks != -1:
             raise InvalidRequestError("An idempotent producer needs acks=all: leave acks out, or set enable.idempotence=false.")
         self.cluster = cluster

@@ -1,5 +1,5 @@
-"""Administration of transactions (KIP-664): which there are, what state they and their producers are in, and an end for
-one that nobody else will end."""
+"""Administration of transactions (KIP-664): which there are, what state they and their producers are in, and an end
+for one that nobody else will end."""
 
 from __future__ import annotations
 

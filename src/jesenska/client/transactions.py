@@ -106,7 +106,21 @@ class Transactions:
         self._has_something = False
         self._needs_epoch = False
         self._aborts = False
+        self._is_guest = False
         self._error: KafkaError | None = None
+
+    @classmethod
+    def joined(cls, cluster: Cluster, transactional_id: str, producer: tuple[int, int], *, is_version_2: bool) -> Transactions:
+        """The open transaction of a producer elsewhere, which alone ends it: records may be added to it, for
+        partitions that no other part of that producer writes to."""
+        made = cls(cluster, transactional_id, 0.0)
+        made.producer, made.is_version_2, made.state = producer, is_version_2, TransactionState.OPEN
+        made._is_guest = True
+        return made
+
+    def note_written(self) -> None:
+        """Others have written in this transaction, so it has something to be ended."""
+        self._has_something = True
 
     # --- what may be done --------------------------------------------------------------------------------------------
 
@@ -244,6 +258,8 @@ class Transactions:
         """Commits or aborts. `flush` waits until everything that was sent is answered; records that were not sent yet
         are not, where the transaction is aborted. Where the coordinator does not answer (NetworkException,
         RequestTimedOutError) nobody knows whether it has ended: the same may be asked again."""
+        if self._is_guest:
+            raise InvalidTxnStateError(f"The transaction of {self.transactional_id} is ended where it was begun.")
         is_asked_again = self.state is TransactionState.ENDING and self._aborts is not committed
         if not is_asked_again and (committed or not self.may_abort):
             self.require_open()

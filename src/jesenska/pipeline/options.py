@@ -125,7 +125,7 @@ _REFUSED_SETTINGS = {
     "value.serializer": "cast the column value to string or binary in the query",
     "interceptor.classes": "records are not handed out one by one",
     "partitioner.class": "give the rows a column partition, which says it for each row",
-    "transactional.id": "the sink writes at least once and without transactions for now",
+    "transactional.id": "ExactlyOnce, a function for foreachBatch, has one that is made of the query's name",
 }
 _DELAY = re.compile(r"\s*(\d+)\s*(ms|s|sec|m|min|h|d)?\s*\Z")
 _DELAY_MS = {"ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}

@@ -59,6 +59,10 @@ _said: set[str] = set()
 #: What framing and a codec that gains nothing may add to a batch.
 _BATCH_MARGIN = 1024
 _UNDECIDED = -1
+#: Columns that records are made of, and those that say where they go.
+_COLUMNS = ("key", "value", "headers", "timestamp")
+_PLACES = ("topic", "key", "partition")
+_ROW = "__jesenska_row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +76,22 @@ class JesenskaWriter(DataSourceArrowWriter):
     """A batch query's sink."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        _check_columns(schema, options.topic)
+        check_columns(schema, options.topic)
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return _write(self.options, iterator)
+        return Written(write_rows(self.options, iterator))
 
 
 class JesenskaStreamWriter(DataSourceStreamArrowWriter):
     """A stream's sink."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        _check_columns(schema, options.topic)
+        check_columns(schema, options.topic)
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return _write(self.options, iterator)
+        return Written(write_rows(self.options, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing to do: what the tasks wrote was acknowledged to them."""
@@ -99,7 +103,8 @@ class JesenskaStreamWriter(DataSourceStreamArrowWriter):
 # --- what may be written ---------------------------------------------------------------------------------------------
 
 
-def _check_columns(schema: StructType, topic: str | None) -> None:
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """JesenskaError with one sentence where rows cannot become records."""
     columns = {item.name: item.dataType for item in schema.fields}
     if "value" not in columns:
         there = ", ".join(columns) or "none"
@@ -148,10 +153,15 @@ def _check_headers(headers: pa.Array, topic: _Topic) -> None:
 # --- one task --------------------------------------------------------------------------------------------------------
 
 
-def _write(options: SinkOptions, iterator: Iterator[pa.RecordBatch]) -> Written:
+def write_rows(
+    options: SinkOptions, iterator: Iterator[pa.RecordBatch], *, partition_column: str | None = None, producer: Producer | None = None
+) -> dict[TopicPartition, int]:
+    """One task: how many records it has written, all of them acknowledged. `partition_column` has the target partition
+    of each row, and `producer` is one for this task alone, which is closed with it; without them both are chosen
+    here."""
     say_if_slow()
     with plainly("topic"):
-        task = _Task(connect(options.client), options, SystemClock())
+        task = _Task(connect(options.client), options, SystemClock(), partition_column, producer)
         done = False
         try:
             for batch in iterator:
@@ -159,63 +169,43 @@ def _write(options: SinkOptions, iterator: Iterator[pa.RecordBatch]) -> Written:
                     task.add(batch)
             written = task.finish()
             done = True
-            return Written(written)
+            return written
         finally:
             task.close(done)
 
 
-class _Task:
-    """Rows in, record batches out: encoded on Spark's thread, sent on the loop's."""
+class Placing:
+    """Which partition each row goes to."""
 
-    def __init__(self, connection: ClusterThread, options: SinkOptions, clock: Clock) -> None:
+    def __init__(self, connection: ClusterThread, options: SinkOptions, partition_column: str | None = None) -> None:
         self._connection = connection
         self._options = options
-        self._clock = clock
-        self._codec = Codec[options.compression.upper()]
+        self._partition_column = partition_column
         self._kept = kept(connection)
-        self._producers: dict[bool | None, Producer] = {}
         self._topics: dict[str, _Topic] = {}
-        self._waiting: dict[TopicPartition, list[pa.Table]] = {}
-        self._waiting_bytes: dict[TopicPartition, int] = {}
-        self._sent: list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]] = []
-        self._written: dict[TopicPartition, int] = {}
         self._random = system_random()
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Takes over the rows; waits while too much is on its way."""
-        for name, rows in self._by_topic(batch):
-            topic = self._topics.get(name)
-            if topic is None:
-                topic = self._topics[name] = self._connection.persist(partial(self._look_up, name))
-            for partition, part in self._by_partition(topic, rows):
-                key = TopicPartition(name, partition)
-                self._waiting.setdefault(key, []).append(part)
-                self._waiting_bytes[key] = self._waiting_bytes.get(key, 0) + part.nbytes
-                if self._waiting_bytes[key] >= topic.batch_bytes:
-                    self._send(key)
-        if sum(self._waiting_bytes.values()) > SINK_WAITING_BYTES:
-            for key in list(self._waiting):
-                self._send(key)
+    def partitions_of(self, batch: pa.RecordBatch) -> pa.Array:
+        """The numbers of the target partitions, row by row."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    def finish(self) -> dict[TopicPartition, int]:
-        """Sends what is left; the numbers of records once all are acknowledged."""
-        for key in list(self._waiting):
-            self._send(key)
-        self._settle(0)
-        return self._written
+        numbered = batch.select([name for name in batch.schema.names if name in _PLACES]).append_column(_ROW, pa.array(range(batch.num_rows), pa.int32()))
+        rows: list[pa.Array] = []
+        numbers: list[pa.Array] = []
+        for name, part in self._by_topic(numbered):
+            topic = self._topic(name)
+            chosen = self._chosen(topic, part)
+            rows.append(part.column(_ROW))
+            numbers.append(pa.array([topic.next_unkeyed()] * part.num_rows, pa.int32()) if chosen is None else chosen)
+        order = pc.array_sort_indices(pa.concat_arrays(rows))
+        return pa.concat_arrays(numbers).take(order)
 
-    def close(self, done: bool) -> None:
-        """The producers go back if all has been acknowledged; others end here, with what they have not sent."""
-        self._connection.run(self._close(done))
-
-    async def _close(self, done: bool) -> None:
-        if not done:
-            self._kept.forget_settings()
-        for idempotent, producer in self._producers.items():
-            if done:
-                self._kept.give_back(producer, self._options, idempotent)
-            else:
-                await producer.close(flush=False)
+    def _topic(self, name: str) -> _Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = self._connection.persist(partial(self._look_up, name))
+        return topic
 
     async def _look_up(self, name: str) -> _Topic:
         info = await self._connection.cluster.topic(name, create=True)
@@ -252,21 +242,21 @@ class _Task:
         for name in names:
             yield name.as_py(), batch if len(names) == 1 else batch.filter(pc.equal(topics, name))
 
-    def _by_partition(self, topic: _Topic, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of each partition, in their order."""
+    def _chosen(self, topic: _Topic, rows: pa.RecordBatch) -> pa.Array | None:
+        """The partition of each row; None where nothing decides."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         names = rows.schema.names
-        columns = [name for name in ("key", "value", "headers", "timestamp") if name in names]
+        if self._partition_column is not None and self._partition_column in names:
+            return rows.column(self._partition_column)
         keyed = "key" in names and not self._options.ignore_keys
         chosen = partitions_of_keys(rows.column("key"), topic.partitions, _UNDECIDED) if keyed else None
         if "partition" in names:
             given = rows.column("partition").cast(pa.int32())
             chosen = given if chosen is None else pc.coalesce(given, chosen)
         if chosen is None:
-            yield topic.next_unkeyed(), rows.select(columns)
-            return
+            return None
         chosen = pc.fill_null(chosen, _UNDECIDED)
         bounds = pc.min_max(chosen)
         if "partition" in names:
@@ -276,7 +266,18 @@ class _Task:
                     raise JesenskaError(f"A row asks for partition {number} of the topic {topic.name}, which has {topic.partitions}: they are numbered from 0.")
         if bounds["min"].as_py() == _UNDECIDED:
             chosen = pc.if_else(pc.equal(chosen, _UNDECIDED), pa.scalar(topic.next_unkeyed(), pa.int32()), chosen)
-            bounds = pc.min_max(chosen)
+        return chosen
+
+    def _by_partition(self, topic: _Topic, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of each partition, in their order."""
+        import pyarrow.compute as pc
+
+        columns = [name for name in _COLUMNS if name in rows.schema.names]
+        chosen = self._chosen(topic, rows)
+        if chosen is None:
+            yield topic.next_unkeyed(), rows.select(columns)
+            return
+        bounds = pc.min_max(chosen)
         if bounds["min"] == bounds["max"]:
             yield bounds["min"].as_py(), rows.select(columns)
             return
@@ -286,6 +287,55 @@ class _Task:
         for partition in sorted(counts):
             yield partition, sorted_rows.slice(begin, counts[partition])
             begin += counts[partition]
+
+
+class _Task(Placing):
+    """Rows in, record batches out: encoded on Spark's thread, sent on the loop's."""
+
+    def __init__(self, connection: ClusterThread, options: SinkOptions, clock: Clock, partition_column: str | None, producer: Producer | None) -> None:
+        super().__init__(connection, options, partition_column)
+        self._clock = clock
+        self._codec = Codec[options.compression.upper()]
+        self._own = producer
+        self._producers: dict[bool | None, Producer] = {} if producer is None else {options.enable_idempotence: producer}
+        self._waiting: dict[TopicPartition, list[pa.Table]] = {}
+        self._waiting_bytes: dict[TopicPartition, int] = {}
+        self._sent: list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]] = []
+        self._written: dict[TopicPartition, int] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes over the rows; waits while too much is on its way."""
+        for name, rows in self._by_topic(batch):
+            topic = self._topic(name)
+            for partition, part in self._by_partition(topic, rows):
+                key = TopicPartition(name, partition)
+                self._waiting.setdefault(key, []).append(part)
+                self._waiting_bytes[key] = self._waiting_bytes.get(key, 0) + part.nbytes
+                if self._waiting_bytes[key] >= topic.batch_bytes:
+                    self._send(key)
+        if sum(self._waiting_bytes.values()) > SINK_WAITING_BYTES:
+            for key in list(self._waiting):
+                self._send(key)
+
+    def finish(self) -> dict[TopicPartition, int]:
+        """Sends what is left; the numbers of records once all are acknowledged."""
+        for key in list(self._waiting):
+            self._send(key)
+        self._settle(0)
+        return self._written
+
+    def close(self, done: bool) -> None:
+        """The producers go back if all has been acknowledged; others end here, with what they have not sent."""
+        self._connection.run(self._close(done))
+
+    async def _close(self, done: bool) -> None:
+        if not done:
+            self._kept.forget_settings()
+        for idempotent, producer in self._producers.items():
+            if done and producer is not self._own:
+                self._kept.give_back(producer, self._options, idempotent)
+            else:
+                await producer.close(flush=False)
 
     def _send(self, key: TopicPartition) -> None:
         import pyarrow as pa

@@ -1,0 +1,202 @@
+"""Each micro-batch in one transaction, once and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from jesenska.base.errors import JesenskaError
+from jesenska.pipeline import exactly_once
+from jesenska.pipeline.cluster_thread import connect
+from jesenska.pipeline.exactly_once import ExactlyOnce
+from tests.pipeline.conftest import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Crash(Exception):
+    """The driver ends here."""
+
+
+def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
+    """Numbers from the first on, with keys of their own."""
+    return spark.range(first, first + count, numPartitions=3).selectExpr("cast(id as string) as key", "cast(id as string) as value")
+
+
+def options(topics: Topics, topic: str | None, **more: str) -> Mapping[str, str]:
+    given = {"kafka.bootstrap.servers": topics.bootstrap, **{name.replace("_", "."): value for name, value in more.items()}}
+    return given if topic is None else {**given, "topic": topic}
+
+
+def committed(spark: SparkSession, topics: Topics, topic: str) -> list[int]:
+    """The numbers that a reader of committed records finds, in order."""
+    found = (
+        spark.read.format("jesenska")
+        .option("kafka.bootstrap.servers", topics.bootstrap)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", topic)
+        .load()
+        .selectExpr("cast(value as string) as value")
+        .collect()
+    )
+    return sorted(int(row["value"]) for row in found)
+
+
+def test_a_micro_batch_is_written_once(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.create(4)
+    write = ExactlyOnce(f"once-{topic}", options(topics, topic))
+    write(rows(spark, 0, 100), 0)
+    write(rows(spark, 0, 100), 0)
+    write(rows(spark, 100, 50), 1)
+    # Another driver of the same query, after a restart.
+    ExactlyOnce(f"once-{topic}", options(topics, topic))(rows(spark, 100, 50), 1)
+    assert committed(spark, topics, topic) == list(range(150))
+
+
+def test_rows_name_their_topics_and_partitions(spark: SparkSession, topics: Topics) -> None:
+    first, second = topics.create(2), topics.create(3)
+    frame = spark.range(0, 60, numPartitions=4).selectExpr(
+        f"if(id % 2 = 0, '{first}', '{second}') as topic", "cast(id % 2 as int) as partition", "cast(id as string) as value"
+    )
+    ExactlyOnce(f"named-{first}", options(topics, None))(frame, 0)
+    assert committed(spark, topics, first) == list(range(0, 60, 2))
+    assert committed(spark, topics, second) == list(range(1, 60, 2))
+    assert topics.offsets(first, 2) == {0: (0, 31), 1: (0, 0)}
+
+
+@pytest.mark.parametrize("point", ["before the tasks", "after the tasks", "after the marker", "after the commit"])
+def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(spark: SparkSession, topics: Topics, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed driver does not do any more is left out: it aborts nothing and closes nothing."""
+    topic = topics.create(3)
+    write = ExactlyOnce(f"killed-{topic}", options(topics, topic))
+    write(rows(spark, 0, 30), 0)
+    with monkeypatch.context() as patched:
+        _crash_at(point, patched)
+        with pytest.raises(Crash):
+            write(rows(spark, 30, 30), 1)
+    assert committed(spark, topics, topic) == list(range(60 if point == "after the commit" else 30))
+    again = ExactlyOnce(f"killed-{topic}", options(topics, topic))
+    again(rows(spark, 30, 30), 1)
+    again(rows(spark, 60, 30), 2)
+    assert committed(spark, topics, topic) == list(range(90))
+
+
+def _crash_at(point: str, patched: pytest.MonkeyPatch) -> None:
+    whole = exactly_once._Writing
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    patched.setattr(whole, "close", nothing)
+    commit, last_batch = whole.commit, whole.last_batch
+
+    async def crash(*_: Any) -> Any:
+        raise Crash
+
+    async def crash_after_commit(writing: Any, batch_id: int) -> None:
+        await commit(writing, batch_id)
+        raise Crash
+
+    async def crash_after_marker(writing: Any, batch_id: int) -> None:
+        patched.setattr(writing._producer, "commit_transaction", crash)
+        await commit(writing, batch_id)
+
+    async def crash_before_tasks(writing: Any) -> int:
+        await last_batch(writing)
+        raise Crash
+
+    if point == "before the tasks":
+        patched.setattr(whole, "last_batch", crash_before_tasks)
+    else:
+        patched.setattr(whole, "commit", {"after the tasks": crash, "after the marker": crash_after_marker, "after the commit": crash_after_commit}[point])
+
+
+def test_an_open_transaction_of_another_query_hides_no_marker(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, other = topics.create(2), topics.create(2)
+    shared = topics.create(1, cleanup_policy="compact")
+    write = ExactlyOnce(f"hidden-{topic}", options(topics, topic, batches_topic=shared))
+    with monkeypatch.context() as patched:
+        _crash_at("after the marker", patched)
+        with pytest.raises(Crash):
+            ExactlyOnce(f"open-{topic}", options(topics, other, batches_topic=shared))(rows(spark, 0, 10), 0)
+    write(rows(spark, 0, 20), 0)
+    ExactlyOnce(f"hidden-{topic}", options(topics, topic, batches_topic=shared))(rows(spark, 0, 20), 0)
+    assert committed(spark, topics, topic) == list(range(20))
+
+
+def test_a_task_that_fails_leaves_nothing(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.create(2)
+    write = ExactlyOnce(f"failing-{topic}", options(topics, topic))
+    broken = rows(spark, 0, 40).selectExpr("key", "if(key = '33', raise_error('no such row'), value) as value")
+    with pytest.raises(Exception, match="no such row"):
+        write(broken, 0)
+    write(rows(spark, 0, 40), 0)
+    assert committed(spark, topics, topic) == list(range(40))
+
+
+def test_aligned_rows_are_not_shuffled_and_others_are_refused(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.create(2)
+    write = ExactlyOnce(f"aligned-{topic}", options(topics, topic), aligned=True)
+    placed = rows(spark, 0, 20).selectExpr("value", "cast(cast(value as int) % 2 as int) as partition")
+    with pytest.raises(JesenskaError, match="leave aligned out"):
+        write(placed, 0)
+    write(placed.repartition(2, "partition"), 0)
+    assert committed(spark, topics, topic) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"kafka.acks": "1"}, "acks=all"),
+        ({"kafka.enable.idempotence": "false"}, "idempotence"),
+        ({"kafka.transaction.timeout.ms": "soon"}, "expects milliseconds"),
+        ({"batches.topics": "x"}, "batches.topics"),
+    ],
+)
+def test_a_mistake_is_one_sentence(topics: Topics, given: dict[str, str], says: str) -> None:
+    with pytest.raises(JesenskaError, match=says):
+        ExactlyOnce("mistaken", {**options(topics, "t"), **given})
+
+
+def test_a_query_needs_a_name(topics: Topics) -> None:
+    with pytest.raises(JesenskaError, match="name"):
+        ExactlyOnce("", options(topics, "t"))
+
+
+def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six micro-batches; the driver ends at each named point once, and the query is started again on its checkpoint."""
+    source, target = topics.create(3), topics.create(2)
+    for partition in range(3):
+        topics.send(source, [b"%d" % number for number in range(partition, 60, 3)], partition)
+    read = options(topics, None, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    points = ["before the tasks", "after the tasks", "after the marker", "after the commit"]
+    for point in [*points, None]:
+        write = ExactlyOnce(f"stream-{target}", options(topics, target))
+        with monkeypatch.context() as patched:
+            if point is not None:
+                _crash_at(point, patched)
+            stream = spark.readStream.format("jesenska").options(**read).load().select("value")
+            query = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+            if point is None:
+                query.awaitTermination(60)
+            else:
+                with pytest.raises(StreamingQueryException):
+                    query.awaitTermination(60)
+    assert committed(spark, topics, target) == list(range(60))
+
+
+def test_numbers_of_micro_batches_are_read_once(spark: SparkSession, topics: Topics) -> None:
+    """What a process keeps of a query does not grow with its micro-batches, nor does what it reads for each."""
+    topic = topics.create(1)
+    write = ExactlyOnce(f"many-{topic}", options(topics, topic))
+    for number in range(5):
+        write(rows(spark, number, 1), number)
+    connection = connect(write.options.client)
+    followed = [item for (key, name), item in exactly_once._followed[connection.cluster].items() if name == f"many-{topic}".encode()]
+    assert [(item.last, item.undecided) for item in followed] == [(3, {})]
+    assert topics.offsets(topic)[0][1] == 10, "a record and a marker for each"
