@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -99,14 +100,24 @@ class Broker:
             CreateTopicsRequestTopic(name=TOPIC, num_partitions=2, replication_factor=1),
         ]
         self._link.ask(CreateTopicsRequest(topics=topics, timeout_ms=20_000), 5, CreateTopicsResponse)
-        _until(lambda: self._coordinator(0, GROUP) == self._coordinator(1, "warm") == ErrorCode.NONE)
+        _until(lambda: self.coordinator(0, GROUP) == self.coordinator(1, "warm") == ErrorCode.NONE)
         _until(lambda: self._leader(TOPIC))
         for number in range(20):
             self.init(f"warm-{number}")
         _until(lambda: self.offsets(Asked("warm-0", NOBODY), NOBODY, 3) not in _TRANSIENT)
 
-    def _coordinator(self, kind: int, key: str) -> int:
+    def coordinator(self, kind: int, key: str) -> int:
         return self._link.ask(FindCoordinatorRequest(key=key, key_type=kind), 3, FindCoordinatorResponse).error_code
+
+    def coordinator_of(self, name: str) -> int:
+        """The broker that coordinates a transactional id; -1 for none now."""
+        return self._link.ask(FindCoordinatorRequest(key=name, key_type=1), 3, FindCoordinatorResponse).node_id
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        """Up to where read_committed consumers read."""
+        asked = FetchRequestPartition(partition=partition, fetch_offset=0, partition_max_bytes=1)
+        request = FetchRequest(isolation_level=1, max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[asked])])
+        return self._link.ask(request, 11, FetchResponse).responses[0].partitions[0].last_stable_offset
 
     def _leader(self, topic: str) -> bool:
         answer = self._link.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 5, MetadataResponse)
@@ -168,8 +179,14 @@ class Broker:
         )
         return self._link.ask(request, version, TxnOffsetCommitResponse).topics[0].partitions[0].error_code
 
-    def produce(self, asked: Asked, who: Who, version: int, topic: str = TOPIC, partition: int = 0, sequence: int = 0) -> int:
-        batch = encode_batch([(0, b"key", b"value", ())], producer_id=who.producer_id, producer_epoch=who.epoch, base_sequence=sequence, is_transactional=True)
+    def produce(self, asked: Asked, who: Who, version: int, topic: str = TOPIC, partition: int = 0, sequence: int = 0, value: bytes = b"value") -> int:
+        batch = encode_batch(
+            [(int(time.time() * 1000), b"key", value, ())],
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
         data = ProduceRequestPartition(index=partition, records=bytes(batch))
         request = ProduceRequest(transactional_id=asked.name, acks=-1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=[data])])
         return self._link.ask(request, version, ProduceResponse).responses[0].partition_responses[0].error_code
