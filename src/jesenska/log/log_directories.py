@@ -43,7 +43,7 @@ from jesenska.log.background import Background, DirectoryWriter, InlineBackgroun
 from jesenska.log.branch_files import BranchedLog
 from jesenska.log.branching import Branching, BranchWanted
 from jesenska.log.closing import close_logs, doomed_directory, mark_deleted
-from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError
+from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError, make_directory
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
@@ -138,7 +138,7 @@ class LogDirectories:
 
     def _lock(self, directory: LogDirectory) -> MetaProperties | None:
         try:
-            self._files.mkdir(directory.path)
+            make_directory(directory.path, self._files)
         except OSError as error:
             raise UnusableDirectoryError(directory.path, "created", error) from error
         try:
