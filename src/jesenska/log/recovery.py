@@ -564,8 +564,8 @@ class LogLoader:
         return True
 
     def _is_loss(self, end: int, following: int) -> bool:
-        """False where retention, or a compaction of what was synced, may have made the hole between two offsets, before
-        a segment that is empty or has nothing that was synced."""
+        """False where retention, or a compaction of what was synced, may have made the hole between two offsets,
+        before a segment that is empty or has nothing that was synced."""
         is_compacted = self._config.compact and end < self._recovery_point
         return following > self._log_start_offset and not self._stopped_in_order and end not in self._deleted and not is_compacted
 
