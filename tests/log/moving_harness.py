@@ -55,7 +55,9 @@ class MovingDirectories:
             writer_for=writers or (lambda _: inline_writer()),
             background=background or InlineBackground(),
             monotonic_ms=lambda: self.elapsed_ms,
-            cleaner_surroundings=CleanerSurroundings(self.cleaning, self.later, lambda: self.elapsed_ms, lambda: NOW_MS, lambda: bytes(16)) if compacts else None,
+            cleaner_surroundings=CleanerSurroundings(self.cleaning, self.later, lambda: self.elapsed_ms, lambda: NOW_MS, lambda: bytes(16))
+            if compacts
+            else None,
             cleaner_settings=CleanerSettings(dedupe_buffer_size=1024 * 1024, backoff_ms=0) if compacts else None,
             move_surroundings=MoveSurroundings(self.thread, self.later, lambda: self.elapsed_ms, lambda: uuid.UUID(int=chance.getrandbits(128))),
             move_settings=settings,

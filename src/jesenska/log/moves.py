@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from jesenska.base.errors import InvalidTopicException, KafkaStorageError
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.log.closing import doomed_directory
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
@@ -61,6 +61,12 @@ class MoveFigures(NamedTuple):
     size_bytes: int
     #: How many records the copy is behind, about.
     offset_lag: int
+
+
+def require_short_name(topic_partition: TopicPartition) -> None:
+    """InvalidTopicException where the name of a copy's directory would be too long for a file system."""
+    if len(future_directory_name(topic_partition, NO_UUID)) > _NAME_MAX:
+        raise InvalidTopicException(f"A directory for the copy of {topic_partition} would have a name of more than {_NAME_MAX} characters.")
 
 
 class Moves:
@@ -119,10 +125,8 @@ class Moves:
         raise KafkaStorageError(f"There is no log of {topic_partition} here.")
 
     def _make(self, topic_partition: TopicPartition, log: PartitionLog, target: LogDirectory) -> Path:
-        name = future_directory_name(topic_partition, self._around.new_uuid())
-        if len(name) > _NAME_MAX:
-            raise InvalidTopicException(f"A directory for the copy of {topic_partition} would have a name of more than {_NAME_MAX} characters.")
-        future = target.path / name
+        require_short_name(topic_partition)
+        future = target.path / future_directory_name(topic_partition, self._around.new_uuid())
         try:
             self._files.mkdir(future)
             if log.topic_id is not None:

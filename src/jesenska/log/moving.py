@@ -157,8 +157,7 @@ class Move:
     def _segments(self) -> Sequence[SegmentNow]:
         log = self.log
         return [
-            SegmentNow(segment.base_offset, segment, segment.size_bytes, segment.is_sealed, end)
-            for segment, end in zip(log.segments, log.ends(), strict=True)
+            SegmentNow(segment.base_offset, segment, segment.size_bytes, segment.is_sealed, end) for segment, end in zip(log.segments, log.ends(), strict=True)
         ]
 
     # -- copying ------------------------------------------------------------------------------------------------------

@@ -161,9 +161,7 @@ def _jobs_of(
     ]
 
 
-def _partitions(
-    directory: LogDirectory, known: Known, files: FileLayer, doomed: DoomedFiles, copies: list[FoundCopy]
-) -> Iterator[FoundPartition]:
+def _partitions(directory: LogDirectory, known: Known, files: FileLayer, doomed: DoomedFiles, copies: list[FoundCopy]) -> Iterator[FoundPartition]:
     for name in files.names(directory.path):
         path = directory.path / name
         if not path.is_dir() or name in _IGNORED:

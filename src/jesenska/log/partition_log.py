@@ -539,9 +539,7 @@ class PartitionLog:
         unmade = {item.created for item in self.queue.waiting if isinstance(item, PendingRoll)}
         before = tuple(segment for segment in self.segments if segment not in unmade)
         end_of_made = before[-1]
-        moved = {
-            segment: segment.in_another_directory(directory, active if segment is end_of_made else None, self._open_files) for segment in before
-        }
+        moved = {segment: segment.in_another_directory(directory, active if segment is end_of_made else None, self._open_files) for segment in before}
         for item in self.queue.waiting:
             if isinstance(item, PendingAppend):
                 item.segment = moved.get(item.segment, item.segment)
