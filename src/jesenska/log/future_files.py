@@ -9,21 +9,25 @@ where they differ.
 
 The end, while the log takes no appends:
 
-    1  the rest of the active segment is copied, all is synced: the copy is the log
+    1  the rest of the active segment is copied, all is synced: the copy is the log. A file in it,
+       `jesenska-moved-from`, names the log's directory
     2  the log's directory gets the file `jesenska-moved-to`, synced, which names the directory of 3
     3  the copy's directory is renamed to the partition's name, and that is synced
-    4  on the owner's thread: the log's old directory is renamed to a name in `-delete`; the log goes on in the new one
+    4  on the owner's thread: the log's old directory is renamed to a name in `-delete`, and the log goes on in the new
+       one, from which the file of 1 is removed
 
 After a crash:
 
     before 3    the log is where it was, and the move is begun again at the next start: what is copied already is
                 compared, not written
     before 4    two directories have the partition's name, and hold the same. The one that says where it has moved to
-                gives way to the one that it names (`partition_loading`), whatever a crash of the machine has left of 4
+                gives way to the one that it names, whatever a crash of the machine has left of 4
     after 4     the log is in the new directory
 
 So one of them is the log at each moment, it has everything that was acknowledged, and nobody has to guess which it is.
-Where 3 fails, the file of 2 is removed before the log takes appends again.
+Where 3 fails, the file of 2 is removed before the log takes appends again, and a directory that is left there with the
+file of 1 gives way. `partition_loading` reads the two files; while a directory that one of them names cannot be read
+the partition stays offline.
 """
 
 from __future__ import annotations
@@ -45,6 +49,9 @@ from jesenska.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME
 FUTURE_DIRECTORY_SUFFIX: Final = "-future"
 #: In a partition's directory: which directory holds the partition from here on, if it has the partition's name.
 MOVED_TO_FILE: Final = "jesenska-moved-to"
+#: In a partition's directory: it counts only if the directory that is named has the partition no more, or says that it
+#: has moved here.
+MOVED_FROM_FILE: Final = "jesenska-moved-from"
 _BUFFER_BYTES = 1024 * 1024
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _DIGITS = 20
@@ -98,8 +105,17 @@ def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
 def moved_to(directory: Path, files: FileLayer) -> Path | None:
     """Where a partition's directory says that the partition has moved to; None where it says nothing, or not all of
     it."""
+    return _named_in(directory / MOVED_TO_FILE, files)
+
+
+def moved_from(directory: Path, files: FileLayer) -> Path | None:
+    """From where a partition's directory says that it was copied."""
+    return _named_in(directory / MOVED_FROM_FILE, files)
+
+
+def _named_in(path: Path, files: FileLayer) -> Path | None:
     try:
-        text = files.read_file(directory / MOVED_TO_FILE).decode("utf-8", "surrogateescape")
+        text = files.read_file(path).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return None
     return Path(text[:-1]) if text.endswith("\n") and text.strip("\0\n") else None
@@ -264,6 +280,7 @@ class FutureFiles:
             write_leader_epochs(self.future, end.epochs, self._files, sync=True)
             if end.topic_id is not None:
                 write_topic_id(self.future, end.topic_id, self._files, sync=True)
+            self._files.replace_file(self.future / MOVED_FROM_FILE, os.fsencode(f"{self._current.absolute()}\n"))
         except OSError as error:
             raise TargetFailedError(error, is_in_doubt=True) from error
         self._sync_directory(self.future)
@@ -296,6 +313,11 @@ class FutureFiles:
             return  # the partition was deleted
         except OSError as error:
             raise SourceFailedError(error, is_in_doubt=True) from error
+
+    def arrived(self) -> None:
+        """The log is in the new directory, without condition."""
+        with suppress(OSError):
+            self._files.unlink(self._path / MOVED_FROM_FILE)
 
     def close(self) -> None:
         """Nothing more is copied."""

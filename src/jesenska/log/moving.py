@@ -387,6 +387,7 @@ class Move:
             doomed = old_directory
         for segment in log.go_on_in(target.path / str(topic_partition), target.writer, active):
             segment.moved(doomed)
+        self._future_files.arrived()
         source.logs.pop(topic_partition, None)
         target.logs[topic_partition] = log
         target.incoming.pop(topic_partition, None)

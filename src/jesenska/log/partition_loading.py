@@ -32,7 +32,7 @@ from jesenska.log.directory_lock import LogDirectoryError
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
-from jesenska.log.future_files import MOVED_TO_FILE, moved_to
+from jesenska.log.future_files import MOVED_FROM_FILE, MOVED_TO_FILE, moved_from, moved_to
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directory import FailingDirectory, LogDirectory, read_or_nothing
 from jesenska.log.partition_metadata import read_topic_id
@@ -192,33 +192,48 @@ def _partitions(directory: LogDirectory, known: Known, files: FileLayer, doomed:
         yield FoundPartition(directory, topic_partition, topic_id, config)
 
 
-def _moved(directories: Sequence[LogDirectory], partitions: Sequence[FoundPartition], files: FileLayer) -> dict[FoundPartition, LogDirectory]:
-    """The directories that are not the partitions' any more, as they say themselves, and where the partitions are."""
-    homes = {directory.path.absolute() / str(topic_partition): directory for directory, topic_partition, _, _ in partitions}
+class _Removed(NamedTuple):
+    """Why a directory is not the partition's: the log is in `home`, at `path`."""
+
+    home: LogDirectory
+    path: Path
+
+
+def _moved(directories: Sequence[LogDirectory], partitions: Sequence[FoundPartition], files: FileLayer) -> dict[FoundPartition, _Removed]:
+    """The directories that are not the partitions', by what they say of moves that a crash, or a failing disk, has
+    interrupted; and where the partitions are."""
+    found_at = {_path_of(found).absolute(): found for found in partitions}
     offline = {directory.path.absolute(): directory for directory in directories if directory.is_offline}
-    moved = {}
+    moved: dict[FoundPartition, _Removed] = {}
     for found in partitions:
         path = _path_of(found)
         with FailingDirectory(found.directory, directories):
-            successor = moved_to(path, files)
-            if successor is None or successor == path.absolute():
-                continue
-            home = homes.get(successor, offline.get(successor.parent))
-            if home is not None:
-                moved[found] = home
-            else:
+            successor, origin = moved_to(path, files), moved_from(path, files)
+            if successor is not None and successor != path.absolute():
+                home = found_at[successor].directory if successor in found_at else offline.get(successor.parent)
+                if home is not None:
+                    moved[found] = _Removed(home, successor)
+                    continue
                 files.unlink(path / MOVED_TO_FILE)
+            if origin is not None:
+                there = found_at.get(origin)
+                if there is not None and moved_to(origin, files) != path.absolute():
+                    moved[found] = _Removed(there.directory, origin)
+                elif there is None and origin.parent in offline:
+                    moved[found] = _Removed(offline[origin.parent], origin)
+                elif there is None:
+                    files.unlink(path / MOVED_FROM_FILE)
     return moved
 
 
-def _remove_moved(moved: Mapping[FoundPartition, LogDirectory], files: FileLayer, doomed: DoomedFiles) -> None:
-    """Removes directories whose successors can be read."""
-    for found, home in moved.items():
+def _remove_moved(moved: Mapping[FoundPartition, _Removed], files: FileLayer, doomed: DoomedFiles) -> None:
+    """Removes directories if those that hold the logs can be read."""
+    for found, (home, log_path) in moved.items():
         path = _path_of(found)
         if home.is_offline:
-            logger.error("%s may have moved to %s, which cannot be read: the partition is offline until that is mended", path, home.path)
+            logger.error("the log of %s may be in %s, which cannot be read: the partition is offline until that is mended", path, log_path)
         elif not found.directory.is_offline:
-            logger.warning("%s has moved to %s; a crash kept it from being removed, which is done now", path, home.path)
+            logger.warning("%s is what an interrupted move has left of the log in %s, and is removed", path, log_path)
             target = doomed_directory(path, found.topic_partition)
             try:
                 files.rename(path, target)

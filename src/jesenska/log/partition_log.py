@@ -258,7 +258,8 @@ class PartitionLog:
         last_kept = first.segment if isinstance(first, PendingAppend) else first.sealed
         kept = self.segments[: self.segments.index(last_kept) + 1]
         for segment in self.segments[len(kept) :]:
-            self._remove_files(segment.mark_deleted())
+            with suppress(OSError):  # the disk is broken: the next start finds them behind the log's end
+                self._remove_files(segment.mark_deleted())
             self.snapshots.remove(segment.base_offset)
         self.segments = kept
         self.unsynced.names_changed()
