@@ -113,13 +113,15 @@ class ReplicaOnDisk:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """A broker's log directory; with an error it cannot be read. Sizes of its volume are -1 where nobody says."""
+    """A broker's log directory; with an error it cannot be read. Sizes of its volume are -1 where nobody says. One that
+    `is_cordoned` gets no new replicas."""
 
     path: str
     error: KafkaError | None
     replicas: Mapping[TopicPartition, ReplicaOnDisk]
     total_bytes: int
     usable_bytes: int
+    is_cordoned: bool = False
 
 
 class Admin:
@@ -315,6 +317,7 @@ class Admin:
                 },
                 item.total_bytes,
                 item.usable_bytes,
+                item.is_cordoned,
             )
             for item in answer.results
         ]

@@ -14,7 +14,8 @@ The end, while the log takes no appends:
     2  the log's directory gets the file `jesenska-moved-to`, synced, which names the directory of 3
     3  the copy's directory is renamed to the partition's name, and that is synced
     4  on the owner's thread: the log's old directory is renamed to a name in `-delete`, and the log goes on in the new
-       one, from which the file of 1 is removed
+       one
+    5  once the names of 4 are synced, the file of 1 is removed, and the old directory's turn comes to be removed
 
 After a crash:
 
@@ -314,8 +315,13 @@ class FutureFiles:
         except OSError as error:
             raise SourceFailedError(error, is_in_doubt=True) from error
 
-    def arrived(self) -> None:
-        """The log is in the new directory, without condition."""
+    def settle(self) -> None:
+        """The log is in the new directory, and its old one has another name, which is synced before anything of it is
+        removed: an old name without the file of 2 would be taken for the log."""
+        try:
+            self._files.fsync_directory(self._current.parent)
+        except OSError as error:
+            raise SourceFailedError(error, is_in_doubt=True) from error
         with suppress(OSError):
             self._files.unlink(self._path / MOVED_FROM_FILE)
 

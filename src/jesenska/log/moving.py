@@ -387,7 +387,6 @@ class Move:
             doomed = old_directory
         for segment in log.go_on_in(target.path / str(topic_partition), target.writer, active):
             segment.moved(doomed)
-        self._future_files.arrived()
         source.logs.pop(topic_partition, None)
         target.logs[topic_partition] = log
         target.incoming.pop(topic_partition, None)
@@ -397,10 +396,16 @@ class Move:
         log.queue.release()
         seconds = (self._around.monotonic_ms() - self._begun_ms) / 1000
         logger.info("%s has moved from %s to %s: %d bytes in %.1f s", topic_partition, source.path, target.path, self._moved_bytes, seconds)
-        if doomed != old_directory:
-            self._owner.relocated(self, doomed)
+        if doomed != old_directory and not self._is_stopping:
+            self._around.background.submit(self._future_files.settle, partial(self._settled, doomed))
         target.write_recovery_points()
         self._owner.ended(self)
+
+    def _settled(self, old_directory: Path, outcome: BaseException | None) -> None:
+        if isinstance(outcome, SourceFailedError):
+            self.source.writer.disk_failed(outcome.error, True)
+        else:
+            self._owner.relocated(self, old_directory)
 
     def _let_go(self) -> None:
         """The log takes appends again; if it is closed, those that have waited fail."""
