@@ -295,7 +295,7 @@ def test_nothing_comes_into_a_cordoned_directory(tmp_path: Path, broker: BrokerP
 
 
 def test_a_directory_that_goes_in_the_middle_takes_no_record_along(tmp_path: Path, broker: BrokerProcess) -> None:
-    """The target disappears: the replica stays where it is. It comes back with the next start, and the move goes on."""
+    """The target disappears: the replica stays where it is. It is back with the next start, and the move goes on."""
     filled(broker, "t")
     home = home_of(broker, "t")
     target = next(name for name in "abc" if name != home)

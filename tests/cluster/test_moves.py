@@ -1,5 +1,5 @@
-"""Replicas of leaders and followers move between the log directories of their brokers while brokers come and go: nothing
-acknowledged is lost, and every replica ends with the same log."""
+"""Replicas of leaders and followers move between the log directories of their brokers while brokers come and go:
+nothing acknowledged is lost, and every replica ends with the same log."""
 
 from __future__ import annotations
 

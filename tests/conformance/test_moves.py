@@ -1,5 +1,5 @@
-"""Moves of replicas between log directories, of Apache Kafka 3.9.1 (and 4.3.1, for cordoned directories) and of ours: the
-same raw requests get the same answers and leave the replicas in the same directories. Each goes on with what the other
+"""Moves of replicas between log directories, of Apache Kafka 3.9.1 (and 4.3.1, for cordoned directories) and of ours:
+the same raw requests get the same answers and leave the replicas in the same directories. Each goes on with what the other
 has begun, and kafka-reassign-partitions works with ours."""
 
 from __future__ import annotations

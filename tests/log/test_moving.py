@@ -1,5 +1,5 @@
-"""A replica is moved to another log directory: it is the same log there, whatever it does on the way; and a crash at any
-moment leaves one whole log."""
+"""A replica is moved to another log directory: it is the same log there, whatever it does on the way; and a crash at
+any moment leaves one whole log."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
 
 It is filled while the log goes on (`moving` says when what is copied); everything here is done in another thread than
 the log's owner. Segments are copied as they are, files beside them, too: nothing is decoded and no index is built.
-What a start finds under such a name is taken for a part of the copy: its bytes are compared with the log's, and written
-where they differ.
+What a start finds under such a name is taken for a part of the copy: its bytes are compared with the log's, and
+written where they differ.
 
 The end, while the log takes no appends:
 

@@ -296,8 +296,8 @@ class LogDirectories:
 
     def move(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
         """The replica is wanted in that directory: it begins to be moved there, under load. Where this broker has none
-        it is remembered for when it gets one, and ReplicaNotAvailableError says so. KafkaStorageError where a directory
-        is offline, or the copy cannot be begun."""
+        it is remembered for when it gets one, and ReplicaNotAvailableError says so. KafkaStorageError where a
+        directory is offline, or the copy cannot be begun."""
         assert self.moves is not None, "this broker moves replicas"
         if topic_partition in self.offline:
             raise KafkaStorageError(f"{topic_partition} cannot be moved while its log directory is offline.")

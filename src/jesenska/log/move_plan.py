@@ -1,5 +1,5 @@
-"""What is to be done next for a copy of a log to become what the log is, while the log goes on changing. Plain functions
-over values: no disk, no clock.
+"""What is to be done next for a copy of a log to become what the log is, while the log goes on changing. Plain
+functions over values: no disk, no clock.
 
     the log has no such segment any more    `Remove`: retention, or a truncation, has taken it
     bytes of a segment are missing          `CopyPiece`, the oldest segment first

@@ -533,8 +533,8 @@ class PartitionLog:
 
     def go_on_in(self, directory: Path, writer: DirectoryWriter, active: OpenFile) -> tuple[LogSegment, ...]:
         """The log goes on with a copy of its files in another directory, where all of it is synced; `active` is the
-        copy of the active segment's file. Nothing may be under way but what waits behind a hold of the queue. Gives the
-        segments that it had until now."""
+        copy of the active segment's file. Nothing may be under way but what waits behind a hold of the queue. Gives
+        the segments that it had until now."""
         assert self.queue.is_held, "nothing is written meanwhile"
         assert not self.is_failed, "what it holds is known"
         unmade = {item.created for item in self.queue.waiting if isinstance(item, PendingRoll)}

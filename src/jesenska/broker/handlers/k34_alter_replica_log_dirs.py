@@ -1,4 +1,5 @@
-"""AlterReplicaLogDirs (key 34), versions 0-2: in which of this broker's log directories it is to have replicas (KIP-113).
+"""AlterReplicaLogDirs (key 34), versions 0-2: in which of this broker's log directories it is to have replicas
+(KIP-113).
 
     0      partitions by directory, each by its absolute path
     2      compact
