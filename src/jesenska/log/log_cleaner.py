@@ -111,6 +111,8 @@ class LogCleaner:
         self._doomed = doomed
         self._around = surroundings
         self._running: dict[TopicPartition, _Run] = {}
+        #: Logs that are not compacted for now.
+        self._paused: set[TopicPartition] = set()
         #: When to look for a log again.
         self._look_at_ms = 0
         #: When the bytes that were moved so far have had their time.
@@ -145,7 +147,8 @@ class LogCleaner:
         now_ms = self._around.now_ms()
         for directory in self._directories:
             for topic_partition, log in directory.logs.items():
-                if not log.config.compact or topic_partition in self._running or topic_partition in self.uncleanable or log.is_failed or log.is_closed:
+                is_kept_out = topic_partition in self._running or topic_partition in self._paused or topic_partition in self.uncleanable
+                if not log.config.compact or is_kept_out or log.is_failed or log.is_closed:
                     continue
                 missing = [segment for segment in log.segments[:-1] if _lacks_times(segment, log)]
                 if missing:
@@ -301,6 +304,14 @@ class LogCleaner:
         run = self._running.get(topic_partition)
         if run is not None:
             self._give_up(run)
+
+    def pause(self, topic_partition: TopicPartition) -> None:
+        """The log is not compacted until `go_on`: its files are being copied."""
+        self._paused.add(topic_partition)
+        self.abort(topic_partition)
+
+    def go_on(self, topic_partition: TopicPartition) -> None:
+        self._paused.discard(topic_partition)
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """The partition is deleted."""
