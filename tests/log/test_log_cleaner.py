@@ -13,6 +13,7 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.background import DirectoryWriter, InlineBackground
 from jesenska.log.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
 from jesenska.log.cleanable import SegmentFacts, cleanable_part, first_dirty_offset, groups, is_due
 from jesenska.log.files import FileLayer
@@ -30,6 +31,7 @@ from tests.log.committed_reads import consume
 from tests.log.compaction_model import PARTITION, START_MS, CompactedLog, run
 from tests.log.dying_files import DiesError, DyingFiles
 from tests.log.log_harness import LogHarness
+from tests.log.manual_background import ManualBackground
 
 CONFIG = LogConfig(segment_bytes=1000, delete=False, compact=True, min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0)
 
@@ -367,6 +369,21 @@ def test_segments_that_retention_takes_meanwhile_do_not_come_back(tmp_path: Path
 
 def stale(lookup: TimeLookup) -> bool:
     return lookup.is_stale
+
+
+def test_a_segment_whose_roll_waits_for_the_disk_is_not_compacted_yet(tmp_path: Path) -> None:
+    waiting = ManualBackground()
+    log = CompactedLog(tmp_path, CONFIG, writer=DirectoryWriter(waiting, InlineBackground()))
+    for number in range(40):
+        log.append(one(b"key-%d" % (number % 4), b"value-%d" % number + bytes(50)))
+    rolled = log.log.active_segment
+    log.log.queue_roll(log.now_ms)
+    log.compact()
+    assert rolled in log.log.segments
+    waiting.run_all()
+    log.compact()
+    assert offsets(log) == NEWEST
+    log.close()
 
 
 def test_an_answer_on_its_way_and_a_look_into_times_outlive_a_compaction(tmp_path: Path) -> None:
