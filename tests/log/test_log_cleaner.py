@@ -12,9 +12,12 @@ from random import Random
 import pytest
 
 from jesenska.base.errors import KafkaError
-from jesenska.log.checkpoints import CLEANER_OFFSETS
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.background import DirectoryWriter, InlineBackground
+from jesenska.log.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
 from jesenska.log.cleanable import SegmentFacts, cleanable_part, first_dirty_offset, groups, is_due
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_cleaner import CleanerSettings
 from jesenska.log.log_config import LogConfig
 from jesenska.log.reading import lookup_by_time, read_log
@@ -22,11 +25,13 @@ from jesenska.log.time_lookup import TimeLookup
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
+from jesenska.records.header import read_header
 from jesenska.testing.simulation.disk import ForgetfulFiles
 from tests.log.committed_reads import consume
 from tests.log.compaction_model import PARTITION, START_MS, CompactedLog, run
 from tests.log.dying_files import DiesError, DyingFiles
 from tests.log.log_harness import LogHarness
+from tests.log.manual_background import ManualBackground
 
 CONFIG = LogConfig(segment_bytes=1000, delete=False, compact=True, min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0)
 
@@ -78,6 +83,22 @@ def test_where_compaction_left_off_is_known_after_a_start(tmp_path: Path) -> Non
     inodes = [segment.file.path.stat().st_ino for segment in log.log.segments]
     log.compact()
     assert [segment.file.path.stat().st_ino for segment in log.log.segments] == inodes, "nothing is dirty"
+    log.close()
+
+
+def test_what_was_compacted_of_a_partition_that_is_gone_says_nothing_of_its_namesake(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.close()
+    (tmp_path / CLEANER_OFFSETS).write_text("0\n2\nanother 0 12\ncompacted 0 20\n")
+    log.open()
+    assert OffsetCheckpoint(tmp_path / CLEANER_OFFSETS, FileLayer()).read() == {PARTITION: 20}
+    another = log.directories.create(TopicPartition("another", 0), None, CONFIG, log.now_ms)
+    for number in range(20):
+        append_at_once(another, memoryview(batch := one(b"key", b"%d" % number)), [read_header(batch)], 0, log.now_ms)
+        another.move_high_watermark(another.log_end_offset)
+    another.roll(log.now_ms)
+    log.compact()
+    assert sum(1 for segment in another.segments for _ in segment.headers()) == 1
     log.close()
 
 
@@ -348,6 +369,21 @@ def test_segments_that_retention_takes_meanwhile_do_not_come_back(tmp_path: Path
 
 def stale(lookup: TimeLookup) -> bool:
     return lookup.is_stale
+
+
+def test_a_segment_whose_roll_waits_for_the_disk_is_not_compacted_yet(tmp_path: Path) -> None:
+    waiting = ManualBackground()
+    log = CompactedLog(tmp_path, CONFIG, writer=DirectoryWriter(waiting, InlineBackground()))
+    for number in range(40):
+        log.append(one(b"key-%d" % (number % 4), b"value-%d" % number + bytes(50)))
+    rolled = log.log.active_segment
+    log.log.queue_roll(log.now_ms)
+    log.compact()
+    assert rolled in log.log.segments
+    waiting.run_all()
+    log.compact()
+    assert offsets(log) == NEWEST
+    log.close()
 
 
 def test_an_answer_on_its_way_and_a_look_into_times_outlive_a_compaction(tmp_path: Path) -> None:

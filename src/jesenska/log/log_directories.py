@@ -193,7 +193,11 @@ class LogDirectories:
             self._adopt(found.directory, found.topic_partition, loaded, found.config, found.topic_id, now_ms, high_watermark)
         for directory in self.usable if self.cleaner is not None else ():
             with FailingDirectory(directory, self.directories):
-                directory.cleaner_offsets = read_or_nothing(directory.cleaner_checkpoint)
+                # A partition that is gone may have left its line behind: another one of its name begins anew.
+                offsets = read_or_nothing(directory.cleaner_checkpoint)
+                directory.cleaner_offsets = {key: offset for key, offset in offsets.items() if key in directory.logs}
+                if len(directory.cleaner_offsets) < len(offsets):
+                    directory.cleaner_checkpoint.write(directory.cleaner_offsets)
         for directory in self.directories:
             if directory.is_offline:
                 self.take_offline(directory)
@@ -346,8 +350,8 @@ class LogDirectories:
                 return
             loaded = outcome.loaded
             log = self._adopt(directory, target, loaded, wanted.config, wanted.topic_id, now_ms, outcome.end_offset)
-            if source in directory.cleaner_offsets:
-                directory.cleaner_offsets[target] = min(directory.cleaner_offsets[source], outcome.end_offset)
+            if outcome.first_dirty is not None:
+                directory.cleaner_offsets[target] = outcome.first_dirty
             directory.forget_checkpoints(log)
             if loaded.log_start_offset > loaded.segments[0].base_offset:
                 directory.write_log_start_offsets()
@@ -355,7 +359,8 @@ class LogDirectories:
             directory.write_recovery_points()
             done(log)
 
-        Branching(origin, wanted, self._files, directory.writer.writer, directory.write_log_start_offsets, now_ms, made).go_on()
+        first_dirty = partial(directory.cleaner_offsets.get, source)
+        Branching(origin, wanted, self._files, directory.writer.writer, directory.write_log_start_offsets, first_dirty, now_ms, made).go_on()
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Writes down the topic's id for a partition whose directory does not name one (it is older than topic
