@@ -40,6 +40,7 @@ from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAcls
 from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter
 from jesenska.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsRequestConfig, AlterConfigsRequestResource
+from jesenska.wire.messages.k34_alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
 from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest
@@ -283,6 +284,7 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
         resources=[DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name=served.name, configuration_keys=None)]
     ),
     33: _alter_configs,
+    34: lambda served, version: AlterReplicaLogDirsRequest(),
     35: lambda served, version: DescribeLogDirsRequest(topics=[DescribeLogDirsRequestTopic(topic=served.name, partitions=[0])]),
     37: lambda served, version: CreatePartitionsRequest(
         topics=[CreatePartitionsRequestTopic(name=served.new_topic()[0], count=3, assignments=None)], timeout_ms=10_000

@@ -1,6 +1,10 @@
-"""What the traced broker is made to do: producers with and without idempotence, groups that commit, topics created and
-deleted, settings changed, records deleted by request and by retention, segments rolled all the while; the broker is
-killed in between and started again on what it finds.
+"""What the traced broker is made to do, in three log directories: producers with and without idempotence, with and
+without keys, groups that commit, topics created, branched and deleted, settings changed, records deleted by request
+and by retention, segments rolled and compacted all the while; the broker is killed in between and started again on
+what it finds. Producers are refused transactions, so there are none.
+
+What else is to be done all the while, such as moves of partitions between the log directories, is one more function in
+`Workload._steps`. The judge asks the broker for a partition's log, wherever that lies.
 
 Every answer is noted with the connection and the byte in its stream where it ends, so that the trace tells before
 which file operation it left the broker.
@@ -58,13 +62,32 @@ SETTINGS = {
     "replica.high.watermark.checkpoint.interval.ms": "100",
     "log.retention.check.interval.ms": "100",
     "log.segment.delete.delay.ms": "800",
+    "log.cleaner.backoff.ms": "50",
+    "log.cleaner.min.cleanable.ratio": "0.01",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.segment.bytes": "8192",
     "group.initial.rebalance.delay.ms": "0",
 }
-#: Two partitions that keep everything; `old` loses segments by retention, `trimmed` by request.
-KEPT, OLD, TRIMMED = "kept", "old", "trimmed"
-_TOPICS = {KEPT: {}, OLD: {"retention.bytes": "20000"}, TRIMMED: {}}
+#: Below the root of all; the first has the tree's journal.
+DIRECTORIES = ("one", "two", "three")
+#: Two partitions that keep everything; `old` loses segments by retention, `trimmed` by request; two partitions of
+#: `compacted`; `both` is compacted, and loses segments by retention.
+KEPT, OLD, TRIMMED, COMPACTED, BOTH = "kept", "old", "trimmed", "compacted", "both"
+_COMPACTION = {"min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "50", "delete.retention.ms": "300"}
+_TOPICS: dict[str, dict[str, str]] = {
+    KEPT: {},
+    OLD: {"retention.bytes": "20000"},
+    TRIMMED: {},
+    COMPACTED: {"cleanup.policy": "compact", **_COMPACTION},
+    BOTH: {"cleanup.policy": "compact,delete", "retention.bytes": "15000", **_COMPACTION},
+}
+PARTITIONS = {KEPT: 2, OLD: 1, TRIMMED: 1, COMPACTED: 2, BOTH: 1}
+#: How many keys each writer of a compacted topic has.
+_KEYS = {COMPACTED: 20, BOTH: 150}
+#: Branches that are there at a time.
+_BRANCHES_MAX = 2
+#: Batches that a producer sends without an answer, and records in each.
+_BATCHES_AT_ONCE = _RECORDS_MAX = 3
 #: A life lasts at least so long.
 _LIFE_SECONDS = 2.3
 #: A setting of `kept` that only goes up from here.
@@ -80,10 +103,19 @@ class Acknowledged(NamedTuple):
     what: object
 
 
+class SentRecord(NamedTuple):
+    key: bytes | None
+    #: None for a tombstone.
+    value: bytes | None
+    #: Who wrote it, and as which of its records. A key has one writer.
+    writer: str
+    number: int
+
+
 class Produced(NamedTuple):
     topic_partition: TopicPartition
     base_offset: int
-    values: tuple[bytes, ...]
+    records: tuple[SentRecord, ...]
     #: The batch as it was sent, and its producer; -1 without idempotence.
     batch: bytes
     producer_id: int
@@ -103,6 +135,12 @@ class TopicGone(NamedTuple):
     name: str
 
 
+class BranchMade(NamedTuple):
+    name: str
+    #: What had been acknowledged of its source when it was asked for.
+    held: tuple[Produced, ...]
+
+
 class ProducerIdGiven(NamedTuple):
     producer_id: int
 
@@ -116,13 +154,29 @@ class Told:
     """What was sent and what was answered, over all threads."""
 
     acknowledged: list[Acknowledged] = field(default_factory=list)
-    #: Every value that a record may have.
-    sent: set[bytes] = field(default_factory=set)
+    #: Every key and value that a record may have.
+    sent: set[tuple[bytes | None, bytes | None]] = field(default_factory=set)
+    #: The numbers of the tombstones that were sent for each key.
+    tombstones: dict[bytes, list[int]] = field(default_factory=dict)
+    #: Branches that were asked for.
+    branches: dict[str, BranchMade] = field(default_factory=dict)
     #: Topics whose deletion was asked for.
     doomed: set[str] = field(default_factory=set)
     #: Up to where the records of `trimmed` may be gone.
     trimmed_to: int = 0
     limit: int = _LIMIT_BASE
+
+    def send(self, record: SentRecord) -> None:
+        self.sent.add((record.key, record.value))
+        if record.key is not None and record.value is None:
+            self.tombstones.setdefault(record.key, []).append(record.number)
+
+    def may_be_deleted(self, record: SentRecord, last_number: int) -> bool:
+        """True if a tombstone behind this record may be in the log though nobody was told of it. `last_number` is the
+        last of the writer's records that it was told of; it had as many more under way as it sends at once, twice
+        where a broker died in between."""
+        until = last_number + 2 * _BATCHES_AT_ONCE * _RECORDS_MAX
+        return any(record.number < number <= until for number in self.tombstones.get(record.key or b"", ()))
 
 
 class _Connection(RawConnection):
@@ -204,36 +258,37 @@ class Workload:
 
     def _producer(self, key: TopicPartition, once: bool) -> Callable[[_Connection], None]:
         chance = Random(f"{self._round} {key} {once}")
-        name = f"{self._round}:{key}:{'once' if once else 'plain'}"
+        writer = f"{self._round}:{key}:{'once' if once else 'plain'}"
+        keys = _KEYS.get(key.topic, 0)
         state = {"id": -1, "sequence": 0, "number": 0}
-        waiting: list[tuple[bytes, tuple[bytes, ...]]] = []
+        waiting: list[tuple[bytes, tuple[SentRecord, ...]]] = []
 
         def step(connection: _Connection) -> None:
             if once and state["id"] < 0:
                 state["id"] = self._new_producer_id(connection)
             if not once:
                 waiting.clear()  # whatever became of it: it is not sent again
-            for _ in range(0 if waiting else chance.randint(1, 3)):
-                values = tuple(
-                    b"%s:%d:" % (name.encode(), state["number"] + index) + chance.randbytes(chance.randrange(400)) for index in range(chance.randint(1, 3))
-                )
-                state["number"] += len(values)
-                self._told.sent.update(values)
-                records = [(int(time.time() * 1000), None, value, ()) for value in values]
+            for _ in range(0 if waiting else chance.randint(1, _BATCHES_AT_ONCE)):
+                records = tuple(_record(writer, state["number"] + index, keys, chance) for index in range(chance.randint(1, _RECORDS_MAX)))
+                state["number"] += len(records)
                 epoch, sequence = (0, state["sequence"]) if once else (NO_PRODUCER_EPOCH, NO_SEQUENCE)
-                state["sequence"] += len(values)
-                waiting.append((bytes(encode_batch(records, producer_id=state["id"], producer_epoch=epoch, base_sequence=sequence)), values))
+                state["sequence"] += len(records)
+                waiting.append((self._batch(records, state["id"], epoch, sequence), records))
             for batch, _ in waiting:
-                partition = ProduceRequestPartition(index=key.partition, records=memoryview(batch))
-                topic = ProduceRequestTopic(name=key.topic, partition_data=[partition])
-                connection.send_frame(connection.frame(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic]), 9))
+                _send_batch(connection, key, batch)
             while waiting:
-                item = connection.receive(9, ProduceResponse).responses[0].partition_responses[0]
-                assert item.error_code == ErrorCode.NONE, f"{key}: {ErrorCode(item.error_code).name}"
-                batch, values = waiting.pop(0)
-                self._acknowledge(connection, Produced(key, item.base_offset, values, batch, state["id"]))
+                base_offset = _base_offset(connection, key)
+                batch, records = waiting.pop(0)
+                self._acknowledge(connection, Produced(key, base_offset, records, batch, state["id"]))
 
         return step
+
+    def _batch(self, records: tuple[SentRecord, ...], producer_id: int = -1, epoch: int = NO_PRODUCER_EPOCH, sequence: int = NO_SEQUENCE) -> bytes:
+        """A batch that is about to be sent."""
+        for record in records:
+            self._told.send(record)
+        made = [(int(time.time() * 1000), record.key, record.value, ()) for record in records]
+        return bytes(encode_batch(made, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
 
     def _committer(self, group: str, topic_partitions: list[TopicPartition]) -> Callable[[_Connection], None]:
         state = {"offset": self._round * 1_000_000}
@@ -266,24 +321,57 @@ class Workload:
                 state["topic"] += 1
                 self._create(connection, f"round-{self._round}-topic-{state['topic']}", {"retention.ms": "1234567"})
             elif kind == 1 and state["topic"] % 2 == 1:
-                name = f"round-{self._round}-topic-{state['topic']}"
-                self._told.doomed.add(name)
-                answer = connection.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 3, DeleteTopicsResponse)
-                assert answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                self._acknowledge(connection, TopicGone(name))
+                self._delete(connection, f"round-{self._round}-topic-{state['topic']}")
             elif kind == 2:
                 self._told.limit += 1
                 self._set_limit(connection, self._told.limit)
             elif kind == 3:
-                produced = [
-                    item.what.base_offset for item in self._told.acknowledged if isinstance(item.what, Produced) and item.what.topic_partition.topic == TRIMMED
-                ]
+                produced = [item.base_offset for item in self._produced_to(TRIMMED)]
                 if produced:
                     self._trim(connection, max(produced) - 3)
             else:
                 self._new_producer_id(connection)
 
         return step
+
+    def _brancher(self) -> Callable[[_Connection], None]:
+        """Branches that get some records of their own and are deleted in their turn, while their sources go on."""
+        names: list[str] = []
+        state = {"branch": 0}
+
+        def step(connection: _Connection) -> None:
+            time.sleep(0.2)
+            if len(names) >= _BRANCHES_MAX:
+                self._delete(connection, names[0])
+                names.pop(0)
+                return
+            state["branch"] += 1
+            source = COMPACTED if state["branch"] % 2 else KEPT
+            name = f"branch-{self._round}-{state['branch']}-of-{source}"
+            made = self._told.branches[name] = BranchMade(name, tuple(self._produced_to(source)))
+            names.append(name)
+            self._create(connection, name, {"jesenska.branch.of": source}, -1)
+            self._acknowledge(connection, made)
+            key, writer = TopicPartition(name, 0), f"{name}:plain"
+            for number in range(5):
+                records = (_record(writer, number, 2, self._chance),)
+                batch = self._batch(records)
+                _send_batch(connection, key, batch)
+                self._acknowledge(connection, Produced(key, _base_offset(connection, key), records, batch, -1))
+
+        return step
+
+    def _produced_to(self, topic: str) -> list[Produced]:
+        """What has been acknowledged until now in this round."""
+        with self._changed:
+            every = [item.what for item in self._told.acknowledged]
+        return [what for what in every if isinstance(what, Produced) and what.topic_partition.topic == topic]
+
+    def _delete(self, connection: _Connection, name: str) -> None:
+        self._told.doomed.add(name)
+        answer = connection.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 3, DeleteTopicsResponse)
+        assert answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ErrorCode(answer.responses[0].error_code).name
+        self._acknowledge(connection, TopicGone(name))
 
     def _new_producer_id(self, connection: _Connection) -> int:
         answer = connection.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4, InitProducerIdResponse)
@@ -295,11 +383,11 @@ class Workload:
         topic = CreateTopicsRequestTopic(
             name=name,
             num_partitions=partitions,
-            replication_factor=1,
+            replication_factor=1 if partitions > 0 else -1,
             configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in configs.items()],
         )
         answer = connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 4, CreateTopicsResponse)
-        assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), f"{name}: {answer.topics[0].error_message}"
         self._acknowledge(connection, TopicMade(name))
 
     def _set_limit(self, connection: _Connection, limit: int) -> None:
@@ -331,19 +419,27 @@ class Workload:
             self._broker.kill()
         mark_killed(self._trace)
 
+    def _steps(self) -> list[Callable[[_Connection], None]]:
+        """What is done all the while, each by a thread of its own."""
+        kept, compacted = ([TopicPartition(name, number) for number in range(PARTITIONS[name])] for name in (KEPT, COMPACTED))
+        steps = [self._producer(key, once) for key in (*kept, *compacted) for once in (True, False)]
+        steps += [
+            self._producer(TopicPartition(OLD, 0), True),
+            self._producer(TopicPartition(TRIMMED, 0), False),
+            self._producer(TopicPartition(BOTH, 0), True),
+        ]
+        steps += [self._committer("first", kept), self._committer("second", kept), self._administrator(), self._brancher()]
+        return steps
+
     def run(self, lives: int) -> None:
         """The last life ends in order, the others by SIGKILL."""
-        kept = [TopicPartition(KEPT, 0), TopicPartition(KEPT, 1)]
-        steps = [self._producer(key, once) for key in kept for once in (True, False)]
-        steps += [self._producer(TopicPartition(OLD, 0), True), self._producer(TopicPartition(TRIMMED, 0), False)]
-        steps += [self._committer("first", kept), self._committer("second", kept), self._administrator()]
-        threads = [threading.Thread(target=self._work, args=(step,)) for step in steps]
+        threads = [threading.Thread(target=self._work, args=(step,)) for step in self._steps()]
         self._broker.start()
         try:
             connection = _Connection(self._broker.bootstrap, 1)
             with connection:
                 for name, configs in _TOPICS.items():
-                    self._create(connection, name, configs, 2 if name == KEPT else 1)
+                    self._create(connection, name, configs, PARTITIONS[name])
                 while connection.ask(FindCoordinatorRequest(key="first"), 2, FindCoordinatorResponse).error_code != ErrorCode.NONE:
                     pass
             for thread in threads:
@@ -369,3 +465,24 @@ class Workload:
                 if thread.ident is not None:
                     thread.join()
             self._broker.stop()
+
+
+def _record(writer: str, number: int, keys: int, chance: Random) -> SentRecord:
+    """Every value is another one; every fifth record with a key is a tombstone."""
+    key = b"%s/%d" % (writer.encode(), chance.randrange(keys)) if keys else None
+    if key is not None and chance.random() < 0.2:
+        return SentRecord(key, None, writer, number)
+    return SentRecord(key, b"%s:%d:" % (writer.encode(), number) + chance.randbytes(chance.randrange(400)), writer, number)
+
+
+def _send_batch(connection: _Connection, key: TopicPartition, batch: bytes) -> None:
+    partition = ProduceRequestPartition(index=key.partition, records=memoryview(batch))
+    topic = ProduceRequestTopic(name=key.topic, partition_data=[partition])
+    connection.send_frame(connection.frame(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic]), 9))
+
+
+def _base_offset(connection: _Connection, key: TopicPartition) -> int:
+    """What the answer to a batch says."""
+    item = connection.receive(9, ProduceResponse).responses[0].partition_responses[0]
+    assert item.error_code == ErrorCode.NONE, f"{key}: {ErrorCode(item.error_code).name}"
+    return item.base_offset

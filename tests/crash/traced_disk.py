@@ -10,6 +10,7 @@ The model of the disk, on the conservative side of what file systems promise:
   within a directory takes place as a whole or not at all. A write may be torn at any byte; where it would have made
   the file longer, zeros may stand for what is missing.
 - a write does not touch bytes beside it, and what was durable stays as it was: no damaged sectors.
+- a file that has several names (hard links) has one content.
 
 Each crash takes one of several habits for names and for content (nothing, everything, in order up to a point, each by
 itself), so that mild states turn up as well as wild ones.
@@ -206,7 +207,8 @@ class TracedDisk:
                 node = Directory()
                 self._scan(entry, node)
             else:
-                node = File(entry.read_bytes())
+                known = self._by_inode.get(entry.stat().st_ino)
+                node = known if known is not None else File(entry.read_bytes())
             self._by_inode[entry.stat().st_ino] = node
             directory.durable[entry.name] = directory.names[entry.name] = node
 
@@ -256,9 +258,9 @@ class TracedDisk:
         elif kind in b"RL":
             source, old = self._split(op.first)
             target, new = self._split(op.second)
-            assert source is target, "a rename between directories is two changes"
+            assert kind == b"L" or source is target, "a rename between directories is two changes"
             node = source.names[old]
-            source.change(index, {old: None, new: node} if kind == b"R" else {new: node})
+            target.change(index, {old: None, new: node} if kind == b"R" else {new: node})
         else:
             self.mappings += kind == b"M"
             return False
@@ -283,10 +285,11 @@ class TracedDisk:
         compare(root, self.root)
         return found
 
-    def names(self, path: str) -> set[str]:
-        """The names in a directory below the root at this moment, none if it is not there."""
-        node = self.root.names.get(path)
-        return set(node.names) if isinstance(node, Directory) else set()
+    def names(self, name: str) -> list[set[str]]:
+        """The names in each directory of that name, in whichever directory below the root it lies at this moment."""
+        above = [node for node in self.root.names.values() if isinstance(node, Directory)]
+        found = (directory.names.get(name) for directory in (self.root, *above))
+        return [set(node.names) for node in found if isinstance(node, Directory)]
 
     def after_crash(self, target: Path, chance: Random) -> None:
         """Builds in `target` what a machine might find that went down at this moment."""
@@ -295,7 +298,7 @@ class TracedDisk:
         if habit == 2:
             changes = sorted(index for directory in self._directories(self.root) for index, _ in directory.pending)
             until = chance.choice(changes) if changes else 0
-        self._build(self.root, target, habit, until, chance)
+        self._build(self.root, target, habit, until, chance, {})
 
     def _directories(self, directory: Directory) -> Iterator[Directory]:
         yield directory
@@ -303,17 +306,22 @@ class TracedDisk:
             if isinstance(node, Directory):
                 yield from self._directories(node)
 
-    def _build(self, directory: Directory, target: Path, habit: int, until: int, chance: Random) -> None:
+    def _build(self, directory: Directory, target: Path, habit: int, until: int, chance: Random, built: dict[int, Path]) -> None:
+        """`built`: where each file stands that has a name already."""
         target.mkdir()
         names = dict(directory.durable)
         for index, changes in directory.pending:
             if habit == 1 or (habit == 2 and index <= until) or (habit == 3 and chance.random() < 0.5):
                 _rename(names, changes)
         for name, node in names.items():
+            path = target / name
             if isinstance(node, Directory):
-                self._build(node, target / name, habit, until, chance)
+                self._build(node, path, habit, until, chance, built)
+            elif id(node) in built:
+                path.hardlink_to(built[id(node)])
             else:
-                descriptor = os.open(target / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+                built[id(node)] = path
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
                 try:
                     os.write(descriptor, node.after_crash(chance))
                 finally:

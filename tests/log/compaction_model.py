@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.background import InlineBackground
+from jesenska.log.background import DirectoryWriter, InlineBackground, inline_writer
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings
@@ -116,11 +116,19 @@ class Model:
 class CompactedLog:
     """A log directory with one partition, whose cleaner works at once."""
 
-    def __init__(self, directory: Path, config: LogConfig, settings: CleanerSettings | None = None, files: FileLayer | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        settings: CleanerSettings | None = None,
+        files: FileLayer | None = None,
+        writer: DirectoryWriter | None = None,
+    ) -> None:
         self.directory = directory
         self.config = config
         self.settings = settings if settings is not None else CleanerSettings()
         self.files = files if files is not None else FileLayer()
+        self.writer = writer if writer is not None else inline_writer()
         self.now_ms = START_MS
         self.waiting: list[Callable[[], None]] = []
         self.pauses_seconds: list[float] = []
@@ -130,7 +138,9 @@ class CompactedLog:
         """A start of the broker."""
         self.waiting.clear()
         surroundings = CleanerSurroundings(InlineBackground(), self._later, lambda: self.now_ms, lambda: self.now_ms, lambda: bytes(16))
-        self.directories = LogDirectories([self.directory], files=self.files, cleaner_surroundings=surroundings, cleaner_settings=self.settings)
+        self.directories = LogDirectories(
+            [self.directory], files=self.files, writer_for=lambda _: self.writer, cleaner_surroundings=surroundings, cleaner_settings=self.settings
+        )
         self.directories.lock()
         self.directories.load(lambda topic_partition, topic_id: self.config, self.now_ms)
         self.log: PartitionLog = self.directories.get(PARTITION) or self.directories.create(PARTITION, None, self.config, self.now_ms)

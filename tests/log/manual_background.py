@@ -19,7 +19,7 @@ class ManualBackground:
         work, done = self.jobs.pop(0)
         try:
             outcome = work()
-        except OSError as error:
+        except Exception as error:
             outcome = error
         done(outcome)
 

@@ -22,6 +22,7 @@ from jesenska.log.branching import BranchWanted
 from jesenska.log.files import FileLayer
 from jesenska.log.follower_appends import append_as_follower
 from jesenska.log.leader_appends import append_at_once
+from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.log_start import delete_old_segments, delete_records
@@ -498,6 +499,44 @@ class Waiting(InlineBackground):
         if first is not None:
             first()
         super().submit(work, done)
+
+
+def test_a_compaction_that_ends_while_a_branch_is_made_has_not_seen_the_branch(tmp_path: Path) -> None:
+    config = replace(CONFIG, compact=True, delete=False, min_cleanable_dirty_ratio=0.0)
+    writer, later = ManualBackground(), list[Callable[[], None]]()
+    surroundings = CleanerSurroundings(InlineBackground(), lambda _, call: later.append(call), lambda: NOW_MS, lambda: NOW_MS, lambda: bytes(16))
+    directories = LogDirectories(
+        [tmp_path],
+        writer_for=lambda _: DirectoryWriter(writer, InlineBackground()),
+        cleaner_surroundings=surroundings,
+        cleaner_settings=CleanerSettings(backoff_ms=0),
+    )
+    directories.lock()
+    directories.load(lambda topic_partition, topic_id: config, NOW_MS)
+    source = directories.create(SOURCE, None, config, NOW_MS)
+    append(source, *(encode_batch([(NOW_MS, b"key-%d" % (number % 3), bytes(100), ())]) for number in range(30)))
+    source.roll(NOW_MS)
+    source.flush()
+    outcomes: list[PartitionLog | KafkaError] = []
+    directories.branch(SOURCE, wanted(config=config), NOW_MS, outcomes.append)
+    assert directories.cleaner is not None
+
+    def compact() -> None:
+        assert directories.cleaner is not None
+        directories.cleaner.look()
+        while later:
+            later.pop(0)()
+
+    # The files are linked, and before anybody hears of it the source is compacted.
+    ((work, done),) = writer.jobs
+    made = work()
+    compact()
+    done(made)
+    branched = directories.logs[TARGET]
+    assert [len(records(log)) for log in (source, branched)] == [3, 30]
+    compact()
+    assert records(branched) == records(source)
+    directories.close()
 
 
 def test_segments_that_go_while_they_are_linked_have_the_branch_planned_anew(tmp_path: Path) -> None:

@@ -12,18 +12,26 @@ from random import Random
 import pytest
 
 from jesenska.base.errors import KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.background import DirectoryWriter, InlineBackground
+from jesenska.log.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
 from jesenska.log.cleanable import SegmentFacts, cleanable_part, first_dirty_offset, groups, is_due
 from jesenska.log.files import FileLayer
+from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_cleaner import CleanerSettings
 from jesenska.log.log_config import LogConfig
 from jesenska.log.reading import lookup_by_time, read_log
 from jesenska.log.time_lookup import TimeLookup
+from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
+from jesenska.records.header import read_header
+from jesenska.testing.simulation.disk import ForgetfulFiles
 from tests.log.committed_reads import consume
 from tests.log.compaction_model import PARTITION, START_MS, CompactedLog, run
 from tests.log.dying_files import DiesError, DyingFiles
 from tests.log.log_harness import LogHarness
+from tests.log.manual_background import ManualBackground
 
 CONFIG = LogConfig(segment_bytes=1000, delete=False, compact=True, min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0)
 
@@ -75,6 +83,22 @@ def test_where_compaction_left_off_is_known_after_a_start(tmp_path: Path) -> Non
     inodes = [segment.file.path.stat().st_ino for segment in log.log.segments]
     log.compact()
     assert [segment.file.path.stat().st_ino for segment in log.log.segments] == inodes, "nothing is dirty"
+    log.close()
+
+
+def test_what_was_compacted_of_a_partition_that_is_gone_says_nothing_of_its_namesake(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.close()
+    (tmp_path / CLEANER_OFFSETS).write_text("0\n2\nanother 0 12\ncompacted 0 20\n")
+    log.open()
+    assert OffsetCheckpoint(tmp_path / CLEANER_OFFSETS, FileLayer()).read() == {PARTITION: 20}
+    another = log.directories.create(TopicPartition("another", 0), None, CONFIG, log.now_ms)
+    for number in range(20):
+        append_at_once(another, memoryview(batch := one(b"key", b"%d" % number)), [read_header(batch)], 0, log.now_ms)
+        another.move_high_watermark(another.log_end_offset)
+    another.roll(log.now_ms)
+    log.compact()
+    assert sum(1 for segment in another.segments for _ in segment.headers()) == 1
     log.close()
 
 
@@ -347,6 +371,21 @@ def stale(lookup: TimeLookup) -> bool:
     return lookup.is_stale
 
 
+def test_a_segment_whose_roll_waits_for_the_disk_is_not_compacted_yet(tmp_path: Path) -> None:
+    waiting = ManualBackground()
+    log = CompactedLog(tmp_path, CONFIG, writer=DirectoryWriter(waiting, InlineBackground()))
+    for number in range(40):
+        log.append(one(b"key-%d" % (number % 4), b"value-%d" % number + bytes(50)))
+    rolled = log.log.active_segment
+    log.log.queue_roll(log.now_ms)
+    log.compact()
+    assert rolled in log.log.segments
+    waiting.run_all()
+    log.compact()
+    assert offsets(log) == NEWEST
+    log.close()
+
+
 def test_an_answer_on_its_way_and_a_look_into_times_outlive_a_compaction(tmp_path: Path) -> None:
     log = filled(tmp_path)
     region = read_log(log.log, 0, 1 << 20).region
@@ -454,6 +493,61 @@ def test_a_crash_at_any_call_loses_no_newest_record_and_brings_none_back(tmp_pat
         assert set(found) <= set(before), calls
         assert [record.offset for record in found] == sorted({record.offset for record in found}), calls  # type: ignore[attr-defined]
         assert {record for record in at_last if record.key != b"another"} == set(newest.values()), calls  # type: ignore[attr-defined]
+
+
+def test_a_start_takes_away_what_a_compaction_has_replaced_and_the_disk_has_not_renamed(tmp_path: Path) -> None:
+    log = filled(tmp_path, replace(CONFIG, segment_bytes=1500))
+    log.compact()
+    log.append(one(b"key-1", b"once more"))
+    log.log.roll(log.now_ms)
+    bases = [segment.base_offset for segment in log.log.segments]
+    sources = {path: path.read_bytes() for path in log.log.directory.iterdir() if path.suffix in (".log", ".index", ".timeindex")}
+    log.compact()
+    whole = log.told()
+    kept = [segment.base_offset for segment in log.log.segments]
+    assert kept == [0, bases[-1]] and len(bases) > 4
+    log.directories.checkpoint_recovery_points()
+    log.close(clean=False)
+    for forgotten in (bases[1:-1], bases[2:3]):
+        for path, content in sources.items():
+            if int(path.stem) in forgotten:
+                path.write_bytes(content)
+        log.open()
+        assert [segment.base_offset for segment in log.log.segments] == kept
+        assert log.told() == whole
+        log.close(clean=False)
+
+
+def test_a_damaged_offset_takes_no_segment_away(tmp_path: Path) -> None:
+    log = filled(tmp_path, replace(CONFIG, compact=True))
+    bases = [segment.base_offset for segment in log.log.segments]
+    log.log.flush()
+    log.directories.checkpoint_recovery_points()
+    path = log.log.segments[0].file.path
+    last = [position for position, _ in iter_headers(path.read_bytes())][-1]
+    log.close(clean=False)
+    with path.open("r+b") as file:
+        file.seek(last)
+        file.write((bases[2] - 1).to_bytes(8, "big"))
+    log.open()
+    assert [segment.base_offset for segment in log.log.segments] == bases
+    log.close()
+
+
+def test_the_names_are_synced_before_it_is_written_down_what_is_clean(tmp_path: Path) -> None:
+    files = ForgetfulFiles()
+    log = filled(tmp_path, files=files)
+    checkpoint = log.directory / CLEANER_OFFSETS
+    log.compact()
+    log.append(one(b"key-1", b"once more"))
+    log.log.roll(log.now_ms)
+    checkpoint.unlink()
+    sources = {segment.file.path.name for segment in log.log.segments[1:-1]}
+    log.compact()
+    assert checkpoint.exists()
+    assert not files.names_synced[log.log.directory].keys() & sources
+    log.close(clean=False)
+    files.forget()
 
 
 # --- what is decided ----------------------------------------------------------------------------------------

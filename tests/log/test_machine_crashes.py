@@ -179,6 +179,27 @@ while True:
 """
 
 
+def test_log_directories_that_a_start_has_made_survive_a_crash_of_the_machine(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    files = ForgetfulFiles()
+    files.came_up_with(disk)
+    path = Path("above", "logs")
+    directories = start(disk / path, files)
+    log = directories.create(TopicPartition("t", 0), None, CONFIG, NOW_MS)
+    batch = memoryview(make_batch(1))
+    append_at_once(log, batch, [header for _, header in iter_headers(batch)], 0, NOW_MS)
+    log.flush()
+    for seed in range(5):
+        found = tmp_path / f"found-{seed}"
+        files.after_crash(disk, found, Random(seed))
+        again = start(found / path, FileLayer())
+        assert offsets(again.logs[TopicPartition("t", 0)]) == [0]
+        again.close()
+    directories.close(clean=False)
+    files.forget()
+
+
 @pytest.mark.crash
 def test_acknowledged_records_survive_kill_9(tmp_path: Path) -> None:
     acknowledged = -1

@@ -81,8 +81,11 @@ def test_segments_after_a_bad_batch_are_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left_of_the_new_segment", [b"", bytes(90)])
-def test_log_whose_last_batches_are_lost_with_an_empty_segment_behind_them_ends_where_its_records_do(tmp_path: Path, left_of_the_new_segment: bytes) -> None:
-    with LogHarness(tmp_path / "t-0", SMALL) as harness:
+@pytest.mark.parametrize("compact", [False, True])
+def test_log_whose_last_batches_are_lost_with_an_empty_segment_behind_them_ends_where_its_records_do(
+    tmp_path: Path, left_of_the_new_segment: bytes, compact: bool
+) -> None:
+    with LogHarness(tmp_path / "t-0", replace(SMALL, compact=compact, delete=not compact)) as harness:
         filled(harness)
         lost = lose_the_batches_before_the_last_segment(harness, left_of_the_new_segment)
         harness.open(clean=False)
@@ -101,7 +104,7 @@ def test_empty_segment_behind_a_hole_stays_where_the_hole_may_be_meant(tmp_path:
             lost = lose_the_batches_before_the_last_segment(harness, b"")
             if not config.compact:
                 (harness.directory / f"{lost:020}.log.deleted").touch()
-            assert harness.open(clean=False).log_end_offset == end
+            assert harness.open(clean=False, recovery_point=end if config.compact else 0).log_end_offset == end
 
 
 def test_segments_behind_batches_that_are_lost_go_unless_nobody_knows_what_was_synced(tmp_path: Path) -> None:

@@ -3,12 +3,17 @@ directories."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.config.layers import BrokerConfig, TopicConfig
+from jesenska.config.safety import EVERY_DIRECTORY
 from jesenska.config.table import release_number
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.log_cleaner import CleanerSettings
 from jesenska.log.log_config import LogConfig
+from jesenska.log.moves import MoveSettings
 from jesenska.log.retention_policies import DEFAULT_POLICY
 from jesenska.records.check import CheckRules, MovingRules
 from jesenska.records.header import Codec
@@ -107,6 +112,20 @@ def cleaner_settings_of(config: BrokerConfig) -> CleanerSettings:
         io_buffer_load_factor=config.number("log.cleaner.io.buffer.load.factor"),
         io_max_bytes_per_second=config.number("log.cleaner.io.max.bytes.per.second"),
     )
+
+
+def move_settings_of(config: BrokerConfig) -> MoveSettings:
+    """How this broker moves replicas between its log directories."""
+    threads = config.value("num.replica.alter.log.dirs.threads")
+    return MoveSettings(threads if isinstance(threads, int) else None, config.integer("replica.alter.log.dirs.io.max.bytes.per.second"))
+
+
+def cordoned_paths_of(config: BrokerConfig, directories: Sequence[Path]) -> set[Path]:
+    """The log directories that get no new replicas; `*` stands for all of them."""
+    named = config.strings("cordoned.log.dirs")
+    if EVERY_DIRECTORY in named:
+        return {path.absolute() for path in directories}
+    return {Path(name).absolute() for name in named}
 
 
 def link_settings_of(broker_id: int, config: BrokerConfig) -> LinkSettings:

@@ -7,6 +7,8 @@
     loop_lag_ms_since_start  the same, since the start
     connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
     offline_directories      log directories that have failed, and why; offline_partitions: how many were there
+    moves                    replicas on their way to another log directory: from, to, state (log.moving), bytes copied
+                             of how many, records that the copy lacks
     uncleanable_partitions   those that are not compacted, and why
     requests                 by API that was asked: count, mean microseconds in each stage (broker.gate: queue, local,
                              remote, send), bytes answered
@@ -44,6 +46,7 @@ def figures_of(broker: Broker) -> dict[str, Any]:
         "partitions": len(broker.directories.logs),
         "offline_partitions": len(broker.directories.offline),
         "offline_directories": {str(item.path): item.failure for item in broker.directories.directories if item.is_offline},
+        "moves": _moves(broker),
         "uncleanable_partitions": _uncleanable(broker),
         "requests": requests,
     }
@@ -52,6 +55,21 @@ def figures_of(broker: Broker) -> dict[str, Any]:
 def _uncleanable(broker: Broker) -> dict[str, str]:
     cleaner = broker.directories.cleaner
     return {} if cleaner is None else {str(topic_partition): reason for topic_partition, reason in cleaner.uncleanable.items()}
+
+
+def _moves(broker: Broker) -> dict[str, dict[str, Any]]:
+    moves = broker.directories.moves
+    return {
+        str(move.topic_partition): {
+            "from": str(move.source),
+            "to": str(move.target.path),
+            "state": move.state,
+            "copied_bytes": move.copied_bytes,
+            "size_bytes": move.size_bytes,
+            "offset_lag": move.offset_lag,
+        }
+        for move in (moves.figures() if moves is not None else ())
+    }
 
 
 def figures_line(broker: Broker) -> str:

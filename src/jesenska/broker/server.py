@@ -30,7 +30,7 @@ from jesenska.broker import handlers
 from jesenska.broker.candidacy import Candidacy
 from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.broker.controllership import Controllership
-from jesenska.broker.derived_settings import cleaner_settings_of, directory_settings_of, link_settings_of
+from jesenska.broker.derived_settings import cleaner_settings_of, cordoned_paths_of, directory_settings_of, link_settings_of, move_settings_of
 from jesenska.broker.directory_failures import DirectoryFailures
 from jesenska.broker.dispatch import Dispatcher
 from jesenska.broker.features import Features
@@ -57,6 +57,7 @@ from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_cleaner import CleanerSurroundings
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.log_directory import LogDirectory
+from jesenska.log.moving import MoveSurroundings
 from jesenska.log.partition_loading import Known, LoadProgress
 from jesenska.metadata import paths as tree_paths
 from jesenska.metadata.journal import JournalError
@@ -76,6 +77,8 @@ _TICK_SECONDS = 1.0
 _STOP_GRACE_SECONDS = 5.0
 #: Compactions that can run at the same time, whatever log.cleaner.threads says; a thread is made when it is needed.
 _CLEANER_THREADS_MAX = 32
+#: Replicas that can be copied at the same time, whatever num.replica.alter.log.dirs.threads says.
+_MOVER_THREADS_MAX = 32
 #: The longest pause before the controller is asked again to let others lead.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
@@ -109,6 +112,7 @@ class Broker(Services):
         self._locked = False
         self._background = self.machine.threads(1, "background")
         self._cleaners = self.machine.threads(_CLEANER_THREADS_MAX, "cleaner")
+        self._movers = self.machine.threads(_MOVER_THREADS_MAX, "mover")
         self._stopped = False
         limits = ConnectionLimits(config)
         self.dispatcher = Dispatcher(self, self._loop, self.clock, config.integer("socket.request.max.bytes"), limits)
@@ -150,6 +154,10 @@ class Broker(Services):
             ),
             cleaner_settings=cleaner_settings_of(self.config),
             on_failure=self._directory_failed,
+            move_surroundings=MoveSurroundings(
+                ThreadBackground(self._movers, self._loop.call_soon_threadsafe), self._loop.call_later, self._monotonic_ms, self.machine.new_uuid
+            ),
+            move_settings=move_settings_of(self.config),
         )
         found = self.directories.lock()
         self._locked = True
@@ -326,6 +334,9 @@ class Broker(Services):
         super().reconfigure(config)
         if self.directories.cleaner is not None:
             self.directories.cleaner.reconfigure(cleaner_settings_of(config))
+        if self.directories.moves is not None:
+            self.directories.moves.reconfigure(move_settings_of(config))
+        self.directories.cordon(cordoned_paths_of(config, [directory.path for directory in self.directories.directories]))
         try:
             self.dispatcher.limits = ConnectionLimits(config)
         except InvalidConfigError as error:
@@ -409,7 +420,10 @@ class Broker(Services):
             await self.orders.close()
         if self._locked and self.directories.cleaner is not None:
             self.directories.cleaner.close()
-        await self._loop.run_in_executor(None, self._cleaners.shutdown)
+        if self._locked and self.directories.moves is not None:
+            self.directories.moves.close()
+        for executor in (self._cleaners, self._movers):
+            await self._loop.run_in_executor(None, executor.shutdown)
         # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed
         # by a flush, a flush by the next one where records came meanwhile).
         await self._loop.run_in_executor(None, self.pool.close)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.stopping import lock_holder
-from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
+from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError, make_directory
+from jesenska.log.files import FileLayer
 
 #: What a broker that was started once has in its directory: `metadata.journal.METADATA_FILE`, where it keeps its tree
 #: itself, and `log.meta_properties.FILE_NAME`. Those modules would bring SQLite and the log along.
@@ -63,7 +64,7 @@ def held_directory(data: Path) -> Iterator[None]:
     """The directory, made where it is missing, and this process's alone; JesenskaError with one sentence where it
     cannot be."""
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        make_directory(data, FileLayer())
     except OSError as error:
         raise JesenskaError(f"The directory {data} cannot be made ({error.strerror}): name one that can be written with --data.") from error
     try:

@@ -13,7 +13,8 @@ from pathlib import Path
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.memory import Memory
-from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
+from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError, make_directory
+from jesenska.log.files import FileLayer
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE, JournalError
 from jesenska.metadata.zookeeper.server import ZooKeeperServer
@@ -34,7 +35,7 @@ async def served_tree(
     memory = Memory()
     clock = SystemClock()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory, FileLayer())
     except OSError as error:
         raise JesenskaError(f"{named} cannot be made ({error.strerror}): name a directory that can be written.") from error
     lock = _locked(directory, named, f" ({stopped_by})" if stopped_by else "")

@@ -28,6 +28,12 @@ from jesenska.wire.messages.k32_describe_configs import (
     DescribeConfigsRequestResource,
     DescribeConfigsResponse,
 )
+from jesenska.wire.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestTopic,
+    AlterReplicaLogDirsResponse,
+)
 from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from jesenska.wire.messages.k37_create_partitions import (
     CreatePartitionsRequest,
@@ -107,13 +113,15 @@ class ReplicaOnDisk:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """A broker's log directory; with an error it cannot be read. Sizes of its volume are -1 where nobody says."""
+    """A broker's log directory; with an error it cannot be read. Sizes of its volume are -1 where nobody says. One
+    that `is_cordoned` gets no new replicas."""
 
     path: str
     error: KafkaError | None
     replicas: Mapping[TopicPartition, ReplicaOnDisk]
     total_bytes: int
     usable_bytes: int
+    is_cordoned: bool = False
 
 
 class Admin:
@@ -309,9 +317,23 @@ class Admin:
                 },
                 item.total_bytes,
                 item.usable_bytes,
+                item.is_cordoned,
             )
             for item in answer.results
         ]
+
+    async def alter_replica_log_dirs(self, broker_id: int, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, KafkaError | None]:
+        """Has one broker move replicas to other log directories of its own, each named by its absolute path. None
+        where a move has begun, or the replica is there already: `describe_log_dirs` shows a replica that is still on
+        its way (`is_future`). ReplicaNotAvailableError where the broker has no such replica; if it gets one, that is made
+        there. LogDirNotFoundError where it has no such directory, KafkaStorageError where that is offline."""
+        by_path: dict[str, dict[str, AlterReplicaLogDirsRequestTopic]] = {}
+        for key, path in wanted.items():
+            topics = by_path.setdefault(path, {})
+            topics.setdefault(key.topic, AlterReplicaLogDirsRequestTopic(name=key.topic)).partitions.append(key.partition)
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDirsRequestDir(path=path, topics=list(topics.values())) for path, topics in by_path.items()])
+        answer = await self.cluster.ask_broker(broker_id, request, AlterReplicaLogDirsResponse)
+        return {TopicPartition(topic.topic_name, item.partition_index): _error(item.error_code, None) for topic in answer.results for item in topic.partitions}
 
 
 def _error(code: int, message: str | None) -> KafkaError | None:

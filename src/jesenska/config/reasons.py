@@ -22,7 +22,7 @@ def _meaningless(reason: str) -> Reason:
 
 
 TIERED = _stored("remote storage is not built yet; segments stay on local disk")
-REPLICAS = _stored("replicas are not moved or throttled yet")
+REPLICAS = _stored("replicas are not moved to other brokers, or throttled, yet")
 PEERS = _stored("connections to other brokers wait as controller.socket.timeout.ms and replica.socket.timeout.ms say")
 PEER_BUFFERS = _stored("the system chooses the buffers of connections between brokers")
 PEER_VERSIONS = _stored("brokers agree on versions when they connect")
@@ -34,7 +34,6 @@ CLIENT_TRANSACTIONS = _stored("our own producer writes without transactions yet;
 SECURITY = _stored("TLS and SASL are not built yet; a listener that asks for them stops the start")
 AUTHORIZER = _stored("an authorizer is not built yet; a value stops the start")
 ZOOKEEPER = _stored("nodes are open to everyone, and connections to ZooKeeper are plain, as yet")
-STORED_DIRS = _stored("every directory in log.dirs gets new partitions")
 STORED_PLANE = _stored("the controller's requests have no listener of their own yet")
 SHARE = _stored("share groups are not built yet")
 NO_FIRST_DELAY = _stored("each periodic task runs for the first time when its own interval has passed")
@@ -45,6 +44,7 @@ STREAMS = _stored("streams groups are not built yet")
 CLIENT_GROUPS = _stored("members speak the classic protocol only")
 
 ONE_LOOP = _meaningless("one event loop serves all connections; there are no such threads or queues")
+MOVE_SAMPLES = _meaningless("each piece that is copied waits its time; no samples are kept")
 NO_PURGATORY = _meaningless("an answered request leaves the waiting list at once; there is nothing to sweep")
 KRAFT = _meaningless("there is no KRaft quorum; metadata live in the embedded tree or in ZooKeeper")
 NO_FOLLOWERS = _meaningless("the tree is read through the session that writes it")

@@ -14,6 +14,9 @@ from jesenska.config.layers import BrokerConfig, retention_policy_fault
 from jesenska.config.listeners import security_protocols
 from jesenska.config.replica_selectors import REPLICA_SELECTORS
 
+#: In cordoned.log.dirs: all of them.
+EVERY_DIRECTORY = "*"
+
 
 class StartRefused(Exception):
     """The start must stop; the text is one sentence for the operator. `setting` is the setting that asks for too
@@ -130,8 +133,16 @@ def _placement(config: BrokerConfig) -> Iterator[StartRefused]:
             "remote.log.storage.system.enable",
             "remote.log.storage.system.enable=true asks for segments in remote storage, which is not built yet: leave the setting out.",
         )
-    if config.strings("cordoned.log.dirs"):
-        yield StartRefused("cordoned.log.dirs", "cordoned.log.dirs keeps new partitions out of directories, which is not built yet: leave the setting out.")
+
+
+def _cordons(config: BrokerConfig) -> Iterator[StartRefused]:
+    name = "cordoned.log.dirs"
+    cordoned = [item for item in config.strings(name) if item != EVERY_DIRECTORY]
+    if cordoned:
+        directories = {item.strip() for item in (config.string("log.dirs") or config.string("log.dir") or "").split(",")}
+        missing = [item for item in cordoned if item not in directories]
+        if missing:
+            yield StartRefused(name, f"All entries in {name} must be present in log.dirs or log.dir. Missing entries : {', '.join(missing)}")
 
 
 _RULES: tuple[Callable[[BrokerConfig], Iterator[StartRefused]], ...] = (
@@ -142,4 +153,5 @@ _RULES: tuple[Callable[[BrokerConfig], Iterator[StartRefused]], ...] = (
     _policies,
     _roles,
     _placement,
+    _cordons,
 )

@@ -2,7 +2,8 @@
 order, published in order, and one that fails takes all behind it along, since their offsets would leave a hole. A roll
 stands between them: its files are made before anything is written to them, and making files may wait for the disk,
 too. A barrier stands behind all of them: what is to find the log as they leave it (a truncation) begins there, whether
-they succeeded or failed.
+they succeeded or failed. A hold is a barrier behind which everything waits until it is taken back: the log's files
+are about to be others (moving).
 
     owner's thread      submit ---------------------------> published (or all failed)
     writer thread               pwrite or make files, unless one failed before
@@ -72,6 +73,11 @@ class PendingRoll:
         #: Appends that will need it.
         self.holders = 0
 
+    def moved(self, directory: Path) -> None:
+        """Its files are to be made in another directory."""
+        self.created.moved(directory)
+        self._snapshot_path = directory / self._snapshot_path.name
+
     def make(self, files: FileLayer) -> None:
         """In the writer thread. What was made is removed if not all of it could be."""
         opened = self.created.make_files(self._config)
@@ -96,6 +102,12 @@ class PendingBarrier:
         self.reached = reached
 
 
+class PendingHold(PendingBarrier):
+    """A barrier that stays, and with it everything behind it, until the queue is told to go on."""
+
+    __slots__ = ()
+
+
 Pending = PendingAppend | PendingRoll | PendingBarrier
 
 
@@ -112,7 +124,7 @@ class AppendQueue:
     """`published` is called for an append that is written, `rolled` for a segment that is made, `failed` with
     everything that was not."""
 
-    __slots__ = ("_failed", "_files", "_generation", "_published", "_rolled", "_rolling", "_writer", "waiting")
+    __slots__ = ("_failed", "_files", "_generation", "_hold", "_published", "_rolled", "_rolling", "waiting", "writer")
 
     def __init__(
         self,
@@ -124,7 +136,8 @@ class AppendQueue:
     ) -> None:
         #: Empty on most partitions at most times: a deque, which takes 0.7 KB, is there while something waits.
         self.waiting: deque[Pending] | tuple[()] = ()
-        self._writer = writer
+        #: Another one once the log is in another directory.
+        self.writer = writer
         self._files = files
         self._published = published
         self._rolled = rolled
@@ -132,9 +145,12 @@ class AppendQueue:
         self._generation = _Generation()
         #: The roll that was queued last, until its segment is made.
         self._rolling: PendingRoll | None = None
+        self._hold: PendingHold | None = None
 
     def submit(self, pending: PendingAppend) -> None:
         """Has an append written, behind everything that waits."""
+        if self._is_deferred(pending):
+            return
         files, roll = self._files, self._rolling
         if roll is not None and roll.created is pending.segment:
             roll.holders += 1
@@ -157,6 +173,8 @@ class AppendQueue:
 
     def submit_roll(self, roll: PendingRoll) -> None:
         """Has a segment's files made, behind everything that waits."""
+        if self._is_deferred(roll):
+            return
         self._rolling = roll
 
         def made() -> None:
@@ -172,7 +190,58 @@ class AppendQueue:
 
     def submit_barrier(self, barrier: PendingBarrier) -> None:
         """Has a barrier reached, behind everything that waits."""
-        self._do(barrier, _nothing, _nothing, barrier.reached)
+        if not self._is_deferred(barrier):
+            self._do(barrier, _nothing, _nothing, barrier.reached)
+
+    @property
+    def is_held(self) -> bool:
+        return self._hold is not None
+
+    def hold(self, reached: Callable[[], None]) -> None:
+        """What is submitted from here on waits for `release`. `reached` is called, on the owner's thread, when
+        everything before that has ended: at once if nothing waits. Where something before fails nothing is held
+        any more (`is_held`)."""
+        assert self._hold is None, "it is held once at a time"
+        hold = PendingHold(reached)
+        if self.waiting:
+            self._do(hold, _nothing, _nothing, reached)
+            self._hold = hold
+        else:
+            self._hold = hold
+            self.waiting = deque((hold,))
+            reached()
+
+    def release(self) -> None:
+        """Takes the hold back, once it is reached: what waits behind it has its turn."""
+        for item in self._take_held():
+            if isinstance(item, PendingAppend):
+                self.submit(item)
+            elif isinstance(item, PendingRoll):
+                self.submit_roll(item)
+            else:
+                self.submit_barrier(item)
+
+    def fail_held(self, error: OSError) -> None:
+        """Takes the hold back, once it is reached: what waits behind it comes to nothing."""
+        failed = self._take_held()
+        if failed:
+            self._failed(failed, error)
+
+    def _take_held(self) -> list[Pending]:
+        assert self._hold is not None, "it is held"
+        assert self.waiting, "the hold waits"
+        first, *held = self.waiting
+        assert first is self._hold, "the hold is reached"
+        self._hold, self.waiting = None, ()
+        return held
+
+    def _is_deferred(self, item: Pending) -> bool:
+        """Whether an item waits behind a hold."""
+        if self._hold is None:
+            return False
+        assert isinstance(self.waiting, deque), "the hold waits"
+        self.waiting.append(item)
+        return True
 
     def _do(self, item: Pending, work: Callable[[], None], release: Callable[[], None], succeeded: Callable[[], None]) -> None:
         generation = self._generation
@@ -198,18 +267,19 @@ class AppendQueue:
                 failed = list(waiting)
                 self.waiting = ()
                 self._generation = _Generation()
-                self._rolling = None
+                self._rolling = self._hold = None
                 self._failed(failed, outcome)
             elif outcome is not None:
                 raise outcome
             else:
-                first = waiting.popleft()
-                assert first is item, "queued writes are published in order"
-                if not waiting:
-                    self.waiting = ()
+                assert waiting[0] is item, "queued writes are published in order"
+                if item is not self._hold:
+                    waiting.popleft()
+                    if not waiting:
+                        self.waiting = ()
                 succeeded()
 
-        self._writer.writer.submit(run, done)
+        self.writer.writer.submit(run, done)
 
     def holding(self, offset: int) -> PendingAppend | None:
         """The append that waits with an offset in it."""

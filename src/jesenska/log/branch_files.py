@@ -75,6 +75,8 @@ class BranchPlan(NamedTuple):
     epochs: Sequence[tuple[int, int]]
     producer_expiration_ms: int
     now_ms: int
+    #: The first offset of the source that compaction had not seen; None where it has seen nothing.
+    first_dirty: int | None
 
 
 class BranchedLog(NamedTuple):
@@ -84,6 +86,8 @@ class BranchedLog(NamedTuple):
     end_offset: int
     shared_bytes: int
     copied_bytes: int
+    #: The first offset that compaction has not seen; None where it has seen nothing.
+    first_dirty: int | None
 
 
 def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
@@ -135,7 +139,8 @@ def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
         segment.moved(plan.path)
     # What lies beside the records of the copy is not synced: the first flush takes it along.
     moved = replace(loaded, directory=plan.path, recovery_point=recovery_point, is_synced=False)
-    return BranchedLog(moved, end_offset, shared_bytes, copied_bytes)
+    first_dirty = None if plan.first_dirty is None else min(plan.first_dirty, end_offset)
+    return BranchedLog(moved, end_offset, shared_bytes, copied_bytes, first_dirty)
 
 
 def _names_partition(checkpoint: Path, topic_partition: TopicPartition, files: FileLayer) -> bool:

@@ -55,8 +55,8 @@ class BranchWanted(NamedTuple):
 
 
 class Branching:
-    """One that is under way. `write_log_starts` writes the checkpoint of the log start offsets; `done` is called on
-    the owner's thread."""
+    """One that is under way. `write_log_starts` writes the checkpoint of the log start offsets; `first_dirty` gives
+    the first offset of the source that compaction has not seen; `done` is called on the owner's thread."""
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class Branching:
         files: FileLayer,
         writer: Background,
         write_log_starts: Callable[[Callable[[BaseException | None], None]], None],
+        first_dirty: Callable[[], int | None],
         now_ms: int,
         done: Branched,
     ) -> None:
@@ -73,6 +74,7 @@ class Branching:
         self._files = files
         self._writer = writer
         self._write_log_starts = write_log_starts
+        self._first_dirty = first_dirty
         self._now_ms = now_ms
         self._done = done
         self._attempts = 0
@@ -143,6 +145,8 @@ class Branching:
             log.leader_epochs.entries(),
             log.producers.expiration_ms,
             self._now_ms,
+            # As of now: a compaction that ends meanwhile has seen segments that the branch has not.
+            self._first_dirty(),
         )
 
     def _flushed(self, failure: KafkaError | None) -> None:

@@ -4,14 +4,16 @@
                 stays)
     copy        group by group of segments: what stays goes to files named `.cleaned`, which are synced and then named
                 `.swap`
-    replace     the log's owner takes the group's segments out and the new one in (`PartitionLog.replace_segments`)
+    replace     the log's owner takes the group's segments out and the new one in (`PartitionLog.replace_segments`);
+                then the names are synced
 
-The first two are done in another thread, a piece at a time: `steps` gives, after each piece, how many bytes were read
-and written, and for each group that is copied a `Replacement`. It reads the files by their names and touches nothing
-of the log.
+All but the replacing is done in another thread, a piece at a time: `steps` gives, after each piece, how many bytes
+were read and written, and for each group that is copied a `Replacement`. It reads the files by their names and touches
+nothing of the log.
 
 After a crash: `.cleaned` files are removed by the next start, and a `.swap` file, which is whole, takes the place of
-the segments that it covers.
+the segments that it covers. So does one that has its name already, where the disk has forgotten that the others have
+lost theirs.
 
 What becomes of transactions `cleaned_transactions` says. A batch stays without records if it is the last of a
 producer, or the last of the part that is compacted: so that the log keeps its sequence numbers, and its end.
@@ -295,6 +297,8 @@ class Cleaning:
                 self._making, self._swap = None, segment
             self._files.fsync_directory(self._directory)
             yield Replacement(tuple(facts.base_offset for facts in group), segment)
+            # Before the next group, and before what is clean is written down.
+            self._files.fsync_directory(self._directory)
         finally:
             segment.file.close()
             with self._lock:

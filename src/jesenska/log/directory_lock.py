@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
+from jesenska.log.files import FileLayer
 
 FILE_NAME = ".lock"
 _held: set[tuple[int, int]] = set()
@@ -34,6 +36,18 @@ class UnusableDirectoryError(LogDirectoryError):
     def __init__(self, directory: Path, what: str, error: OSError) -> None:
         self.reason = f"it cannot be {what} ({error.strerror})"
         super().__init__(f"The log directory {directory} cannot be {what} ({error.strerror}): {_REMEDIES[what]}.")
+
+
+def make_directory(path: Path, files: FileLayer) -> None:
+    """Makes a directory and those above it that are missing; their names survive a crash of the machine. The name of
+    one that is there is synced, too: who made it may have been killed before that."""
+    named = [path]
+    while not named[-1].parent.is_dir():
+        named.append(named[-1].parent)
+    files.mkdir(path)
+    for directory in named:
+        with suppress(PermissionError):  # one that this user may pass through only: it was there before
+            files.fsync_directory(directory.parent)
 
 
 class DirectoryLock:

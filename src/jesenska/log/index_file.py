@@ -154,6 +154,20 @@ class IndexFile:
             self._loaded = False
             self._clear()
 
+    def forget(self) -> None:
+        """Not loaded: the file has all entries."""
+        self._loaded = False
+        self._clear()
+
+    def is_nowhere(self) -> None:
+        """The file has none of the entries that are in memory yet."""
+        self._written = 0
+        self._longer = True
+
+    def content(self) -> bytes | None:
+        """What a file with all entries holds; None where nothing is in memory, and the file has them."""
+        return self._encode(0) if self._loaded else None
+
     def reset(self) -> None:
         """Empty, on disk too, ready to be built anew."""
         with self.lock:

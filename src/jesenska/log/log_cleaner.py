@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
@@ -111,6 +111,8 @@ class LogCleaner:
         self._doomed = doomed
         self._around = surroundings
         self._running: dict[TopicPartition, _Run] = {}
+        #: Logs that are not compacted for now.
+        self._paused: set[TopicPartition] = set()
         #: When to look for a log again.
         self._look_at_ms = 0
         #: When the bytes that were moved so far have had their time.
@@ -145,9 +147,10 @@ class LogCleaner:
         now_ms = self._around.now_ms()
         for directory in self._directories:
             for topic_partition, log in directory.logs.items():
-                if not log.config.compact or topic_partition in self._running or topic_partition in self.uncleanable or log.is_failed or log.is_closed:
+                is_kept_out = topic_partition in self._running or topic_partition in self._paused or topic_partition in self.uncleanable
+                if not log.config.compact or is_kept_out or log.is_failed or log.is_closed:
                     continue
-                missing = [segment for segment in log.segments[:-1] if _lacks_times(segment, log)]
+                missing = [segment for segment, _ in _sealed(log) if _lacks_times(segment, log)]
                 if missing:
                     unknown.extend(missing)
                     continue
@@ -302,6 +305,14 @@ class LogCleaner:
         if run is not None:
             self._give_up(run)
 
+    def pause(self, topic_partition: TopicPartition) -> None:
+        """The log is not compacted until `go_on`: its files are being copied."""
+        self._paused.add(topic_partition)
+        self.abort(topic_partition)
+
+    def go_on(self, topic_partition: TopicPartition) -> None:
+        self._paused.discard(topic_partition)
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """The partition is deleted."""
         self.abort(topic_partition)
@@ -352,8 +363,14 @@ def _facts_of(log: PartitionLog) -> list[SegmentFacts]:
             segment.retention_timestamp() if has_lag else 0,
             segment.first_timestamp if has_lag else -1,
         )
-        for segment, following in pairwise(log.segments)
+        for segment, following in _sealed(log)
     ]
+
+
+def _sealed(log: PartitionLog) -> Iterator[tuple[LogSegment, LogSegment]]:
+    """Each sealed segment, with the one behind it. One whose roll still waits for the disk is none, and has what is
+    queued for it."""
+    return takewhile(lambda pair: pair[0].is_sealed, pairwise(log.segments))
 
 
 def _has_lag(log: PartitionLog) -> bool:

@@ -9,7 +9,7 @@
       orders-0/                           a partition (segment, partition_log); partition.metadata names its topic's id
       orders-0.<32 hex digits>-delete/    a partition whose topic is gone; removed when its time has come, or at the
                                           next start
-      orders-0.<32 hex digits>-future/    a replica on its way from another directory (Kafka's; left alone)
+      orders-0.<32 hex digits>-future/    a replica on its way from another directory (moves)
 
 Nothing of ours is a sub-directory: Apache Kafka refuses to start on one that it does not know.
 
@@ -29,21 +29,21 @@ log start offset that is too old shows deleted records again for the checkpoint'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError
+from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError, ReplicaNotAvailableError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.base.limits import OPEN_SEGMENTS_MAX
+from jesenska.base.limits import OPEN_SEGMENTS_MAX, PREFERRED_DIRECTORIES_MAX
 from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
 from jesenska.log.branch_files import BranchedLog
 from jesenska.log.branching import Branching, BranchWanted
 from jesenska.log.closing import close_logs, doomed_directory, mark_deleted
-from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError
+from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError, make_directory
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
@@ -58,7 +58,9 @@ from jesenska.log.meta_properties import (
     refuse_raft_data,
     write_meta_properties,
 )
-from jesenska.log.partition_loading import Known, LoadProgress, load_partitions
+from jesenska.log.moves import Moves, MoveSettings
+from jesenska.log.moving import MoveSurroundings
+from jesenska.log.partition_loading import FoundCopy, Known, LoadProgress, load_partitions
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.partition_metadata import write_topic_id
 from jesenska.log.recovery import LoadedLog, LogLoader
@@ -84,6 +86,8 @@ class LogDirectories:
         cleaner_surroundings: CleanerSurroundings | None = None,
         cleaner_settings: CleanerSettings | None = None,
         on_failure: Callable[[LogDirectory], None] | None = None,
+        move_surroundings: MoveSurroundings | None = None,
+        move_settings: MoveSettings | None = None,
     ) -> None:
         """`helpers` makes threads for a start and a stop, so many of that name. `writer_for` gives each directory its
         writer thread, `background` removes files and writes checkpoints; by default both work at once. `jitter(limit)`
@@ -91,7 +95,8 @@ class LogDirectories:
         so that a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each
         call. With `cleaner_surroundings` logs are compacted; without them `cleaner` is told before segments of a log
         are taken away. `on_failure` is called once for each directory that fails, perhaps in the middle of work on
-        one of its logs: who is told calls `take_offline` a moment later. Without it the next `tick` does."""
+        one of its logs: who is told calls `take_offline` a moment later. Without it the next `tick` does. With
+        `move_surroundings` replicas can be moved between the directories."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
@@ -117,8 +122,17 @@ class LogDirectories:
         self._cleaner: Cleaner = cleaner if self.cleaner is None else self.cleaner
         #: Logs of partitions that were to be deleted, and whose directories could not be renamed.
         self._undeleted: dict[TopicPartition, PartitionLog] = {}
-        #: Branches that are being made.
-        self._branching = 0
+        #: Sources of branches that are being made.
+        self._branching: list[TopicPartition] = []
+        #: Moves replicas between directories; None if nobody does.
+        self.moves: Moves | None = None
+        if move_surroundings is not None:
+            settings_of_moves = move_settings if move_settings is not None else MoveSettings()
+            self.moves = Moves(
+                self.directories, self._files, self._doomed, move_surroundings, settings_of_moves, self.cleaner, lambda key: key in self._branching
+            )
+        #: Where partitions are wanted that this broker does not have yet.
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
 
     # -- start --------------------------------------------------------------------------------------------------------
 
@@ -138,7 +152,7 @@ class LogDirectories:
 
     def _lock(self, directory: LogDirectory) -> MetaProperties | None:
         try:
-            self._files.mkdir(directory.path)
+            make_directory(directory.path, self._files)
         except OSError as error:
             raise UnusableDirectoryError(directory.path, "created", error) from error
         try:
@@ -173,14 +187,22 @@ class LogDirectories:
         """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from
         other threads. A directory that cannot be read is offline then; LogDirectoryError or KafkaStorageError if none
         is left."""
-        for found, loaded, high_watermark in load_partitions(self.usable, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress):
+        copies: list[FoundCopy] = []
+        loading = load_partitions(self.directories, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress, copies)
+        for found, loaded, high_watermark in loading:
             self._adopt(found.directory, found.topic_partition, loaded, found.config, found.topic_id, now_ms, high_watermark)
         for directory in self.usable if self.cleaner is not None else ():
             with FailingDirectory(directory, self.directories):
-                directory.cleaner_offsets = read_or_nothing(directory.cleaner_checkpoint)
+                # A partition that is gone may have left its line behind: another one of its name begins anew.
+                offsets = read_or_nothing(directory.cleaner_checkpoint)
+                directory.cleaner_offsets = {key: offset for key, offset in offsets.items() if key in directory.logs}
+                if len(directory.cleaner_offsets) < len(offsets):
+                    directory.cleaner_checkpoint.write(directory.cleaner_offsets)
         for directory in self.directories:
             if directory.is_offline:
                 self.take_offline(directory)
+        if self.moves is not None:
+            self.moves.found(copies)
 
     def expect(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """These are the broker's by the metadata. Those without a log may be in a directory that is offline: they get
@@ -199,6 +221,8 @@ class LogDirectories:
             self.offline.add(topic_partition)
             self._cleaner.abort(topic_partition)
             log.abandon()
+        if self.moves is not None:
+            self.moves.lost(directory)
         return list(lost)
 
     def _adopt(
@@ -233,14 +257,15 @@ class LogDirectories:
         return self.logs.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int) -> PartitionLog:
-        """A new, empty log in the directory with the fewest partitions; the one that is there if it exists."""
+        """A new, empty log: where it is wanted (`move`), else in the directory with the fewest partitions of those
+        that are not cordoned. The one that is there if it exists."""
         existing = self.logs.get(topic_partition)
         if existing is not None:
             return existing
         if topic_partition in self.offline or not self.usable:
             failure = next(directory.failure for directory in self.directories if directory.is_offline)
             raise KafkaStorageError(f"{topic_partition} has no log here while a log directory is offline: {failure}")
-        directory = min(self.usable, key=lambda candidate: len(candidate.logs))
+        directory = self._place_for(topic_partition)
         path = directory.path / str(topic_partition)
         if path.is_dir() and self._files.names(path):
             raise KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition.")
@@ -260,6 +285,35 @@ class LogDirectories:
                 self._doomed.add(self._elapsed_ms(now_ms), [doomed])
             directory.writer.disk_failed(_disk_error(error), False)
             raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
+
+    def _place_for(self, topic_partition: TopicPartition) -> LogDirectory:
+        wanted = self._preferred.pop(topic_partition, None)
+        if wanted is not None and not wanted.is_offline:
+            return wanted
+        candidates = [directory for directory in self.usable if not directory.is_cordoned]
+        if not candidates:
+            raise KafkaStorageError(f"{topic_partition} has no log here, since every log directory is cordoned: take one out of cordoned.log.dirs.")
+        return min(candidates, key=lambda candidate: len(candidate.logs))
+
+    def cordon(self, paths: Collection[Path]) -> None:
+        """These directories, and no others, get no new replicas."""
+        for directory in self.directories:
+            directory.is_cordoned = directory.path.absolute() in paths
+
+    def move(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
+        """The replica is wanted in that directory: it begins to be moved there, under load. Where this broker has none
+        it is remembered for when it gets one, and ReplicaNotAvailableError says so. KafkaStorageError where a
+        directory is offline, or the copy cannot be begun."""
+        assert self.moves is not None, "this broker moves replicas"
+        if topic_partition in self.offline:
+            raise KafkaStorageError(f"{topic_partition} cannot be moved while its log directory is offline.")
+        if topic_partition not in self.logs:
+            self._preferred.pop(topic_partition, None)
+            self._preferred[topic_partition] = target
+            while len(self._preferred) > PREFERRED_DIRECTORIES_MAX:
+                del self._preferred[next(iter(self._preferred))]
+            raise ReplicaNotAvailableError(f"This broker has no replica of {topic_partition} yet; it will be made in {target.path}.")
+        self.moves.move_to(topic_partition, target)
 
     def branch(self, source: TopicPartition, wanted: BranchWanted, now_ms: int, done: Callable[[PartitionLog | KafkaError], None]) -> None:
         """A log that begins as the copy of another one, in that one's directory, where files can be shared; the one
@@ -281,10 +335,13 @@ class LogDirectories:
         if path.is_dir() and self._files.names(path):
             done(KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition."))
             return
-        self._branching += 1
+        if self.moves is not None and self.moves.is_ending(source):
+            done(KafkaStorageError(f"{target} cannot be made a branch of {source} just now, since that is being moved: try again."))
+            return
+        self._branching.append(source)
 
         def made(outcome: BranchedLog | KafkaError) -> None:
-            self._branching -= 1
+            self._branching.remove(source)
             if isinstance(outcome, KafkaError):
                 done(outcome)
                 return
@@ -293,8 +350,8 @@ class LogDirectories:
                 return
             loaded = outcome.loaded
             log = self._adopt(directory, target, loaded, wanted.config, wanted.topic_id, now_ms, outcome.end_offset)
-            if source in directory.cleaner_offsets:
-                directory.cleaner_offsets[target] = min(directory.cleaner_offsets[source], outcome.end_offset)
+            if outcome.first_dirty is not None:
+                directory.cleaner_offsets[target] = outcome.first_dirty
             directory.forget_checkpoints(log)
             if loaded.log_start_offset > loaded.segments[0].base_offset:
                 directory.write_log_start_offsets()
@@ -302,7 +359,8 @@ class LogDirectories:
             directory.write_recovery_points()
             done(log)
 
-        Branching(origin, wanted, self._files, directory.writer.writer, directory.write_log_start_offsets, now_ms, made).go_on()
+        first_dirty = partial(directory.cleaner_offsets.get, source)
+        Branching(origin, wanted, self._files, directory.writer.writer, directory.write_log_start_offsets, first_dirty, now_ms, made).go_on()
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Writes down the topic's id for a partition whose directory does not name one (it is older than topic
@@ -373,6 +431,8 @@ class LogDirectories:
             self.cleaner.forget(topic_partition)
         for directory in self.directories:
             directory.logs.pop(topic_partition, None)
+        if self.moves is not None:
+            self.moves.forget(topic_partition)
         try:
             path = mark_deleted(log)
         except OSError as error:
@@ -402,6 +462,8 @@ class LogDirectories:
         yield from self._housekeeping.tick_in_steps(now_ms)
         if self.cleaner is not None:
             self.cleaner.look()
+        if self.moves is not None:
+            self.moves.look()
 
     def _elapsed_ms(self, now_ms: int) -> int:
         return now_ms if self._monotonic_ms is None else self._monotonic_ms()
@@ -433,6 +495,8 @@ class LogDirectories:
         start need not recover; blocks on the disk. The background must have finished what it was given."""
         if self.cleaner is not None:
             self.cleaner.close()
+        if self.moves is not None:
+            self.moves.close()
         for directory in self.directories:
             if directory.lock is None or directory.is_offline:
                 continue
@@ -448,7 +512,8 @@ class LogDirectories:
     def has_work_in_flight(self) -> bool:
         """A thread writes or syncs for one of the logs, or will."""
         return (
-            self._branching > 0
+            bool(self._branching)
+            or (self.moves is not None and self.moves.is_at_work)
             or any(directory.writer.flushes_in_flight for directory in self.directories)
             or any(log.has_queued_appends for log in self.logs.values())
         )

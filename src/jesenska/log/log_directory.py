@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from jesenska.base.errors import KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
@@ -41,6 +42,15 @@ _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 _OF_ONE_LOG = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS)
 #: Hears that a checkpoint is written (None), or why not.
 Written = Callable[[BaseException | None], None]
+
+
+class IncomingLog(NamedTuple):
+    """A log that is about to be in the directory: the checkpoints name it before, so that they are right when it
+    is."""
+
+    log: PartitionLog
+    #: Everything below it is in the copy, and synced.
+    synced_end: int
 
 
 class LogDirectory:
@@ -72,6 +82,10 @@ class LogDirectory:
         self.was_clean = False
         #: Partitions that live here.
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        #: Partitions that are about to be moved here.
+        self.incoming: dict[TopicPartition, IncomingLog] = {}
+        #: It gets no new replicas (KIP-1066).
+        self.is_cordoned = False
         self._background = background
         #: Checkpoints that are being written just now, by file name.
         self._writing: set[str] = set()
@@ -126,8 +140,8 @@ class LogDirectory:
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
-    def write_high_watermarks(self) -> None:
-        self._write(self.high_watermarks, self._present_high_watermarks)
+    def write_high_watermarks(self, done: Written | None = None) -> None:
+        self._write(self.high_watermarks, self._present_high_watermarks, done)
 
     def write_log_start_offsets(self, done: Written | None = None) -> None:
         self._write(self.log_start_offsets, self._moved_log_starts, done)
@@ -165,6 +179,24 @@ class LogDirectory:
 
     def write_cleaner_offsets(self) -> None:
         self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, _nobody_waits)
+
+    def expect(self, log: PartitionLog, synced_end: int) -> None:
+        """The log is about to be in this directory; what was announced of an earlier one of its name is over."""
+        self.incoming[log.topic_partition] = IncomingLog(log, synced_end)
+        self._announced_starts.pop(log.topic_partition, None)
+
+    def write_incoming(self, done: Written) -> None:
+        """Writes every checkpoint, so that each knows the logs that are about to be here."""
+        cleaner_offsets = partial(self._write, self.cleaner_checkpoint, self.cleaner_offsets.copy)
+        left: list[Callable[[Written], None]] = [self.write_high_watermarks, self.write_recovery_points, cleaner_offsets]
+
+        def written(outcome: BaseException | None) -> None:
+            if outcome is not None or not left:
+                done(outcome)
+            else:
+                left.pop()(written)
+
+        self.write_log_start_offsets(written)
 
     def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
         """Logs of this directory were truncated, and are held. Writes their recovery points and releases them; where
@@ -255,7 +287,7 @@ class LogDirectory:
     def _moved_log_starts(self) -> dict[TopicPartition, int]:
         """Log start offsets that the first segment's name does not tell, or may not tell after a crash."""
         starts: dict[TopicPartition, int] = {}
-        for topic_partition, log in self.logs.items():
+        for topic_partition, log in self._logs_here_soon().items():
             announced = self._announced_starts.get(topic_partition)
             if announced is not None:
                 starts[topic_partition] = max(announced, log.log_start_offset)
@@ -264,10 +296,16 @@ class LogDirectory:
         return starts
 
     def _present_recovery_points(self) -> dict[TopicPartition, int]:
-        return {tp: log.recovery_point for tp, log in self.logs.items()}
+        points = {tp: log.recovery_point for tp, log in self.logs.items()}
+        for topic_partition, (log, synced_end) in self.incoming.items():
+            points[topic_partition] = min(synced_end, log.log_end_offset)
+        return points
 
     def _present_high_watermarks(self) -> dict[TopicPartition, int]:
-        return {tp: log.high_watermark for tp, log in self.logs.items()}
+        return {tp: log.high_watermark for tp, log in self._logs_here_soon().items()}
+
+    def _logs_here_soon(self) -> Mapping[TopicPartition, PartitionLog]:
+        return {**self.logs, **{tp: item.log for tp, item in self.incoming.items()}} if self.incoming else self.logs
 
 
 class FailingDirectory:

@@ -114,10 +114,13 @@ class LogFlush:
         self._files = files
         self._collect = collect
         self._describe_failure = describe_failure
-        self._incomplete = incomplete
+        self.incomplete = incomplete
         self._last_flush_ms = now_ms
-        self._truncations = 0
+        #: How often the log was cut.
+        self.truncations = 0
         self._synced_truncations = 0
+        #: How often the log has gone into another directory.
+        self._moves = 0
         self._runs = False
         self._again = False
         self._waiters: list[Flushed] = []
@@ -166,19 +169,23 @@ class LogFlush:
             if done is not None:
                 done(KafkaStorageError(f"{error}"))
             return
-        truncations = self._truncations
+        truncations, moves, writer = self.truncations, self._moves, self._writer
 
         def flushed(outcome: int | NotOpenedError | BaseException) -> None:
             for item in work.segments:
                 item.opened.release()
             failure: KafkaError | None = None
-            if isinstance(outcome, NotOpenedError):
-                self._incomplete(work)
+            if moves != self._moves:
+                # The log is in another directory now, where all that this one was to sync is synced.
+                if isinstance(outcome, OSError):
+                    writer.disk_failed(outcome, True)
+            elif isinstance(outcome, NotOpenedError):
+                self.incomplete(work)
                 failure = KafkaStorageError(outcome.reason)
             elif isinstance(outcome, int) and self.failure is None:
                 if outcome < work.reached:
-                    self._incomplete(work)
-                if truncations == self._truncations:
+                    self.incomplete(work)
+                if truncations == self.truncations:
                     self._reached(work, outcome)
                     self._synced_truncations = truncations
             elif self.is_closed and self.failure is None:
@@ -191,7 +198,7 @@ class LogFlush:
             if done is not None:
                 done(failure)
 
-        self._writer.flush(partial(sync, self._files, work), flushed)
+        writer.flush(partial(sync, self._files, work), flushed)
 
     def collect_now(self, offset: int) -> FlushWork:
         """The work of a flush that the caller does itself, with `sync`, and ends with `flushed_now`."""
@@ -203,7 +210,7 @@ class LogFlush:
             item.opened.release()
         if reached is not None:
             self._reached(work, reached)
-            self._synced_truncations = self._truncations
+            self._synced_truncations = self.truncations
 
     def _reached(self, work: FlushWork, offset: int) -> None:
         """A flush has brought everything below an offset to the disk."""
@@ -215,13 +222,20 @@ class LogFlush:
 
     def is_synced(self, offset: int) -> bool:
         """True if the disk holds everything below an offset, and the file's end as it is since the last truncation."""
-        return self.recovery_point >= offset and self._synced_truncations == self._truncations
+        return self.recovery_point >= offset and self._synced_truncations == self.truncations
 
     def truncated(self, offset: int) -> None:
         """The log ends at `offset` from here on, or its files do; what a flush in flight syncs is not what is
         there."""
-        self._truncations += 1
+        self.truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
+
+    def moved(self, writer: DirectoryWriter, offset: int) -> None:
+        """The log is in the directory of another writer, where everything below `offset` is synced."""
+        self._moves += 1
+        self._writer = writer
+        self.recovery_point = offset
+        self._synced_truncations = self.truncations
 
 
 def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:

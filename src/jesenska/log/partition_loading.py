@@ -4,19 +4,21 @@ stop of the directory was not orderly), several at a time, in threads.
     orders-0/                   a partition: its log is loaded, if the metadata know it; otherwise it is named in a
                                 warning and left alone
     orders-0.<unique>-delete/   a partition whose topic is gone: removed by the first tick (housekeeping)
-    orders-0.<unique>-future/   a replica on its way from another directory: left alone
+    orders-0.<unique>-future/   the copy of a replica on its way from another directory: the move goes on (moves)
 
 A directory that cannot be read fails (`LogDirectory.fail`), and with it all of its partitions; the others are loaded.
 
 The marker of an orderly stop goes before the first log is touched, so a crash from then on has all logs recovered. A
-partition that is in two directories stops the start: nobody knows which of them counts.
+partition that is in two directories stops the start: nobody knows which of them counts. But for one that says that it
+has moved to the other (future_files): a crash came between two steps of a move, and it is removed. Where the other
+cannot be read nothing is loaded.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from threading import Lock
@@ -25,11 +27,12 @@ from uuid import UUID
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.topic_names import is_legal_topic_name
-from jesenska.log.closing import DELETE_DIRECTORY_SUFFIX
+from jesenska.log.closing import DELETE_DIRECTORY_SUFFIX, doomed_directory
 from jesenska.log.directory_lock import LogDirectoryError
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
+from jesenska.log.future_files import MOVED_FROM_FILE, MOVED_TO_FILE, moved_from, moved_to
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directory import FailingDirectory, LogDirectory
 from jesenska.log.partition_metadata import read_topic_id
@@ -39,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 _PARTITION = re.compile(r"(.+)-(\d{1,10})\Z")
 _LEFT_ALONE = re.compile(r".+-(future|stray)\Z")
+_FUTURE = re.compile(r"(.+)-(\d{1,10})\.[0-9a-f]{32}-future\Z")
 _IGNORED = {"lost+found"}
 
 #: The settings of a partition that the metadata know; None for one that they do not. Gets the topic id of the
@@ -63,6 +67,14 @@ class FoundPartition(NamedTuple):
     config: LogConfig
 
 
+class FoundCopy(NamedTuple):
+    """The copy of a replica that was on its way to this directory."""
+
+    directory: LogDirectory
+    topic_partition: TopicPartition
+    path: Path
+
+
 class LoadedPartition(NamedTuple):
     found: FoundPartition
     loaded: LoadedLog
@@ -79,23 +91,28 @@ def load_partitions(
     doomed: DoomedFiles,
     now_ms: int,
     progress: Callable[[LoadProgress], None] | None = None,
+    copies: list[FoundCopy] | None = None,
 ) -> Iterator[LoadedPartition]:
     """Every partition that is known, one after the other, loaded by threads that `helpers` makes (so many of that
-    name). Blocks, for long after a crash; `progress` is called from these threads. LogDirectoryError, before anything
-    is changed, if a partition is there twice; KafkaStorageError if a log cannot be opened though the disk gives it."""
+    name). Blocks, for long after a crash; `progress` is called from these threads. Copies of replicas that were on
+    their way are added to `copies`. LogDirectoryError, before anything is changed, if a partition is there twice;
+    KafkaStorageError if a log cannot be opened though the disk gives it."""
     jobs: list[tuple[FoundPartition, LogLoader]] = []
     counted = _Counter(progress)
-    for directory in directories:
+    usable = [directory for directory in directories if not directory.is_offline]
+    for directory in usable:
         with FailingDirectory(directory, directories):
-            jobs += _jobs_of(directory, known, settings, files, doomed, now_ms, counted.checked)
+            jobs += _jobs_of(directory, known, settings, files, doomed, now_ms, counted.checked, copies if copies is not None else [])
+    moved = _moved(directories, [found for found, _ in jobs], files)
+    jobs = [(found, loader) for found, loader in jobs if found not in moved]
     _refuse_doubles([found for found, _ in jobs])
-    for directory in directories:
+    for directory in usable:
         with FailingDirectory(directory, directories):
             if directory.was_clean:
                 directory.marker.remove()
     jobs = [(found, loader) for found, loader in jobs if not found.directory.is_offline]
     counted.total = len(jobs)
-    threads = max(1, settings.recovery_threads_per_data_dir) * len(directories)
+    threads = max(1, settings.recovery_threads_per_data_dir) * len(usable)
     with helpers(threads, "recovery") as pool:
         futures = [pool.submit(counted.done_with, loader.load) for _, loader in jobs]
         for (found, _), future in zip(jobs, futures, strict=True):
@@ -107,6 +124,7 @@ def load_partitions(
             for note in loaded.notes:
                 logger.warning("%s: %s", found.topic_partition, note)
             yield LoadedPartition(found, loaded, found.directory.checkpointed(found.directory.high_watermarks, found.topic_partition))
+    _remove_moved(moved, files, doomed)
 
 
 def _jobs_of(
@@ -117,6 +135,7 @@ def _jobs_of(
     doomed: DoomedFiles,
     now_ms: int,
     progress: Progress,
+    copies: list[FoundCopy],
 ) -> list[tuple[FoundPartition, LogLoader]]:
     directory.was_clean = directory.marker.exists()
     directory.read_checkpoints()
@@ -135,11 +154,11 @@ def _jobs_of(
                 progress=progress,
             ),
         )
-        for found in _partitions(directory, known, files, doomed)
+        for found in _partitions(directory, known, files, doomed, copies)
     ]
 
 
-def _partitions(directory: LogDirectory, known: Known, files: FileLayer, doomed: DoomedFiles) -> Iterator[FoundPartition]:
+def _partitions(directory: LogDirectory, known: Known, files: FileLayer, doomed: DoomedFiles, copies: list[FoundCopy]) -> Iterator[FoundPartition]:
     for name in files.names(directory.path):
         path = directory.path / name
         if not path.is_dir() or name in _IGNORED:
@@ -147,6 +166,12 @@ def _partitions(directory: LogDirectory, known: Known, files: FileLayer, doomed:
         if name.endswith(DELETE_DIRECTORY_SUFFIX):
             doomed.add(0, [path])
             continue
+        future = _FUTURE.fullmatch(name)
+        if future is not None and is_legal_topic_name(future[1]):
+            key = TopicPartition(future[1], int(future[2]))
+            if known(key, read_topic_id(path, files)) is not None:
+                copies.append(FoundCopy(directory, key, path))
+                continue
         match = _PARTITION.fullmatch(name)
         if match is None or not is_legal_topic_name(match[1]) or _LEFT_ALONE.fullmatch(name):
             logger.warning("%s is no partition of this broker and was left alone", path)
@@ -162,6 +187,61 @@ def _partitions(directory: LogDirectory, known: Known, files: FileLayer, doomed:
             )
             continue
         yield FoundPartition(directory, topic_partition, topic_id, config)
+
+
+class _Removed(NamedTuple):
+    """Why a directory is not the partition's: the log is in `home`, at `path`."""
+
+    home: LogDirectory
+    path: Path
+
+
+def _moved(directories: Sequence[LogDirectory], partitions: Sequence[FoundPartition], files: FileLayer) -> dict[FoundPartition, _Removed]:
+    """The directories that are not the partitions', by what they say of moves that a crash, or a failing disk, has
+    interrupted; and where the partitions are."""
+    found_at = {_path_of(found).absolute(): found for found in partitions}
+    offline = {directory.path.absolute(): directory for directory in directories if directory.is_offline}
+    moved: dict[FoundPartition, _Removed] = {}
+    for found in partitions:
+        path = _path_of(found)
+        with FailingDirectory(found.directory, directories):
+            successor, origin = moved_to(path, files), moved_from(path, files)
+            if successor is not None and successor != path.absolute():
+                home = found_at[successor].directory if successor in found_at else offline.get(successor.parent)
+                if home is not None:
+                    moved[found] = _Removed(home, successor)
+                    continue
+                files.unlink(path / MOVED_TO_FILE)
+            if origin is not None:
+                there = found_at.get(origin)
+                if there is not None and moved_to(origin, files) != path.absolute():
+                    moved[found] = _Removed(there.directory, origin)
+                elif there is None and origin.parent in offline:
+                    moved[found] = _Removed(offline[origin.parent], origin)
+                elif there is None:
+                    files.unlink(path / MOVED_FROM_FILE)
+    return moved
+
+
+def _remove_moved(moved: Mapping[FoundPartition, _Removed], files: FileLayer, doomed: DoomedFiles) -> None:
+    """Removes directories if those that hold the logs can be read."""
+    for found, (home, log_path) in moved.items():
+        path = _path_of(found)
+        if home.is_offline:
+            logger.error("the log of %s may be in %s, which cannot be read: the partition is offline until that is mended", path, log_path)
+        elif not found.directory.is_offline:
+            logger.warning("%s is what an interrupted move has left of the log in %s, and is removed", path, log_path)
+            target = doomed_directory(path, found.topic_partition)
+            try:
+                files.rename(path, target)
+            except OSError as error:
+                logger.warning("%s cannot be renamed for deletion: %s; the next start tries again", path, error)
+            else:
+                doomed.add(0, [target])
+
+
+def _path_of(found: FoundPartition) -> Path:
+    return found.directory.path / str(found.topic_partition)
 
 
 def _refuse_doubles(partitions: Sequence[FoundPartition]) -> None:

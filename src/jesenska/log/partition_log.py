@@ -60,7 +60,7 @@ from jesenska.log.producer_snapshots import ProducerSnapshots
 from jesenska.log.producer_state import AbortedTransaction, ProducerState, Undo, encode_snapshot
 from jesenska.log.recovery import LoadedLog
 from jesenska.log.segment import LogSegment
-from jesenska.log.segment_file import OpenFiles
+from jesenska.log.segment_file import OpenFile, OpenFiles
 from jesenska.log.tail import LogTail, PublishedBatch
 from jesenska.log.truncation import NO_CLEANER, Cleaner, FileChanges, Truncated, Truncation, Truncations
 from jesenska.log.unsynced import Unsynced
@@ -241,8 +241,9 @@ class PartitionLog:
         """A queued write failed: everything goes back to what is published."""
         appends = [item for item in failed if isinstance(item, PendingAppend)]
         failure = self.storage_error(error) if not self.is_closed else KafkaStorageError(f"The log of {self.topic_partition} is closed.")
-        if not self.is_closed:
-            self._take_back(failed[0], appends)
+        first = next((item for item in failed if not isinstance(item, PendingBarrier)), None)
+        if first is not None and not self.is_closed:
+            self._take_back(first, appends)
         for pending in appends:
             for finish in pending.finish:
                 finish(failure)
@@ -250,15 +251,15 @@ class PartitionLog:
             if isinstance(item, PendingBarrier):
                 item.reached()
 
-    def _take_back(self, first: Pending, appends: list[PendingAppend]) -> None:
+    def _take_back(self, first: PendingAppend | PendingRoll, appends: list[PendingAppend]) -> None:
         """The log as it was before what failed first, and all that was queued behind it."""
         for pending in reversed(appends):
             self.producers.undo(pending.changes)
-        assert not isinstance(first, PendingBarrier), "a barrier cannot fail"
         last_kept = first.segment if isinstance(first, PendingAppend) else first.sealed
         kept = self.segments[: self.segments.index(last_kept) + 1]
         for segment in self.segments[len(kept) :]:
-            self._remove_files(segment.mark_deleted())
+            with suppress(OSError):  # the disk is broken: the next start finds them behind the log's end
+                self._remove_files(segment.mark_deleted())
             self.snapshots.remove(segment.base_offset)
         self.segments = kept
         self.unsynced.names_changed()
@@ -529,6 +530,38 @@ class PartitionLog:
     def moved(self, directory: Path) -> None:
         """The directory has got another name."""
         self.directory = self.snapshots.directory = directory
+
+    def go_on_in(self, directory: Path, writer: DirectoryWriter, active: OpenFile) -> tuple[LogSegment, ...]:
+        """The log goes on with a copy of its files in another directory, where all of it is synced; `active` is the
+        copy of the active segment's file. Nothing may be under way but what waits behind a hold of the queue. Gives
+        the segments that it had until now."""
+        assert self.queue.is_held, "nothing is written meanwhile"
+        assert not self.is_failed, "what it holds is known"
+        unmade = {item.created for item in self.queue.waiting if isinstance(item, PendingRoll)}
+        before = tuple(segment for segment in self.segments if segment not in unmade)
+        end_of_made = before[-1]
+        moved = {segment: segment.in_another_directory(directory, active if segment is end_of_made else None, self._open_files) for segment in before}
+        for item in self.queue.waiting:
+            if isinstance(item, PendingAppend):
+                item.segment = moved.get(item.segment, item.segment)
+            elif isinstance(item, PendingRoll):
+                item.sealed = moved.get(item.sealed, item.sealed)
+                item.moved(directory)
+        self.segments = tuple(moved.get(segment, segment) for segment in self.segments)
+        self.active_segment = self.segments[-1]
+        if self.tail.segment in moved:
+            self.tail.segment = moved[self.tail.segment]
+        self.epochs_file.leave()
+        self.moved(directory)
+        self.epochs_file = EpochsFile(self.leader_epochs, directory, self.files)
+        self.epochs_file.changed()
+        self.unsynced = Unsynced(self.epochs_file, self.snapshots, is_new=True)
+        self.writer = self.queue.writer = writer
+        self.flushes.moved(writer, self.log_end_offset)
+        self.flushes.incomplete = self.unsynced.give_back
+        if self._truncations is not None:
+            self._truncations.writer = writer.writer
+        return before
 
     # -- truncation ---------------------------------------------------------------------------------------------------
 

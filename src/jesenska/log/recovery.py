@@ -18,7 +18,8 @@ A file may also have been cut by the crash exactly between two batches, which sh
 segment. Above a recovery point that is known, segments behind such a hole go, too: nobody was told that they are
 synced, and an idempotent producer could not send again what is missing before them. Where the hole may be meant
 (compaction, retention, records that were synced) they stay; but not an empty one at the end, behind which readers
-would wait for records that never come.
+would wait for records that never come. A compaction of ours keeps the last batch of what it compacts, so an empty
+segment behind a hole is not its doing, but a loss; below the recovery point Apache Kafka's may have made the hole.
 
 Damage of what was synced (after an orderly stop, or below the recovery point) is the disk's doing. A segment in which
 it is met is inspected from end to end (checked_batches): what is damaged is marked, good batches behind it stay. Only
@@ -27,7 +28,8 @@ nothing has to be read of are left alone; they are checked when they are read.
 
 A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of
 interrupted work are settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction)
-takes its place. A file that a branch shares is not changed: the log gets its own (shared_files).
+takes its place, also where it has its name already and the segments that it covers have theirs still. A file that a
+branch shares is not changed: the log gets its own (shared_files).
 
 It runs in a thread of a pool: it reads in pieces of some megabytes, and both the read and the CRC release the
 interpreter lock.
@@ -37,6 +39,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -237,6 +240,16 @@ def _cut_file(files: FileLayer, segment: LogSegment, size_bytes: int) -> None:
         files.close(own_copy(files, segment.file.path, size_bytes))
     else:
         files.truncate(segment.file.handle().fileno(), size_bytes)
+
+
+def _may_be_left_of(left: BatchHeader, whole: BatchHeader | None) -> bool:
+    """True if a compaction may have made the one batch of the other at its offset, or has copied it."""
+    if whole is None:
+        return False
+    if left.crc == whole.crc:
+        return True
+    is_changed = left.record_count < whole.record_count or (left.has_delete_horizon and not whole.has_delete_horizon)
+    return is_changed and all(getattr(left, name) == getattr(whole, name) for name in ("last_offset_delta", "producer_id", "producer_epoch", "base_sequence"))
 
 
 def _is_named_by_offset(name: str, suffix: str) -> bool:
@@ -465,6 +478,8 @@ class LogLoader:
     # -- content ------------------------------------------------------------------------------------------------------
 
     def _recover(self, segments: list[LogSegment], epochs: LeaderEpochs) -> list[LogSegment]:
+        if self._config.compact:
+            segments = self._without_covered(segments)
         first = 0
         for index, segment in enumerate(segments):
             if segment.base_offset <= self._recovery_point:
@@ -489,7 +504,8 @@ class LogLoader:
             following = segments[index + 1].base_offset if index + 1 < len(segments) else result.next_offset
             if result.fault is not None:
                 self._notes.append(f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}")
-            is_hole = following > result.next_offset and 0 < self._recovery_point <= result.next_offset and self._is_loss(result.next_offset, following)
+            may_be_loss = 0 < self._recovery_point <= result.next_offset and not self._config.compact
+            is_hole = following > result.next_offset and may_be_loss and self._is_loss(result.next_offset, following)
             if result.fault is not None or following < result.next_offset or is_hole:
                 for later in segments[index + 1 :]:
                     self._drop(later, f"since the records before it are lost from {result.next_offset} on")
@@ -500,9 +516,58 @@ class LogLoader:
             ends.pop()
         return segments
 
+    def _without_covered(self, segments: list[LogSegment]) -> list[LogSegment]:
+        """A compaction's result has its name, and the disk has forgotten that segments which it covers have lost
+        theirs: those go."""
+        kept: list[LogSegment] = []
+        left = segments
+        while left:
+            segment, left = left[0], left[1:]
+            kept.append(segment)
+            # The last one is the active segment, which is in no compaction.
+            covered = [later for later in left[:-1] if later.base_offset <= self._last_offset_of(segment)]
+            if covered and self._is_result_of(segment, covered):
+                for later in covered:
+                    self._drop(later, f"since {segment.file.path.name} has what a compaction has left of them")
+                left = left[len(covered) :]
+        return kept
+
+    def _last_offset_of(self, segment: LogSegment) -> int:
+        """-1 where the segment is empty, or the headers make no sense."""
+        position = last = -1
+        try:
+            entry = segment.offset_index.last()
+            if entry is not None and entry[1] < segment.size_bytes:
+                position = entry[1]
+            for _, header in segment.headers(max(position, 0)):
+                if last < 0 <= position and entry is not None and not header.base_offset <= entry[0] <= header.last_offset:
+                    raise CorruptIndexError("the index is another file's")
+                last = header.last_offset
+        except (CorruptIndexError, DamagedSegmentError, OSError):
+            with suppress(DamagedSegmentError):
+                for _, header in segment.headers():
+                    last = header.last_offset
+        return last
+
+    def _is_result_of(self, segment: LogSegment, covered: Sequence[LogSegment]) -> bool:
+        """True if what the segment has of the offsets of the others is batches of theirs: so it is no damaged offset
+        that reaches into them."""
+        try:
+            found = [header for _, header in segment.headers() if header.last_offset >= covered[0].base_offset]
+            for later in covered:
+                there = {header.base_offset: header for _, header in later.headers()}
+                end = max((header.last_offset for header in there.values()), default=-1)
+                if any(later.base_offset <= batch.base_offset <= end and not _may_be_left_of(batch, there.get(batch.base_offset)) for batch in found):
+                    return False
+        except DamagedSegmentError:
+            return False
+        return True
+
     def _is_loss(self, end: int, following: int) -> bool:
-        """False where retention or compaction may have made the hole between two offsets."""
-        return following > self._log_start_offset and not self._stopped_in_order and end not in self._deleted and not self._config.compact
+        """False where retention, or a compaction of what was synced, may have made the hole between two offsets,
+        before a segment that is empty or has nothing that was synced."""
+        is_compacted = self._config.compact and end < self._recovery_point
+        return following > self._log_start_offset and not self._stopped_in_order and end not in self._deleted and not is_compacted
 
     def _check_indexes(self, segments: list[LogSegment], count: int) -> None:
         """Builds anew what is missing or makes no sense on sight, in the first so many segments; the content of an

@@ -358,6 +358,31 @@ class LogSegment:
         copy._take_timestamps(self)
         return copy
 
+    def in_another_directory(self, directory: Path, opened: OpenFile | None, open_files: OpenFiles) -> LogSegment:
+        """The segment as it goes on with a copy of its files in `directory`; this one has left the log then. `opened`
+        is the copy of the active segment's file: its index entries, of which no file holds any yet, stay in memory. A
+        sealed segment's index files are whole, and read when they are needed."""
+        moved = self.copy()
+        moved._guard = moved._original = moved._shared_entries = None
+        moved.jitter_ms = self.jitter_ms
+        moved.bytes_since_index_entry = self.bytes_since_index_entry
+        moved._times_were_read = self._times_were_read
+        moved.moved(directory)
+        moved.file.join(open_files)
+        if opened is None:
+            moved.offset_index.forget()
+            moved.time_index.forget()
+        else:
+            moved.file.adopt(opened)
+            moved.offset_index.is_nowhere()
+            moved.time_index.is_nowhere()
+            if moved.transaction_index is not None:
+                moved.transaction_index.is_nowhere()
+        with self.offset_index.lock:
+            self.is_gone = True
+        self.retire()
+        return moved
+
     def keep_entries(self) -> None:
         """For a copy: the index entries that it shares with an active segment become its own, those that were known
         when it was made. They take megabytes, so it is done by the thread that needs them."""

@@ -101,7 +101,7 @@ class TimeLookup:
     def is_stale(self) -> bool:
         """True if a segment that was looked into has left the log meanwhile (a compaction, retention): what was found,
         or went wrong, does not count, and it is to be asked again. On the owner's thread."""
-        return any(segment.is_gone for segment, _ in self._copies)
+        return self._segments[-1].is_gone or any(segment.is_gone for segment, _ in self._copies)
 
     def close(self) -> None:
         """Closes what was opened; in the other thread, too."""

@@ -287,7 +287,8 @@ class Truncations:
 
     def __init__(self, log: Truncatable, writer: Background, cleaner: Cleaner) -> None:
         self._log = log
-        self._writer = writer
+        #: That of the directory where the log is; only a truncation that has not begun may see another one.
+        self.writer = writer
         self._cleaner = cleaner
         #: The one that is under way, and those behind it.
         self._asked: list[Truncation] = []
@@ -366,7 +367,7 @@ class Truncations:
                 self._cleaner.abort(log.topic_partition)
             index = log.segment_index(offset)
             copy = log.segments[index].copy()
-            self._writer.submit(partial(shorten_copy, copy, offset), partial(self._shortened, index, copy))
+            self.writer.submit(partial(shorten_copy, copy, offset), partial(self._shortened, index, copy))
 
     def _shortened(self, index: int, copy: LogSegment, outcome: int | BaseException) -> None:
         """What is to be the last segment is known, and where it ends."""
@@ -398,7 +399,7 @@ class Truncations:
         except OSError as error:
             self._end(self._log.storage_error(error))
             return
-        self._writer.submit(changes.run, partial(self._changed, changes, then))
+        self.writer.submit(changes.run, partial(self._changed, changes, then))
 
     def _changed(self, changes: FileChanges, then: Callable[[], None], outcome: BaseException | None) -> None:
         failure = self._log.why_not_truncated()

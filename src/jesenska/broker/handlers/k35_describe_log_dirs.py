@@ -1,13 +1,13 @@
 """DescribeLogDirs (key 35), versions 0-5: each log directory with its partitions and their sizes (KIP-113).
 
-    0      partitions by directory: size in bytes, lag behind the high watermark (none on a leader)
+    0      partitions by directory: size in bytes, lag behind the high watermark (none on a leader); a copy on its way
+           to the directory is `isFuture`, with what is copied as its size, and about how many records it lacks
     2      compact
     4      size of the volume and room that is left on it, bytes (KIP-827); -1 where the system does not say
-    5      whether the directory is cordoned: none is
+    5      whether the directory is cordoned (KIP-1066)
 
 `topics` null asks for all, else for these partitions; what is not here is left out. A directory that is offline, or
-whose volume cannot be looked at, answers KAFKA_STORAGE_ERROR. Left out: moves between directories (future replicas,
-cordoned directories).
+whose volume cannot be looked at, answers KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from jesenska.wire.messages.k35_describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
+    from jesenska.base.identifiers import TopicPartition
     from jesenska.broker.services import Services
     from jesenska.log.log_directory import LogDirectory
+    from jesenska.log.moves import MoveFigures
 
 _FIRST_WITH_ROOM = 4
 
@@ -39,7 +41,8 @@ _FIRST_WITH_ROOM = 4
 def handle(broker: Services, request: DescribeLogDirsRequest, context: Context) -> Outcome:
     asked = None if request.topics is None else _asked(broker, request.topics)
     directories = broker.directories.directories
-    response = DescribeLogDirsResponse(results=[_described(directory, asked) for directory in directories])
+    moves = broker.directories.moves.figures() if broker.directories.moves is not None else []
+    response = DescribeLogDirsResponse(results=[_described(directory, asked, moves) for directory in directories])
     if context.version < _FIRST_WITH_ROOM:
         return response
     offline = [directory.is_offline for directory in directories]
@@ -63,18 +66,27 @@ def _asked(broker: Services, topics: list[DescribeLogDirsRequestTopic]) -> dict[
     return asked
 
 
-def _described(directory: LogDirectory, asked: dict[str, set[int]] | None) -> DescribeLogDirsResponseResult:
+def _described(directory: LogDirectory, asked: dict[str, set[int]] | None, moves: list[MoveFigures]) -> DescribeLogDirsResponseResult:
     if directory.is_offline:
         return DescribeLogDirsResponseResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory.path.absolute()))
     topics: dict[str, DescribeLogDirsResponseTopic] = {}
-    for (name, number), log in directory.logs.items():
+
+    def add(key: TopicPartition, size_bytes: int, offset_lag: int, is_future: bool) -> None:
+        name, number = key
         if asked is not None and number not in asked.get(name, ()):
-            continue
+            return
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = DescribeLogDirsResponseTopic(name=name)
-        topic.partitions.append(DescribeLogDirsResponsePartition(partition_index=number, partition_size=log.size_bytes))
-    return DescribeLogDirsResponseResult(log_dir=str(directory.path.absolute()), topics=list(topics.values()))
+        replica = DescribeLogDirsResponsePartition(partition_index=number, partition_size=size_bytes, offset_lag=offset_lag, is_future_key=is_future)
+        topic.partitions.append(replica)
+
+    for key, log in directory.logs.items():
+        add(key, log.size_bytes, 0, False)
+    for move in moves:
+        if move.target is directory:
+            add(move.topic_partition, move.copied_bytes, move.offset_lag, True)
+    return DescribeLogDirsResponseResult(log_dir=str(directory.path.absolute()), topics=list(topics.values()), is_cordoned=directory.is_cordoned)
 
 
 def _look_at_volume(path: Path, result: DescribeLogDirsResponseResult) -> None:

@@ -1,0 +1,71 @@
+"""AlterReplicaLogDirs (key 34), versions 0-2: in which of this broker's log directories it is to have replicas
+(KIP-113).
+
+    0      partitions by directory, each by its absolute path
+    2      compact
+
+The answer says whether a move has begun; DescribeLogDirs shows how far it is (`isFuture`). For each partition:
+
+    NONE                          it begins to be moved, or is being moved there already, or is there: then a move
+                                  that is under way to another directory is given up
+    INVALID_TOPIC_EXCEPTION       the name of the copy's directory would be too long
+    LOG_DIR_NOT_FOUND             no such directory stands in log.dirs
+    KAFKA_STORAGE_ERROR           that directory is offline, or the replica's own one, or the copy cannot be begun
+    INVALID_REPLICA_ASSIGNMENT    that directory is cordoned (KIP-1066)
+    REPLICA_NOT_AVAILABLE         this broker has no such replica. If it gets one, that is made in the directory
+    UNKNOWN_TOPIC_OR_PARTITION    nor has any broker; the same
+
+A partition that is named twice is moved to where it was named last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, InvalidReplicaAssignmentError, KafkaError, KafkaStorageError, LogDirNotFoundError, ReplicaNotAvailableError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.log.moves import require_short_name
+from jesenska.wire.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirsResponsePartition,
+    AlterReplicaLogDirsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+
+@handles(AlterReplicaLogDirsRequest, 0, 2)
+def handle(broker: Services, request: AlterReplicaLogDirsRequest, context: Context) -> Outcome:
+    wanted = {TopicPartition(topic.name, number): directory.path for directory in request.dirs for topic in directory.topics for number in topic.partitions}
+    topics: dict[str, AlterReplicaLogDirsResponseTopic] = {}
+    for topic_partition, path in wanted.items():
+        name, number = topic_partition
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = AlterReplicaLogDirsResponseTopic(topic_name=name)
+        topic.partitions.append(AlterReplicaLogDirsResponsePartition(partition_index=number, error_code=_move(broker, topic_partition, path)))
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+
+def _move(broker: Services, topic_partition: TopicPartition, path: str) -> int:
+    try:
+        require_short_name(topic_partition)
+        directory = next((item for item in broker.directories.directories if str(item.path.absolute()) == path), None)
+        if directory is None:
+            raise LogDirNotFoundError
+        if directory.is_offline:
+            raise KafkaStorageError
+        if directory.is_cordoned:
+            raise InvalidReplicaAssignmentError
+        broker.directories.move(topic_partition, directory)
+    except ReplicaNotAvailableError as error:
+        topic = broker.view.topics.get(topic_partition.topic)
+        exists = topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
+        return error.code if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
