@@ -211,7 +211,7 @@ def test_the_sinks_settings_are_read() -> None:
         ({"kafka.acks": "2"}, "Invalid value 2 for configuration acks"),
         ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs kafka.acks=all"),
         ({"kafka.partitioner.class": "x.Y"}, "give the rows a column partition"),
-        ({"kafka.transactional.id": "t"}, "without transactions for now"),
+        ({"kafka.transactional.id": "t"}, "ExactlyOnce"),
         ({"kafka.value.serializer": "x"}, "cast the column value"),
     ],
 )
