@@ -270,6 +270,7 @@ class LogDirectories:
             loaded = loader.load()
             if topic_id is not None:
                 write_topic_id(path, topic_id, self._files)
+            self._preferred.pop(topic_partition, None)
             return self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
         except (KafkaStorageError, OSError) as error:
             # It cannot be listed where no file can be opened; a name can be changed even then.
@@ -281,7 +282,7 @@ class LogDirectories:
             raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
 
     def _place_for(self, topic_partition: TopicPartition) -> LogDirectory:
-        wanted = self._preferred.pop(topic_partition, None)
+        wanted = self._preferred.get(topic_partition)
         if wanted is not None and not wanted.is_offline:
             return wanted
         candidates = [directory for directory in self.usable if not directory.is_cordoned]
