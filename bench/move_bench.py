@@ -12,6 +12,7 @@ before and meanwhile; `loop late` is jesenska's own figure. Both directories are
 from __future__ import annotations
 
 import random
+import socket
 import sys
 import tempfile
 import threading
@@ -49,15 +50,21 @@ def _produce(topic: str, size_bytes: int, seed: int) -> bytes:
     return frame(ProduceRequest(acks=1, timeout_ms=60_000, topic_data=[data]), PRODUCE_VERSION)
 
 
+def _answer(connection: socket.socket) -> bytes:
+    """One answer, of several that are on their way."""
+    length = connection.recv(4, socket.MSG_WAITALL)
+    return length + connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+
+
 def _fill(bootstrap: str, topic: str, size_bytes: int) -> None:
     requests = [_produce(topic, _BATCH_BYTES, seed) for seed in range(50)]
     with connect(bootstrap) as connection:
         for number in range(size_bytes // _BATCH_BYTES):
             connection.sendall(requests[number % len(requests)])
             if number >= _IN_FLIGHT:
-                check(receive(connection), topic)
+                check(_answer(connection), topic)
         for _ in range(min(_IN_FLIGHT, size_bytes // _BATCH_BYTES)):
-            check(receive(connection), topic)
+            check(_answer(connection), topic)
 
 
 class _Producer:

@@ -30,7 +30,7 @@ REFUSED = [
     ({"process.roles": "broker,controller", "node.id": "1", "controller.quorum.bootstrap.servers": "a:1,b:1"}, "controller.quorum.bootstrap.servers"),
     ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable"),
     ({"jesenska.log.retention.policy": "hours"}, "jesenska.log.retention.policy"),
-    ({"cordoned.log.dirs": "*"}, "cordoned.log.dirs"),
+    ({"log.dirs": "/a,/b", "cordoned.log.dirs": "/a,/c"}, "cordoned.log.dirs"),
 ]
 
 
@@ -49,6 +49,8 @@ def test_what_would_not_be_served_as_it_was_meant_stops_the_start(settings: dict
     "settings",
     [
         {},
+        {"log.dirs": "/a, /b", "cordoned.log.dirs": "/a,/b"},
+        {"cordoned.log.dirs": "*"},
         {"log.dirs": "a,b,c", "min.insync.replicas": "2", "broker.rack": "r"},
         {"zookeeper.connect": ""},
         {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"},

@@ -1,6 +1,6 @@
 """Moves of replicas between log directories, of Apache Kafka 3.9.1 (and 4.3.1, for cordoned directories) and of ours:
-the same raw requests get the same answers and leave the replicas in the same directories. Each goes on with what the other
-has begun, and kafka-reassign-partitions works with ours."""
+the same raw requests get the same answers and leave the replicas in the same directories. Each goes on with what the
+other has begun, and kafka-reassign-partitions works with ours."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Side:
         try:
             self.asked(lambda admin: admin.alter_configs(BROKER, "0", [ConfigChange(name, value)]))
         except KafkaError as error:
-            return error.message.removeprefix("requirement failed: ")
+            return error.message.removeprefix("requirement failed: ").removesuffix(".")
         return ""
 
     def move(self, *wanted: tuple[str, str, int], version: int = 2) -> dict[str, str]:

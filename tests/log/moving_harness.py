@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
@@ -140,6 +139,3 @@ def content(directory: Path) -> dict[str, bytes]:
 def kinds(names: Sequence[str]) -> list[str]:
     """The names of directories without what is made up."""
     return [name if "." not in name else name.partition(".")[0] + ".*-" + name.rpartition("-")[2] for name in names]
-
-
-Work = Callable[[], Any]

@@ -325,8 +325,8 @@ class Admin:
     async def alter_replica_log_dirs(self, broker_id: int, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, KafkaError | None]:
         """Has one broker move replicas to other log directories of its own, each named by its absolute path. None
         where a move has begun, or the replica is there already: `describe_log_dirs` shows a replica that is still on
-        its way (`is_future`). ReplicaNotAvailableError where the broker has no such replica; if it gets one, that is made
-        there. LogDirNotFoundError where it has no such directory, KafkaStorageError where that is offline."""
+        its way (`is_future`). ReplicaNotAvailableError where the broker has no such replica; if it gets one, that is
+        made there. LogDirNotFoundError where it has no such directory, KafkaStorageError where that is offline."""
         by_path: dict[str, dict[str, AlterReplicaLogDirsRequestTopic]] = {}
         for key, path in wanted.items():
             topics = by_path.setdefault(path, {})

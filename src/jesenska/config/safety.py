@@ -142,7 +142,7 @@ def _cordons(config: BrokerConfig) -> Iterator[StartRefused]:
         directories = {item.strip() for item in (config.string("log.dirs") or config.string("log.dir") or "").split(",")}
         missing = [item for item in cordoned if item not in directories]
         if missing:
-            yield StartRefused(name, f"All entries in {name} must be present in log.dirs or log.dir. Missing entries : {', '.join(missing)}")
+            yield StartRefused(name, f"All entries in {name} must be present in log.dirs or log.dir. Missing entries : {', '.join(missing)}.")
 
 
 _RULES: tuple[Callable[[BrokerConfig], Iterator[StartRefused]], ...] = (

@@ -124,7 +124,7 @@ class AppendQueue:
     """`published` is called for an append that is written, `rolled` for a segment that is made, `failed` with
     everything that was not."""
 
-    __slots__ = ("_failed", "_files", "_generation", "_hold", "_published", "_rolled", "_rolling", "waiting", "writer")
+    __slots__ = ("_failed", "_files", "_generation", "_hold", "_kept_back", "_published", "_rolled", "_rolling", "waiting", "writer")
 
     def __init__(
         self,
@@ -146,6 +146,8 @@ class AppendQueue:
         #: The roll that was queued last, until its segment is made.
         self._rolling: PendingRoll | None = None
         self._hold: PendingHold | None = None
+        #: What is to be given to the writer thread when all that was held is in the queue.
+        self._kept_back: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] | None = None
 
     def submit(self, pending: PendingAppend) -> None:
         """Has an append written, behind everything that waits."""
@@ -213,6 +215,9 @@ class AppendQueue:
 
     def release(self) -> None:
         """Takes the hold back, once it is reached: what waits behind it has its turn."""
+        # All are in the queue before the first can fail: what fails takes all behind it along.
+        kept_back: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
+        self._kept_back = kept_back
         for item in self._take_held():
             if isinstance(item, PendingAppend):
                 self.submit(item)
@@ -220,6 +225,9 @@ class AppendQueue:
                 self.submit_roll(item)
             else:
                 self.submit_barrier(item)
+        self._kept_back = None
+        for run, done in kept_back:
+            self.writer.writer.submit(run, done)
 
     def fail_held(self, error: OSError) -> None:
         """Takes the hold back, once it is reached: what waits behind it comes to nothing."""
@@ -279,7 +287,10 @@ class AppendQueue:
                         self.waiting = ()
                 succeeded()
 
-        self.writer.writer.submit(run, done)
+        if self._kept_back is not None:
+            self._kept_back.append((run, done))
+        else:
+            self.writer.writer.submit(run, done)
 
     def holding(self, offset: int) -> PendingAppend | None:
         """The append that waits with an offset in it."""

@@ -133,16 +133,19 @@ class FutureFiles:
         self._files = files
         #: Set by the owner: what is under way ends soon.
         self.is_over = False
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
-        self._compared = memoryview(bytearray(0))
+        # There while a copy is made: thousands of them may wait.
+        self._buffer = self._compared = memoryview(b"")
         #: The segment that is being copied: base offset, file, and how much the file held before.
         self._target: tuple[int, int, int] | None = None
 
-    def begin(self) -> list[int]:
+    def begin(self, topic_id: UUID | None) -> list[int]:
         """Makes the directory survive a crash, and removes from it what is no segment's; base offsets of the segments
         that are there already."""
         files = self._files
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         try:
+            if topic_id is not None:
+                write_topic_id(self.future, topic_id, files)
             names = files.names(self.future)
             found = [int(name.removesuffix(LOG_SUFFIX)) for name in names if _is_segment(name)]
             for name in names:
@@ -196,7 +199,7 @@ class FutureFiles:
             self._compared = memoryview(bytearray(_BUFFER_BYTES))
         compared = self._compared[: len(piece)]
         try:
-            return self._files.pread_into(target, compared, position) == len(piece) and compared == piece
+            return self._files.pread_into(target, compared, position) == len(piece) and bytes(compared) == bytes(piece)
         except OSError:
             return False
 
@@ -211,19 +214,21 @@ class FutureFiles:
             indexes = [(INDEX_SUFFIX, copy.offset_index), (TIME_INDEX_SUFFIX, copy.time_index), (TXN_INDEX_SUFFIX, copy.transaction_index)]
             try:
                 for suffix, index in indexes:
-                    content = None if index is None else index.content()
-                    if content is None and index is not None:
-                        content = self._files.read_file(index.path)
-                    if content is not None:
-                        beside.append((suffix, content))
-            except FileNotFoundError as error:
-                raise SegmentIsGoneError from error
+                    if index is None:
+                        continue
+                    content = index.content()
+                    with suppress(FileNotFoundError):  # one that is missing is missing there, too
+                        beside.append((suffix, self._files.read_file(index.path) if content is None else content))
+                modified_ms = self._files.modified_ms(copy.file.path)
             except OSError as error:
                 raise SourceFailedError(error) from error
         self._put(base_offset, [*beside, *self._snapshot(base_offset)])
         target, _ = self._open_target(base_offset)
         self._cut_and_sync(target, copy.size_bytes)
         self._close_target()
+        with suppress(OSError):
+            # Retention goes by it where records have no timestamps.
+            self._files.set_modified_ms(self.future / file_name(base_offset, LOG_SUFFIX), modified_ms)
 
     def _snapshot(self, base_offset: int) -> list[tuple[str, bytes]]:
         """The producers as of a segment's beginning, where there is such a file."""
@@ -328,6 +333,7 @@ class FutureFiles:
     def close(self) -> None:
         """Nothing more is copied."""
         self._close_target()
+        self._buffer = self._compared = memoryview(b"")
 
     def _open_target(self, base_offset: int) -> tuple[int, int]:
         if self._target is not None:

@@ -274,6 +274,7 @@ class LogDirectories:
             loaded = loader.load()
             if topic_id is not None:
                 write_topic_id(path, topic_id, self._files)
+            self._preferred.pop(topic_partition, None)
             log = self._adopt(directory, topic_partition, loaded, config, topic_id, now_ms)
             directory.forget_checkpoints(log)
             return log
@@ -287,7 +288,7 @@ class LogDirectories:
             raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
 
     def _place_for(self, topic_partition: TopicPartition) -> LogDirectory:
-        wanted = self._preferred.pop(topic_partition, None)
+        wanted = self._preferred.get(topic_partition)
         if wanted is not None and not wanted.is_offline:
             return wanted
         candidates = [directory for directory in self.usable if not directory.is_cordoned]

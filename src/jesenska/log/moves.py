@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,6 @@ from jesenska.log.log_directory import LogDirectory
 from jesenska.log.moving import Move, MoveState, MoveSurroundings
 from jesenska.log.partition_loading import FoundCopy
 from jesenska.log.partition_log import PartitionLog
-from jesenska.log.partition_metadata import write_topic_id
 
 logger = logging.getLogger(__name__)
 
@@ -92,12 +92,19 @@ class Moves:
         self._is_busy = is_busy
         #: In the order in which they were asked for.
         self._moves: dict[TopicPartition, Move] = {}
+        #: Of these, those that have not begun.
+        self._waiting: dict[TopicPartition, Move] = {}
+        #: How many have.
+        self._running = 0
         self._found: list[FoundCopy] = []
         self._paced_until_ms = 0.0
         self._closed = False
 
     def reconfigure(self, settings: MoveSettings) -> None:
-        self.settings = settings
+        """At once: what has waited under other limits does not wait longer for that."""
+        if settings != self.settings:
+            self.settings = settings
+            self._paced_until_ms = 0.0
 
     # -- what is asked for --------------------------------------------------------------------------------------------
 
@@ -115,7 +122,7 @@ class Moves:
             self._remove(under_way, f"it is wanted in {target.path}")
         source, log = self._home_of(topic_partition)
         if source is not target:
-            self._begin(log, source, target, self._make(topic_partition, log, target))
+            self._begin(log, source, target, self._make(topic_partition, target))
 
     def _home_of(self, topic_partition: TopicPartition) -> tuple[LogDirectory, PartitionLog]:
         for directory in self._directories:
@@ -124,13 +131,11 @@ class Moves:
                 return directory, log
         raise KafkaStorageError(f"There is no log of {topic_partition} here.")
 
-    def _make(self, topic_partition: TopicPartition, log: PartitionLog, target: LogDirectory) -> Path:
+    def _make(self, topic_partition: TopicPartition, target: LogDirectory) -> Path:
         require_short_name(topic_partition)
         future = target.path / future_directory_name(topic_partition, self._around.new_uuid())
         try:
             self._files.mkdir(future)
-            if log.topic_id is not None:
-                write_topic_id(future, log.topic_id, self._files)
         except OSError as error:
             target.writer.disk_failed(error, False)
             raise KafkaStorageError(f"{topic_partition} cannot be moved to {target.path}: {error.strerror or error}.") from error
@@ -138,7 +143,7 @@ class Moves:
 
     def _begin(self, log: PartitionLog, source: LogDirectory, target: LogDirectory, future: Path) -> None:
         move = Move(log, source, target, future, self._files, self._around, self)
-        self._moves[log.topic_partition] = move
+        self._moves[log.topic_partition] = self._waiting[log.topic_partition] = move
         if self._cleaner is not None:
             self._cleaner.pause(log.topic_partition)
         logger.info("%s is being moved from %s to %s: %d bytes", log.topic_partition, source.path, target.path, log.size_bytes)
@@ -170,23 +175,24 @@ class Moves:
         if self._found:
             self._resume()
         threads = self.settings.threads or len(self._directories)
-        running = sum(move.state is not MoveState.WAITING for move in self._moves.values())
-        for move in list(self._moves.values()):
-            if running >= threads:
-                return
-            if move.state is MoveState.WAITING:
-                running += 1
-                move.begin()
+        while self._waiting and self._running < threads:
+            topic_partition, move = next(iter(self._waiting.items()))
+            del self._waiting[topic_partition]
+            self._running += 1
+            move.begin()
 
     def piece_bytes(self) -> int:
-        limit = self.settings.max_bytes_per_second
-        return 0 if limit <= 0 else max(_PIECE_MIN_BYTES, min(_PIECE_BYTES, limit // _PIECES_PER_SECOND))
+        return max(_PIECE_MIN_BYTES, min(_PIECE_BYTES, self.settings.max_bytes_per_second // _PIECES_PER_SECOND))
 
-    def pause_seconds(self, moved_bytes: int) -> float:
-        now_ms = self._around.monotonic_ms()
-        limit = max(1, self.settings.max_bytes_per_second)
-        self._paced_until_ms = max(self._paced_until_ms, now_ms) + moved_bytes * 1000 / limit
-        return max(0.0, self._paced_until_ms - now_ms) / 1000
+    def moved(self, size_bytes: int) -> None:
+        if self.settings.max_bytes_per_second > 0:
+            self._paced_until_ms = max(self._paced_until_ms, self._around.monotonic_ms()) + size_bytes * 1000 / self.settings.max_bytes_per_second
+
+    def wait_seconds(self) -> float:
+        if self.settings.max_bytes_per_second <= 0:
+            return math.inf
+        wait_ms = self._paced_until_ms - self._around.monotonic_ms()
+        return wait_ms / 1000 if wait_ms >= 1 else 0.0
 
     def is_busy(self, topic_partition: TopicPartition) -> bool:
         return self._is_busy(topic_partition)
@@ -200,6 +206,8 @@ class Moves:
         topic_partition = move.topic_partition
         if self._moves.get(topic_partition) is move:
             del self._moves[topic_partition]
+            if self._waiting.pop(topic_partition, None) is None:
+                self._running -= 1
         if self._cleaner is not None:
             self._cleaner.go_on(topic_partition)
         if move.removes_copy:

@@ -39,6 +39,7 @@ from jesenska.log.future_files import FutureFiles, LogEnd, MoveIsOverError, Segm
 from jesenska.log.log_directory import LogDirectory
 from jesenska.log.move_plan import CopiedSegment, CopyPiece, Remove, Seal, SegmentNow, Step, copied_end_offset, copied_of, next_step, only_end_is_missing
 from jesenska.log.partition_log import PartitionLog
+from jesenska.log.segment import LogSegment
 from jesenska.log.segment_file import OpenFile
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ _END_MAX_BYTES: Final = 4 * 1024 * 1024
 #: How long to wait for a disk that has no room, and for a log that is busy.
 _BACKOFF_SECONDS: Final = 5.0
 _BUSY_SECONDS: Final = 0.05
-_PAUSED_SECONDS: Final = 1.0
+_WAIT_MAX_SECONDS: Final = 1.0
 
 
 class MoveState(Enum):
@@ -78,11 +79,15 @@ class MoveOwner(Protocol):
     """Who has several moves, and is told of each."""
 
     def piece_bytes(self) -> int:
-        """How much is copied at once; 0 for nothing, just now."""
+        """How much is copied at once."""
         ...
 
-    def pause_seconds(self, moved_bytes: int) -> float:
-        """How long the next piece waits after one of that size."""
+    def moved(self, size_bytes: int) -> None:
+        """So much was copied."""
+        ...
+
+    def wait_seconds(self) -> float:
+        """How long the next piece is to wait."""
         ...
 
     def is_busy(self, topic_partition: TopicPartition) -> bool:
@@ -129,6 +134,8 @@ class Move:
         self._prepared: int | None = None
         self._rounds = 0
         self._in_thread = False
+        #: The segment that was at work last.
+        self._at: LogSegment | None = None
         self._unsynced_bytes = 0
         self._begun_ms = 0
         self._moved_bytes = 0
@@ -169,20 +176,20 @@ class Move:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self.state is MoveState.OVER or self._in_thread:
+        if self.state is not MoveState.COPYING or self._in_thread:
             return
         log = self.log
-        self.state = MoveState.COPYING
         if log.is_closed or log.is_failed:
             self.give_up("the log is closed, or takes no more records")
         elif not self._has_begun:
-            self._submit(self._future_files.begin, self._found)
+            self._submit(partial(self._future_files.begin, log.topic_id), self._found)
         elif self._unsynced_bytes >= _SYNC_BYTES:
             self._sync(self._go_on)
-        elif not (piece_bytes := self._owner.piece_bytes()):
-            self._around.later(_PAUSED_SECONDS, self._go_on)
+        elif (wait_seconds := self._owner.wait_seconds()) > 0:
+            # It may be allowed more meanwhile.
+            self._around.later(min(wait_seconds, _WAIT_MAX_SECONDS), self._go_on)
         else:
-            step = next_step(self._segments(), self._copied, piece_bytes)
+            step = next_step(self._segments(), self._copied, self._owner.piece_bytes())
             if step is not None:
                 self._do(step)
             elif self._unsynced_bytes > self._end_max_bytes:
@@ -208,7 +215,7 @@ class Move:
             self._submit(partial(self._future_files.remove, step.base_offsets), partial(self._removed, step.base_offsets))
             return
         log = self.log
-        segment = log.segments[log.segment_index(step.base_offset)]
+        segment = self._at = log.segments[log.segment_index(step.base_offset)]
         assert segment.base_offset == step.base_offset, "the plan is of these segments"
         if isinstance(step, Seal):
             copy = segment.copy()
@@ -233,7 +240,8 @@ class Move:
             self._copied[segment.base_offset] = CopiedSegment(segment, step.position + step.size_bytes)
             self._unsynced_bytes += step.size_bytes
             self._moved_bytes += step.size_bytes
-            self._around.later(self._owner.pause_seconds(step.size_bytes), self._go_on)
+            self._owner.moved(step.size_bytes)
+            self._go_on()
 
         piece = partial(self._future_files.copy_piece, step.base_offset, opened.fileno(), step.position, step.size_bytes)
         self._submit(piece, copied, opened)
@@ -313,6 +321,8 @@ class Move:
         log = self.log
         if self.state is MoveState.OVER or not log.queue.is_held:
             self._let_go()
+            if self.state is MoveState.CLOSING:
+                self.state = MoveState.COPYING
             self._around.later(_BUSY_SECONDS, self._go_on)
             return
         is_ready = not (log.is_closed or log.is_failed or log.is_hindered or self._owner.is_busy(self.topic_partition))
@@ -323,7 +333,7 @@ class Move:
             self._let_go()
             self._around.later(_BUSY_SECONDS if not is_ready else 0.0, self._go_on)
             return
-        active = log.active_segment
+        active = self._at = log.active_segment
         try:
             opened = active.file.handle()
         except OSError as error:
@@ -420,7 +430,9 @@ class Move:
     # -- what goes wrong ----------------------------------------------------------------------------------------------
 
     def _failed(self, error: BaseException) -> None:
-        if isinstance(error, SegmentIsGoneError):
+        if isinstance(error, SegmentIsGoneError) and self._at in self.log.segments:
+            self._again(f"{self._at} ends before its records do; check the disk")
+        elif isinstance(error, SegmentIsGoneError):
             self._around.later(0.0, self._go_on)
         elif isinstance(error, SourceFailedError):
             self._source_failed(error.error, error.is_in_doubt)
