@@ -20,8 +20,10 @@ from jesenska.coordination.operations import Append, Appended
 from jesenska.coordination.runtime import Runtime
 from jesenska.groups.offsets import GroupOffsets
 from jesenska.log import leader_appends
+from jesenska.log.cleaning import _CleanedFile
 from jesenska.log.producer_state import ProducerState
 from jesenska.log.recovery import LogLoader
+from jesenska.records._pcompaction import KeyOffsets, _BriefReader
 from jesenska.replication.replicas import Replicas
 from jesenska.testing.simulation.disk import SimulatedFiles
 from jesenska.testing.simulation.history import ViolationError
@@ -133,6 +135,24 @@ def written_out_of_order() -> None:
     Producer._start_sending = start_backwards  # type: ignore[method-assign]
 
 
+def what_is_compacted_is_not_synced() -> None:
+    _CleanedFile.sync = lambda self, modified_ms: self.segment.file.close()  # type: ignore[method-assign]
+
+
+def a_tombstone_deletes_nothing() -> None:
+    """It goes when its time is over, and what was before it stays."""
+
+    def add_values(self: KeyOffsets, body: Any, count: int, base_offset: int, from_offset: int) -> int:
+        reader = _BriefReader(bytes(body))
+        for _ in range(count):
+            record = reader.brief()
+            if record.key is not None and not record.is_tombstone and base_offset + record.offset_delta >= from_offset:
+                self._offsets[record.key] = base_offset + record.offset_delta
+        return count
+
+    KeyOffsets.add_records = add_values  # type: ignore[method-assign]
+
+
 #: Each mistake, and words of what a simulation must say of it.
 BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
     plant.__name__: (plant, words)
@@ -148,6 +168,8 @@ BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
         (a_partition_has_two_owners, ("belongs to",)),
         (any_generation_may_commit, ("has committed offset", "is not given the offsets", "reads offset")),
         (written_out_of_order, ("stands behind its record", "stands at offset")),
+        (what_is_compacted_is_not_synced, ("has lost the newest", "is damaged", "has committed offset")),
+        (a_tombstone_deletes_nothing, ("which was deleted at",)),
     )
 }
 

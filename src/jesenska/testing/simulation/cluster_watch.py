@@ -84,6 +84,8 @@ class ClusterWatch:
         self._hosts = hosts
         #: min.insync.replicas of all topics.
         self.min_in_sync = 1
+        #: Compaction is on. A replica that fetches what is left of an epoch takes it to begin later.
+        self.compacts = False
         #: What stands in the tree.
         self.states: dict[TopicPartition, PartitionStateNode] = {}
         #: Partitions whose leader has written itself that nobody else is in sync.
@@ -342,7 +344,9 @@ class ClusterWatch:
     def _look_at_changed(self, topic_partition: TopicPartition, one: _Found, before: _Found | None, committed: int) -> int:
         """At a replica that is not as it was when it was looked at last. What is committed by now."""
         number, high_watermark = one.number, one.high_watermark
-        if before is not None and high_watermark < before.high_watermark:
+        # Where its leader has compacted epochs away a follower may cut its log below what is committed, and fetches
+        # that again before it is in sync.
+        if before is not None and high_watermark < before.high_watermark and not (self.compacts and one.log.config.compact):
             raise ViolationError(f"the high watermark of {topic_partition} goes back from {before.high_watermark} to {high_watermark} on broker {number}")
         # Who led when it was looked at last may have moved it since.
         if high_watermark > committed and (one.serves or (before is not None and before.serves)):
@@ -357,7 +361,7 @@ class ClusterWatch:
 
     def _look_at_logs(self, topic_partition: TopicPartition, found: Sequence[_Found]) -> None:
         """What is committed everywhere was written in the same epochs everywhere."""
-        if len(found) < 2:
+        if len(found) < 2 or (self.compacts and found[0].log.config.compact):
             return
         of_first = found[0].log.leader_epochs
         if all(of_first.agrees_with(one.log.leader_epochs) for one in found):

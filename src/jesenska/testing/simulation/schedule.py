@@ -27,7 +27,10 @@ partition           nothing reaches a broker, or nothing comes from it, or both;
 Half of the faults of several brokers are such; the others are several that come together (`combined`). Half of the
 time they hit a broker that is something at that moment: controller, coordinator of the group, leader of a partition.
 While they run, `cluster_watch` looks at what must never be. At the end all replicas are in sync again, their logs are
-the same, and all brokers agree who is controller."""
+the same, and all brokers agree who is controller.
+
+Under every ninth seed brokers compact: __consumer_offsets, and a topic that has its own writer (`compacted`). The
+others have the cleaner off, as these are enough to meet every fault, and the others cost less."""
 
 from __future__ import annotations
 
@@ -41,10 +44,13 @@ from pathlib import Path
 from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata.nodes import PartitionStateNode
+from jesenska.testing.simulation import compacted
 from jesenska.testing.simulation.clients import BrokerProgram, SimulatedMember, Writer, create_topic, read_everything, take_controllers_place
 from jesenska.testing.simulation.cluster_watch import ClusterWatch
 from jesenska.testing.simulation.combined import CombinedFaults
+from jesenska.testing.simulation.compacted import KEYED, PARTITION, KeyedWriter
 from jesenska.testing.simulation.coverage import Coverage
 from jesenska.testing.simulation.history import History, ViolationError
 from jesenska.testing.simulation.host import BrokerHost
@@ -72,6 +78,8 @@ _SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "5000",
     "auto.create.topics.enable": "false",
 }
+#: One of so many seeds compacts.
+_COMPACTING = 9
 #: Where the tree is a program of its own.
 _TREE_APART = {"zookeeper.connect": f"{TREE_HOST}:{TREE_PORT}", "zookeeper.session.timeout.ms": "3000"}
 _SEVERAL = {
@@ -119,7 +127,10 @@ class Simulation:
         #: Until when a broker may fail to start, since the tree is out of reach.
         self._tree_gone_until = -1.0
         self._tasks: list[tuple[Process, asyncio.Task[Any]]] = []
-        self._writers: list[Writer] = []
+        self._writers: list[Writer | KeyedWriter] = []
+        self._compacts = seed % _COMPACTING == 0
+        #: A tombstone's time may be over before its time.
+        self._clocks_were_set = False
         self._members: list[SimulatedMember] = []
         self._names = 0
         #: Every answer waits for its sync: then a lone machine may go down at any time.
@@ -152,6 +163,7 @@ class Simulation:
         self._to_spare: list[BrokerHost] = []
         if self._several:
             self.watch.min_in_sync = int(several["min.insync.replicas"])
+            self.watch.compacts = self._compacts
             self.history.on_acknowledged = self.watch.acknowledged
             for host in self.hosts:
                 host.before_end = self.watch.look
@@ -159,7 +171,9 @@ class Simulation:
     def _host(self, number: int, brokers: int, others: Mapping[str, str]) -> BrokerHost:
         name = f"broker-{number}"
         settings = {"broker.id": str(number), "listeners": f"PLAINTEXT://{name}:{_PORT}"}
-        further = (_TREE_APART if self._tree_apart else {}) | (_SEVERAL if brokers > 1 else {}) | dict(others)
+        further = (
+            (compacted.BROKER_SETTINGS if self._compacts else {}) | (_TREE_APART if self._tree_apart else {}) | (_SEVERAL if brokers > 1 else {}) | dict(others)
+        )
         return BrokerHost(self.world, self._network, name, number, self._directory, {**_SETTINGS, **settings, **further}, self._start, self._excuse)
 
     @property
@@ -181,7 +195,14 @@ class Simulation:
         maker = Process(world, self._network, "admin")
         made = self._start(maker, create_topic(maker, self._bootstrap, TOPIC, PARTITIONS, len(self.hosts), settings))
         self._go_on(made.done, 60.0, "the topic is not made")
+        if self._compacts:
+            made = self._start(maker, create_topic(maker, self._bootstrap, KEYED, 1, len(self.hosts), compacted.TOPIC_SETTINGS | settings))
+            self._go_on(made.done, 60.0, "the compacted topic is not made")
         maker.end()
+        if self._compacts:
+            process = Process(world, self._network, self._name("writer"))
+            self._writers.append(KeyedWriter(process, self._bootstrap, self.history.on_acknowledged))
+            self._start(process, self._writers[0].run())
         for _ in range(2):
             self._new_writer()
             self._new_member()
@@ -220,6 +241,7 @@ class Simulation:
             )
         world.tell("simulation", f"{len(self.history.acknowledged)} acknowledged records are there, the logs end at {list(ends.values())}")
         self._go_on(lambda: self._different_log() is None, _REST_SECONDS, "not all replicas have the same log")
+        self._judge_compacted()
         for host in self.hosts:
             broker = host.program.broker
             assert broker is not None
@@ -247,10 +269,30 @@ class Simulation:
         """A partition whose replicas do not have the same bytes; None where all have."""
         names = sorted({path.name for host in self.hosts for path in host.data.iterdir() if path.is_dir()}) if self._several else ()
         for name in names:
+            if self._compacts and name.rpartition("-")[0] != TOPIC:
+                continue
             logs = [b"".join(path.read_bytes() for path in sorted((host.data / name).glob("*.log"))) for host in self.hosts]
             if any(log != logs[0] for log in logs):
                 return name
         return None
+
+    def _judge_compacted(self) -> None:
+        """What is in compacted logs, once everybody is done and in sync."""
+        logs: dict[TopicPartition, list[PartitionLog]] = {}
+        for host in self.hosts if self._compacts else ():
+            assert host.program.broker is not None
+            for topic_partition, log in host.program.broker.directories.logs.items():
+                if log.config.compact:
+                    logs.setdefault(topic_partition, []).append(log)
+        if not self._clocks_were_set:
+            for topic_partition, replicas in logs.items():
+                newest = [compacted.newest_of(log) for log in replicas]
+                if any(other != newest[0] for other in newest):
+                    raise ViolationError(f"the newest records of {topic_partition} are not the same on all replicas")
+        for writer in self._writers:
+            if isinstance(writer, KeyedWriter):
+                left = [writer.judge(host.name, log, knows_tombstones=not self._clocks_were_set) for host, log in zip(self.hosts, logs[PARTITION], strict=True)]
+                self.world.tell("simulation", f"of {sum(map(len, writer.sent.values()))} records with keys {left} are left")
 
     def close(self) -> None:
         """Ends everybody and gives back what is open."""
@@ -630,6 +672,7 @@ class Simulation:
 
     def _change_clock(self, host: BrokerHost) -> None:
         change_ms = self.world.random.choice((-3_600_000, -1000, 1000, 60_000))
+        self._clocks_were_set = self._clocks_were_set or change_ms > 1000
         self._met(host, "clock")
         host.set_clock(change_ms)
         self._tell(host, f"the clock of {{}} is set by {change_ms / 1000:g} s")
