@@ -66,7 +66,7 @@ class Driver:
             if isinstance(effect, Answer):
                 self.answers.setdefault(effect.token, []).append(effect.response)
             else:
-                assert isinstance(effect, Append), "groups order nothing"
+                assert isinstance(effect, Append), "groups give no orders"
                 self.pending.append(effect)
         while self.commit_at_once and self.pending:
             self.commit()
