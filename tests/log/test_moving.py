@@ -776,7 +776,11 @@ def crashed(tmp_path: Path, calls: int | None, seed: int, *, loses: bool) -> tup
                 for outcome in append(log, make_batch()):
                     assert isinstance(outcome, AppendResult)
                 acknowledged = log.log_end_offset
-            if number % 12 == 0:
+            has_just_moved = log.directory.parent.name == "b" and certain < acknowledged
+            if has_just_moved:
+                append(log, make_batch())
+                acknowledged = log.log_end_offset
+            if number % 12 == 0 or has_just_moved:
                 log.flush()
                 certain = log.recovery_point
         append(log, make_batch())
@@ -826,6 +830,27 @@ def test_a_crash_at_any_call_of_a_move_leaves_one_whole_log(tmp_path: Path, lose
         for calls in range(0, count + 1, 1 if every else 4):
             found.add(crashed(tmp_path, calls, seed * 1000 + calls, loses=loses)[1])
     assert found == {"a", "b"}
+
+
+def test_an_old_name_that_a_crash_brings_back_is_not_taken_for_the_log(tmp_path: Path) -> None:
+    """The log goes on in its new directory before the disk knows that the old one has another name."""
+    moved = MovingDirectories(tmp_path)
+    log = filled(moved)
+    moved.move(moved.b)
+    while log.directory.parent.name == "a":
+        assert moved.step()
+    append(log, make_batch(3))
+    log.flush()
+    moved.thread.jobs.clear()
+    moved.directories.close(clean=False)
+    (doomed,) = (tmp_path / "a").glob("orders-0.*-delete")
+    doomed.rename(tmp_path / "a" / "orders-0")
+    again = MovingDirectories(tmp_path)
+    again.log.move_high_watermark(again.log.log_end_offset)
+    assert [offset for offset, _ in records(again.log)] == list(range(63))
+    again.directories.tick(NOW_MS)
+    assert again.names() == {"a": [], "b": ["orders-0"]}
+    again.close()
 
 
 def test_names_and_limits_are_those_that_the_tests_stand_on() -> None:
