@@ -38,6 +38,7 @@ interpreter lock.
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -550,18 +551,23 @@ class LogLoader:
         return last
 
     def _is_result_of(self, segment: LogSegment, covered: Sequence[LogSegment]) -> bool:
-        """True if what the segment has of the offsets of the others is batches of theirs: so it is no damaged offset
-        that reaches into them."""
+        """True if what the segment has of the offsets of the others is batches of theirs, or lies where a segment was
+        that is named `.deleted`: so it is no damaged offset that reaches into them."""
         try:
             found = [header for _, header in segment.headers() if header.last_offset >= covered[0].base_offset]
-            for later in covered:
-                there = {header.base_offset: header for _, header in later.headers()}
-                end = max((header.last_offset for header in there.values()), default=-1)
-                if any(later.base_offset <= batch.base_offset <= end and not _may_be_left_of(batch, there.get(batch.base_offset)) for batch in found):
-                    return False
+            there = [{header.base_offset: header for _, header in later.headers()} for later in covered]
         except DamagedSegmentError:
             return False
-        return True
+        for batch in found:
+            owner = bisect_right(covered, batch.base_offset, key=lambda later: later.base_offset) - 1
+            if owner < 0:
+                return False
+            if batch.base_offset <= max((header.last_offset for header in there[owner].values()), default=-1):
+                if not _may_be_left_of(batch, there[owner].get(batch.base_offset)):
+                    return False
+            elif not any(covered[owner].base_offset < deleted <= batch.base_offset for deleted in self._deleted):
+                return False
+        return bool(found)
 
     def _is_loss(self, end: int, following: int) -> bool:
         """False where retention, or a compaction of what was synced, may have made the hole between two offsets,
