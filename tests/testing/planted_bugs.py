@@ -89,10 +89,10 @@ def commits_are_replayed_backwards() -> None:
     async def run_backwards(self: Loader) -> None:
         kept[self] = []
         await run(self)
-        for record, take_in in reversed(kept.pop(self)):
-            replay(self, record, take_in)
+        for record in reversed(kept.pop(self)):
+            replay(self, record)
 
-    Loader._replay = lambda self, record, take_in: kept[self].append((record, take_in))  # type: ignore[method-assign]
+    Loader._replay = lambda self, record: kept[self].append(record)  # type: ignore[method-assign]
     Loader.run = run_backwards  # type: ignore[method-assign]
 
 
