@@ -1,10 +1,10 @@
 """What the traced broker is made to do, in three log directories: producers with and without idempotence, with and
 without keys, groups that commit, topics created, branched and deleted, settings changed, records deleted by request
-and by retention, segments rolled and compacted all the while; the broker is killed in between and started again on
-what it finds. Producers are refused transactions, so there are none.
+and by retention, replicas moved from one log directory to another, segments rolled and compacted all the while; the
+broker is killed in between and started again on what it finds. Nobody writes in transactions.
 
-What else is to be done all the while, such as moves of partitions between the log directories, is one more function in
-`Workload._steps`. The judge asks the broker for a partition's log, wherever that lies.
+What else is to be done all the while is one more function in `Workload._steps`. The judge asks the broker for a
+partition's log, wherever that lies.
 
 Every answer is noted with the connection and the byte in its stream where it ends, so that the trace tells before
 which file operation it left the broker.
@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from jesenska.testing import BrokerProcess
@@ -43,6 +44,12 @@ from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsResponse,
 )
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from jesenska.wire.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestTopic,
+    AlterReplicaLogDirsResponse,
+)
 from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
@@ -361,6 +368,24 @@ class Workload:
 
         return step
 
+    def _mover(self) -> Callable[[_Connection], None]:
+        """Replicas go from one log directory to another, the groups' offsets among them; a move may be given up for
+        another one."""
+        replicas = [TopicPartition(name, number) for name, count in PARTITIONS.items() for number in range(count)]
+        replicas += [TopicPartition(OFFSETS_TOPIC, number) for number in range(2)]
+
+        def step(connection: _Connection) -> None:
+            time.sleep(0.05)
+            key, path = self._chance.choice(replicas), self._broker.data / self._chance.choice(DIRECTORIES)
+            topic = AlterReplicaLogDirsRequestTopic(name=key.topic, partitions=[key.partition])
+            request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDirsRequestDir(path=str(path.absolute()), topics=[topic])])
+            answer = connection.ask(request, 2, AlterReplicaLogDirsResponse)
+            code = answer.results[0].partitions[0].error_code
+            # A replica that is there no more, or not yet.
+            assert code in (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE), code
+
+        return step
+
     def _produced_to(self, topic: str) -> list[Produced]:
         """What has been acknowledged until now in this round."""
         with self._changed:
@@ -428,7 +453,7 @@ class Workload:
             self._producer(TopicPartition(TRIMMED, 0), False),
             self._producer(TopicPartition(BOTH, 0), True),
         ]
-        steps += [self._committer("first", kept), self._committer("second", kept), self._administrator(), self._brancher()]
+        steps += [self._committer("first", kept), self._committer("second", kept), self._administrator(), self._brancher(), self._mover()]
         return steps
 
     def run(self, lives: int) -> None:

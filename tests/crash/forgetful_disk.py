@@ -10,8 +10,8 @@ disks of the round before.
     python -m tests.crash.forgetful_disk --points 10000                 in ten rounds
     python -m tests.crash.forgetful_disk --again DIRECTORY --point 123   one of them once more
 
-Half of the points of a round are spread evenly over all operations, half over those of compactions, branches and
-deletions. Each point that lost something is told in a line with the command that runs it again; the exit code is 1
+Half of the points of a round are spread evenly over all operations, half over those of compactions, branches, moves
+and deletions. Each point that lost something is told in a line with the command that runs it again; the exit code is 1
 then, and the traces are kept.
 """
 
@@ -45,7 +45,7 @@ _BATCHES_PER_LIFE = 300
 _LOGS = [TopicPartition(name, number) for name, count in PARTITIONS.items() for number in range(count)]
 #: Kinds of operations that change what another crash finds.
 _CHANGING = b"WTAECDUXRL"
-_RARE_NAMES = (b".cleaned", b".swap", b".deleted", b"-delete", b"cleaner-offset-checkpoint")
+_RARE_NAMES = (b".cleaned", b".swap", b".deleted", b"-delete", b"-future", b"jesenska-moved-", b"cleaner-offset-checkpoint")
 #: Points that a process goes through before it says so.
 _POINTS_AT_ONCE = 50
 #: In memory where there is such a place: the disks that are built need not survive anything.
@@ -81,7 +81,7 @@ def _spread(indexes: list[int], count: int) -> list[int]:
 
 
 def _rare(ops: list[Op]) -> Iterator[int]:
-    """The operations of compactions, branches and deletions."""
+    """The operations of compactions, branches, moves and deletions."""
     files: set[int] = set()
     for index, op in enumerate(ops):
         named = any(name in op.first or name in op.second for name in _RARE_NAMES) if op.kind in b"CDUXRL" else False
@@ -116,6 +116,7 @@ def go_through(work: Round, numbers: list[int], directory: Path, *, keep: int | 
             position += 1
         target = directory / "crash"
         disk.after_crash(target, Random(f"{work.seed}:{number}"))
+        _at_home(target)
         if keep is not None:
             shutil.copytree(target, directory / "kept")
         try:
@@ -125,6 +126,16 @@ def go_through(work: Round, numbers: list[int], directory: Path, *, keep: int | 
         finally:
             shutil.rmtree(target)
     return failures, done if keep is not None else None
+
+
+def _at_home(root: Path) -> None:
+    """A disk was built elsewhere than where the broker was: what says from where to where a replica is moved names
+    directories of this one."""
+    for path in root.rglob("jesenska-moved-*"):
+        text = path.read_bytes()
+        if text.endswith(b"\n") and b"\0" not in text:
+            named = Path(os.fsdecode(text[:-1]))
+            path.write_bytes(os.fsencode(root.joinpath(*named.parts[-2:]).absolute()) + b"\n")
 
 
 def _log_starts(disk: TracedDisk) -> Iterator[LogStart]:
@@ -146,6 +157,7 @@ def _in_a_process(pickled: Path, numbers: list[int]) -> list[tuple[int, str]]:
 def _run_a_round(number: int, root: Path, directory: Path, tracer: Path, facts: list[object], told: Told, seed: int, points: int) -> Round:
     """Lets a broker work under the tracer."""
     trace = directory / "trace"
+    _at_home(root)
     before = TracedDisk(root)
     chance = Random(f"{seed}:{number}")
     environment = {"LD_PRELOAD": str(tracer), "JESENSKA_TRACE_ROOT": str(root), "JESENSKA_TRACE_FILE": str(trace)}
@@ -163,7 +175,7 @@ def _check_trace(work: Round) -> dict[str, int]:
     answers = Answers(work.told.acknowledged)
     kinds: dict[str, int] = {}
     rolls, compactions = dict.fromkeys(map(str, _LOGS), 0), dict.fromkeys([COMPACTED, "both", "__consumer_offsets"], 0)
-    deleted = linked = 0
+    deleted = linked = moved = 0
     for index, op in enumerate(work.ops):
         disk.play(index, op)
         answers.answered_by(op)
@@ -174,6 +186,7 @@ def _check_trace(work: Round) -> dict[str, int]:
                 rolls[partition] += 1
             if op.kind == b"R" and op.second.endswith(b".log.swap"):
                 compactions[partition.rpartition("-")[0]] = compactions.get(partition.rpartition("-")[0], 0) + 1
+        moved += op.kind == b"R" and op.first.endswith(b"-future") and not op.second.endswith(b"-delete")
         deleted += op.kind == b"R" and op.second.endswith(b".log.deleted")
         linked += op.kind == b"L" and op.second.endswith(b".log")
     assert disk.mappings == 0, "files are written through shared mappings, which the tracer does not see"
@@ -181,9 +194,10 @@ def _check_trace(work: Round) -> dict[str, int]:
     assert answers.left() == 0
     assert sum(rolls.values()) >= 5 + len(rolls) and max(rolls.values()) >= 6, f"too few rolls: {rolls}"
     assert deleted, "retention deleted nothing"
+    assert moved >= 3, f"too few replicas were moved: {moved}"
     assert linked, "no branch was made of closed segments"
     assert all(compactions.values()), f"too few compactions: {compactions}"
-    return {**kinds, **compactions}
+    return {**kinds, **compactions, "moves": moved}
 
 
 def go_down(directory: Path, *, points: int, rounds: int, seed: int, workers: int, say: Say) -> list[str]:
