@@ -169,7 +169,7 @@ def test_a_query_needs_a_name(topics: Topics) -> None:
 
 
 def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six micro-batches; the driver ends at each named point once, and the query is started again on its checkpoint."""
+    """Six micro-batches; the driver ends at each named point once, and the query goes on from its checkpoint."""
     source, target = topics.create(3), topics.create(2)
     for partition in range(3):
         topics.send(source, [b"%d" % number for number in range(partition, 60, 3)], partition)
