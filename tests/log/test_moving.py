@@ -615,7 +615,7 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
     moved = MovingDirectories(tmp_path / "moved", count=3, writers=writers, seed=seed)
     twin = MovingDirectories(tmp_path / "twin", count=1)
     log, other = moved.create(), twin.directories.create(MOVED, TOPIC_ID, CONFIG, NOW_MS)
-    sequence, moves_done, epoch = 0, 0, 0
+    producer, sequence, moves_done, epoch = 3, 0, 0, 0
 
     def settle() -> None:
         """What waits in queues ends; moves need not."""
@@ -632,7 +632,7 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
         what = chance.randrange(100)
         if what < 30:
             count = chance.randrange(1, 4)
-            batch = make_batch(count, value_bytes=chance.randrange(10, 90), producer_id=3, producer_epoch=0, base_sequence=sequence)
+            batch = make_batch(count, value_bytes=chance.randrange(10, 90), producer_id=producer, producer_epoch=0, base_sequence=sequence)
             sequence += count
             slow = chance.random() < 0.4
             for item in held:
@@ -656,8 +656,8 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
                     moved.step()
                 settle()
                 assert done == [{}, {}]
-                entry = other.producers.entries()
-                sequence = entry[0].batches[-1].last_sequence + 1 if entry and entry[0].batches else sequence
+                entries = [entry for entry in other.producers.entries() if entry.producer_id == producer and entry.batches]
+                sequence = entries[0].batches[-1].last_sequence + 1 if entries else sequence
                 epoch += 1
         elif what < 38:
             settle()
@@ -696,6 +696,8 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
             moved = MovingDirectories(tmp_path / "moved", count=3, writers=writers, seed=chance.randrange(10**6))
             twin = MovingDirectories(tmp_path / "twin", count=1)
             log, other = moved.log, twin.log
+            # A start forgets producers of records that were deleted, as far as no snapshot has them.
+            producer, sequence = producer + 1, 0
             assert (log.high_watermark, log.log_end_offset) == told
             moved.directories.tick(NOW_MS)
             other.move_high_watermark(other.log_end_offset)
@@ -722,8 +724,9 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
     assert [segment.base_offset for segment in log.segments] == [segment.base_offset for segment in other.segments]
     assert sorted(content(log.directory)) == [segment.file.path.name for segment in log.segments]
     assert log.leader_epochs.entries() == other.leader_epochs.entries()
-    # A start remembers more or fewer batches of a producer, as there are snapshots.
-    assert [entry.batches[-1:] for entry in log.producers.entries()] == [entry.batches[-1:] for entry in other.producers.entries()]
+    # A start remembers more or fewer batches, and producers, as there are snapshots.
+    last_batches = [[entry.batches[-1:] for entry in each.producers.entries() if entry.producer_id == producer] for each in (log, other)]
+    assert last_batches[0] == last_batches[1]
     told_all = records(log)
     assert told_all == records(other)
     moved.close(clean=False)
