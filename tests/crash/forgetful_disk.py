@@ -38,7 +38,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.testing import BrokerProcess
 from tests.crash.disk_judge import Answers, Facts, LogStart, judge
 from tests.crash.disk_workload import COMPACTED, DIRECTORIES, PARTITIONS, SETTINGS, Told, Workload
-from tests.crash.traced_disk import Op, TracedDisk, build_tracer, read_trace
+from tests.crash.traced_disk import KILLED, Op, TracedDisk, build_tracer, read_trace
 
 _LIVES = 2
 _BATCHES_PER_LIFE = 300
@@ -101,13 +101,16 @@ def go_through(work: Round, numbers: list[int], directory: Path, *, keep: int | 
         facts.add(what)
     cuts = work.cuts()
     failures: list[tuple[int, str]] = []
+    given_up, unused = _given_up(work.ops), set[str]()
     position = 0
     for number in numbers:
         while position < cuts[number]:
             op = work.ops[position]
             disk.play(position, op)
+            if op.kind == b"R" and op.second.endswith(b".log.swap"):
+                (unused.add if position in given_up else unused.discard)("/".join(op.second.decode().split("/")[-2:]))
             if op.kind == b"R" and op.second.endswith(b".log.deleted"):
-                for what in _log_starts(disk):
+                for what in _log_starts(disk, unused):
                     facts.add(what)
                     done.append(what)
             for item in answers.answered_by(op):
@@ -138,11 +141,31 @@ def _at_home(root: Path) -> None:
             path.write_bytes(os.fsencode(root.joinpath(*named.parts[-2:]).absolute()) + b"\n")
 
 
-def _log_starts(disk: TracedDisk) -> Iterator[LogStart]:
-    """Where retention has let each log begin. The result of a compaction, ready to take its place, is of the log."""
+def _given_up(ops: list[Op]) -> set[int]:
+    """Where the result of a compaction is ready that does not take its place in that life of the broker: retention has
+    taken segments of it meanwhile."""
+    ready: dict[bytes, int] = {}
+    found: set[int] = set()
+    for index, op in enumerate(ops):
+        if op.kind == KILLED:
+            found.update(ready.values())
+            ready.clear()
+        elif op.kind == b"R" and op.second.endswith(b".log.swap"):
+            ready[op.second] = index
+        elif op.first in ready:
+            at = ready.pop(op.first)
+            if op.kind != b"R":
+                found.add(at)
+    return found.union(ready.values())
+
+
+def _log_starts(disk: TracedDisk, unused: set[str]) -> Iterator[LogStart]:
+    """Where retention has let each log begin. The result of a compaction that is about to take its place is of the
+    log, but for those that are `unused`."""
     for key in _LOGS:
         for names in disk.names(str(key)):
-            present = [int(name.partition(".")[0]) for name in names if name.endswith((".log", ".log.swap"))]
+            there = [name for name in names if name.endswith((".log", ".log.swap")) and f"{key}/{name}" not in unused]
+            present = [int(name.partition(".")[0]) for name in there]
             if present:
                 yield LogStart(key, min(present))
 
