@@ -37,7 +37,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from jesenska.base.identifiers import TopicPartition
 from jesenska.testing import BrokerProcess
 from tests.crash.disk_judge import Answers, Facts, LogStart, judge
-from tests.crash.disk_workload import COMPACTED, DIRECTORIES, PARTITIONS, SETTINGS, Told, Workload
+from tests.crash.disk_workload import BOTH, COMPACTED, DIRECTORIES, OLD, PARTITIONS, SETTINGS, Told, Workload
 from tests.crash.traced_disk import KILLED, Op, TracedDisk, build_tracer, read_trace
 
 _LIVES = 2
@@ -109,10 +109,14 @@ def go_through(work: Round, numbers: list[int], directory: Path, *, keep: int | 
             disk.play(position, op)
             if op.kind == b"R" and op.second.endswith(b".log.swap"):
                 (unused.add if position in given_up else unused.discard)("/".join(op.second.decode().split("/")[-2:]))
+            begun: list[LogStart] = []
             if op.kind == b"R" and op.second.endswith(b".log.deleted"):
-                for what in _log_starts(disk, unused):
-                    facts.add(what)
-                    done.append(what)
+                begun += _log_starts(disk, unused)
+            elif op.kind == b"R" and op.second.endswith(b"/log-start-offset-checkpoint"):
+                begun += _announced_starts(disk.content(op.second))
+            for what in begun:
+                facts.add(what)
+                done.append(what)
             for item in answers.answered_by(op):
                 facts.add(item.what)
                 done.append(item.what)
@@ -157,6 +161,14 @@ def _given_up(ops: list[Op]) -> set[int]:
             if op.kind != b"R":
                 found.add(at)
     return found.union(ready.values())
+
+
+def _announced_starts(checkpoint: bytes) -> Iterator[LogStart]:
+    """Where retention is about to let logs begin: that is written down before it renames a segment."""
+    for line in checkpoint.decode().splitlines()[2:]:
+        topic, number, offset = line.split()
+        if topic in (OLD, BOTH):
+            yield LogStart(TopicPartition(topic, int(number)), int(offset))
 
 
 def _log_starts(disk: TracedDisk, unused: set[str]) -> Iterator[LogStart]:

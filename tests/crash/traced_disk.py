@@ -222,6 +222,13 @@ class TracedDisk:
             directory = below
         return directory, name
 
+    def content(self, path: bytes) -> bytes:
+        """Of a file, as it is at this moment."""
+        directory, name = self._split(path)
+        node = directory.names[name]
+        assert isinstance(node, File)
+        return bytes(node.current())
+
     def file(self, inode: int) -> File:
         node = self._by_inode[inode]
         assert isinstance(node, File)
