@@ -28,6 +28,7 @@ class BrokerCore:
         self.machine = machine
         self.clock = machine.clock
         self.random = machine.random
+        self.loop = loop
         #: -1 until it is known.
         self.broker_id = config.integer("broker.id")
         self.pool = Pool(loop, machine.threads(_POOL_THREADS, "pool"))

@@ -53,6 +53,11 @@ class MetadataCache:
     partition_count: int = 0
     _offline: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
 
+    def has(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is such a partition."""
+        topic = self.topics.get(topic_partition.topic)
+        return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
+
     def offline_replicas(self, partition: Partition, broker_id: int) -> list[int]:
         """The replicas of a partition that cannot be read, as far as that broker knows, whose view this is: their
         brokers are gone, or it has no log of its own replica."""

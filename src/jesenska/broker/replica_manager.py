@@ -36,7 +36,6 @@ from jesenska.controller.branches import BranchPoint, branch_point
 from jesenska.controller.context import ControllerContext, TopicView
 from jesenska.controller.effects import TopicPartitions
 from jesenska.controller.orders import Metadata, Stop
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.log.branching import BranchWanted
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_loading import Known
@@ -53,19 +52,22 @@ logger = logging.getLogger(__name__)
 _UNTOLD_PARTITIONS_MAX = 10_000
 
 
-class OffsetsKeeper(Protocol):
-    """Who keeps groups and their offsets, and has to know what becomes of topics."""
+class Keeper(Protocol):
+    """Who coordinates what a topic of Kafka's own keeps, and has to know what becomes of topics."""
+
+    topic_name: str
 
     async def count_partitions(self) -> None:
-        """The offsets topic is about to be here."""
+        """The topic is about to be here."""
 
     def take_over(self, topic: Topic | None = None) -> None:
-        """The offsets topic is there, has become larger, or is led by others."""
+        """The topic is there, has become larger, or is led by others."""
 
     def give_up(self) -> None:
-        """The offsets topic is gone."""
+        """The topic is gone."""
 
-    def topic_deleted(self, topic: str) -> None: ...
+    def topic_deleted(self, topic: str) -> None:
+        """Another topic is gone."""
 
 
 class ReplicaManager:
@@ -76,8 +78,8 @@ class ReplicaManager:
         self._settings = settings
         self._settings_of = settings.topic_config
         self._links = links
-        #: Set by the broker, before the first order.
-        self.offsets_keeper: OffsetsKeeper
+        #: By the name of their topic; set by the broker, before the first order.
+        self._keepers: dict[str, Keeper] = {}
         #: Partitions of topics that are not in the view yet, by topic.
         self._new: dict[str, dict[int, Partition]] = {}
         #: Partitions of this broker that have no log, since the disk did not let one be made.
@@ -89,6 +91,10 @@ class ReplicaManager:
         self._looks_for_lag_at_ms = 0
         # One object for all partitions: a method is made anew each time it is looked up.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
+
+    def keep(self, *keepers: Keeper) -> None:
+        """Tells these what becomes of topics."""
+        self._keepers |= {keeper.topic_name: keeper for keeper in keepers}
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
@@ -110,8 +116,8 @@ class ReplicaManager:
                 error = self._lead_or_follow(topic, number, config, log_config)
                 if error != ErrorCode.NONE:
                     errors[TopicPartition(topic.name, number)] = error
-            if topic.name == OFFSETS_TOPIC and topic.name in self._core.view.topics:
-                self.offsets_keeper.take_over()
+            if topic.name in self._keepers and topic.name in self._core.view.topics:
+                self._keepers[topic.name].take_over()
         return errors
 
     def _lead_or_follow(self, topic: TopicView, number: int, config: TopicConfig, log_config: LogConfig) -> ErrorCode:
@@ -148,9 +154,10 @@ class ReplicaManager:
         return error
 
     async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
-        """Those of topics that this broker did not know; and how many partitions groups are kept in."""
-        if any(topic.name == OFFSETS_TOPIC for topic, _ in topics):
-            await self.offsets_keeper.count_partitions()
+        """Those of topics that this broker did not know; and how many partitions coordinators are divided by."""
+        for topic, _ in topics:
+            if topic.name in self._keepers:
+                await self._keepers[topic.name].count_partitions()
         shown = self._core.view.topics
         await self._settings.read([topic.name for topic, _ in topics if topic.name not in shown and topic.name not in self._new])
 
@@ -272,7 +279,8 @@ class ReplicaManager:
 
     def forget_offsets(self, topic: str) -> None:
         """Groups forget what they committed of the topic."""
-        self.offsets_keeper.topic_deleted(topic)
+        for keeper in self._keepers.values():
+            keeper.topic_deleted(topic)
 
     # --- partitions and the view -------------------------------------------------------------------------------------
 
@@ -430,8 +438,8 @@ class ReplicaManager:
         if not made:
             self._new.pop(name, None)
         self._put(name, partitions, config)
-        if name == OFFSETS_TOPIC:
-            self.offsets_keeper.take_over(self._core.view.topics[name])
+        if name in self._keepers:
+            self._keepers[name].take_over(self._core.view.topics[name])
 
     def _configure(self, name: str) -> None:
         """Gives a topic its settings."""
@@ -452,10 +460,11 @@ class ReplicaManager:
         for partition in (*(removed.partitions if removed is not None else ()), *self._new.pop(name, {}).values()):
             self._links.leave(partition.topic_partition)
             partition.vanish()
-        if name == OFFSETS_TOPIC:
-            self.offsets_keeper.give_up()
-        else:
-            self.offsets_keeper.topic_deleted(name)
+        if name in self._keepers:
+            self._keepers[name].give_up()
+        for other, keeper in self._keepers.items():
+            if other != name:
+                keeper.topic_deleted(name)
 
     def _elapsed_ms(self) -> int:
         """A clock that nobody sets."""

@@ -33,6 +33,7 @@ from jesenska.broker.controllership import Controllership
 from jesenska.broker.derived_settings import cleaner_settings_of, directory_settings_of, link_settings_of
 from jesenska.broker.directory_failures import DirectoryFailures
 from jesenska.broker.dispatch import Dispatcher
+from jesenska.broker.features import Features
 from jesenska.broker.groups import Groups
 from jesenska.broker.loop_lag import LoopLag
 from jesenska.broker.machine import Machine
@@ -43,6 +44,9 @@ from jesenska.broker.replica_manager import ReplicaManager, known_to
 from jesenska.broker.services import Services
 from jesenska.broker.settings_runtime import SettingsRuntime
 from jesenska.broker.topics import Topics
+from jesenska.broker.transaction_markers import MarkerWriter, TransactionMarkers
+from jesenska.broker.transaction_verification import TransactionVerification
+from jesenska.broker.transactions import Transactions
 from jesenska.broker.tree_home import TreeHome, open_home
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint, listeners_of
@@ -57,7 +61,7 @@ from jesenska.log.partition_loading import Known, LoadProgress
 from jesenska.metadata import paths as tree_paths
 from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
-from jesenska.metadata.producer_ids import ProducerIds
+from jesenska.metadata.producer_ids import ProducerIds, ProducerIdsExhausted
 from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, next_broker_id
 from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import TreeError
@@ -99,6 +103,7 @@ class Broker(Services):
         #: It takes part in the cluster: what is above is there. And connections are taken.
         self._is_served = self._accepts = False
         self._ticking: asyncio.Task[None] | None = None
+        self._claiming: asyncio.Task[None] | None = None
         self._writers: list[Executor] = []
         self._flushers: list[Executor] = []
         self._locked = False
@@ -183,9 +188,15 @@ class Broker(Services):
         self.orders = OrderDesk(self.replicas, lambda: self._registration.broker_epoch, lambda epoch: self._registration.told(epoch))
         self._controllership = controllership = Controllership(self, home, files_config, home.facts, self.replicas, self.orders, self.peers)
         self.topics = Topics(self, controllership, self._settings, self.peers)
-        self.groups = self.replicas.offsets_keeper = Groups(self, store, self.topics.create_automatically)
-        self.isr_changes = IsrChanges(store, self.broker_id, lambda: self.orders.fence.controller_epoch, self.isr_syncs)
+        self.features = Features(store)
         self.producer_ids = ProducerIds(store, self.broker_id)
+        self.groups = Groups(self, store, self.topics.create_automatically)
+        self.marker_writer = MarkerWriter(self, self.groups)
+        self._markers = TransactionMarkers(self, self.marker_writer, self.peers.connect)
+        self.transactions = Transactions(self, store, self.topics.create_automatically, self.producer_ids, self.features, self._markers)
+        self.verification = TransactionVerification(self, self.transactions, self.peers.connect)
+        self.replicas.keep(self.groups, self.transactions)
+        self.isr_changes = IsrChanges(store, self.broker_id, lambda: self.orders.fence.controller_epoch, self.isr_syncs)
         controllership.candidacy = Candidacy(store, self.broker_id, self.clock, controllership)
         self._registration = Registration(store, self.broker_id, node, self.clock, home.session_timeout_ms, controllership.candidacy)
         self._is_served = True
@@ -195,7 +206,9 @@ class Broker(Services):
         if not controllership.is_controller:
             self._accept()
         await self._wait_to_be_told(on_progress)
+        await self.features.begin()
         self.groups.take_over()
+        self.transactions.take_over()
         if home.is_shared:
             await home.serve()
             store.on_state(self._tree_state)
@@ -318,6 +331,16 @@ class Broker(Services):
         except InvalidConfigError as error:
             logger.error("a dynamic setting has no effect: %s", error)
 
+    def claim_producer_ids(self) -> None:
+        if self._claiming is None or self._claiming.done():
+            self._claiming = self._loop.create_task(self._claim_producer_ids())
+
+    async def _claim_producer_ids(self) -> None:
+        try:
+            await self.producer_ids.claim()
+        except (TreeError, ProducerIdsExhausted) as error:
+            logger.warning("producers get no ids: %s", error)
+
     # --- what handlers ask -------------------------------------------------------------------------------------------
 
     @property
@@ -369,6 +392,13 @@ class Broker(Services):
         self.waiting.close()
         if self._is_served:
             await self.groups.close()
+            await self.transactions.close()
+            await self._markers.close()
+            await self.verification.close()
+            await self.features.close()
+            if self._claiming is not None:
+                self._claiming.cancel()
+                await asyncio.gather(self._claiming, return_exceptions=True)
             await self._failures.close()
             self.isr_syncs.close()
             await self.isr_changes.close()

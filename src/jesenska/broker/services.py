@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from jesenska.base.errors import ClusterAuthorizationFailedError
 from jesenska.broker.core import BrokerCore
+from jesenska.broker.features import Features
 from jesenska.broker.fetch_sessions import FetchSessions
 from jesenska.broker.groups import Groups
 from jesenska.broker.machine import Machine
@@ -13,6 +14,9 @@ from jesenska.broker.metadata_cache import BrokerNode
 from jesenska.broker.order_desk import OrderDesk
 from jesenska.broker.peers import Peers
 from jesenska.broker.topics import Topics
+from jesenska.broker.transaction_markers import MarkerWriter
+from jesenska.broker.transaction_verification import TransactionVerification
+from jesenska.broker.transactions import Transactions
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint
 from jesenska.config.replica_selectors import RACK_AWARE
@@ -41,6 +45,10 @@ class Services(BrokerCore):
         self.orders: OrderDesk
         self.isr_changes: IsrChanges
         self.groups: Groups
+        self.features: Features
+        self.marker_writer: MarkerWriter
+        self.transactions: Transactions
+        self.verification: TransactionVerification
         self.store: Store
         self.topics: Topics
         self.producer_ids: ProducerIds
@@ -48,6 +56,10 @@ class Services(BrokerCore):
     @property
     def auto_create_topics(self) -> bool:
         return self.config.boolean("auto.create.topics.enable")
+
+    def claim_producer_ids(self) -> None:
+        """Has producer ids at hand soon, where there are none left."""
+        raise NotImplementedError
 
     def require_peers(self) -> None:
         """ClusterAuthorizationFailedError where nobody can be another broker of this cluster: then whoever sends what

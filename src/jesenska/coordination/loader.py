@@ -12,11 +12,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from jesenska.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError
 from jesenska.base.regions import FileRegion
 from jesenska.coordination.loading import Loading
+from jesenska.coordination.shard import OfTransaction
 from jesenska.log.checked_batches import DamagedRecordsError
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.reading import read_log, warm_up_for
@@ -37,6 +39,12 @@ _TOLD_MAX = 10
 _DAMAGE = (CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError)
 
 
+class TakeInOpen(Protocol):
+    """Is called with a record of an open transaction."""
+
+    def __call__(self, record: Record, of: OfTransaction, counts: bool) -> None: ...
+
+
 class Reading(NamedTuple):
     """How a log is read: the threads for what waits for the disk, and what gives the bytes of a region there."""
 
@@ -46,12 +54,22 @@ class Reading(NamedTuple):
 
 class Loader:
     """One reading of one partition; `run` once. `take_in` is called with each record that counts, in order;
-    CorruptMessageError for one that says nothing. `lost` is the sentence that tells what damage costs."""
+    CorruptMessageError for one that says nothing. `take_in_open` comes last, with the records of transactions that are
+    open at the end: of which transaction, and whether they count once it is committed. `lost` is the sentence that
+    tells what damage costs."""
 
-    def __init__(self, log: PartitionLog, reading: Reading, take_in: Callable[[Record], None], lost: str) -> None:
+    def __init__(
+        self,
+        log: PartitionLog,
+        reading: Reading,
+        take_in: Callable[[Record], None],
+        lost: str,
+        take_in_open: TakeInOpen = lambda record, of, counts: None,
+    ) -> None:
         self._log = log
         self._reading = reading
         self._take_in = take_in
+        self._take_in_open = take_in_open
         self._lost = lost
         self._loading = Loading()
         self._damaged = 0
@@ -79,8 +97,10 @@ class Loader:
         topic_partition = log.topic_partition
         if self._damaged > _TOLD_MAX:
             logger.error("%s: %d places are damaged, the first %d are told above", topic_partition, self._damaged, _TOLD_MAX)
-        if self._loading.open_transactions:
-            logger.warning("%s: records of %d transactions that were never ended are left out", topic_partition, self._loading.open_transactions)
+        for number, (record, of, counts) in enumerate(self._loading.left_open()):
+            self._replay(record, partial(self._take_in_open, of=of, counts=counts))
+            if number % _LOAD_RECORDS == 0:
+                await asyncio.sleep(0)
 
     async def _read(self, offset: int, end: int) -> int:
         """Takes in the batches of one piece; the offset after the last of them, or `offset` itself where there is no
@@ -109,7 +129,7 @@ class Loader:
                     await asyncio.sleep(0)
         finally:
             for number, record in enumerate(self._loading.settled()):
-                self._replay(record)
+                self._replay(record, self._take_in)
                 if number % _LOAD_RECORDS == 0:
                     await asyncio.sleep(0)
         if moved == offset and data:
@@ -132,9 +152,9 @@ class Loader:
         finally:
             region.release()
 
-    def _replay(self, record: Record) -> None:
+    def _replay(self, record: Record, take_in: Callable[[Record], None]) -> None:
         try:
-            self._take_in(record)
+            take_in(record)
         except _DAMAGE as error:
             self._tell_damage(f"the record at offset {record.offset} is passed over: {error}")
 

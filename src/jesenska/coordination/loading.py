@@ -8,15 +8,15 @@ no clock.
                                 since
     marker "abort"              nothing: what waits of that producer is forgotten
 
-Most keys come again and again, so only the newest record of a key is handed on. Offsets of a transaction that is still
-open at the end do not count: Apache Kafka's transaction coordinator would abort it in the end, and a group that starts
-before its offsets reads records twice rather than not at all.
+Most keys come again and again, so only the newest record of a key is handed on. What waits for a transaction that is
+still open at the end is handed on by itself (`left_open`): it counts once the transaction is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from jesenska.coordination.shard import OfTransaction
 from jesenska.records.decode import ControlType, control_marker
 from jesenska.records.header import BatchHeader
 from jesenska.records.record import Record
@@ -31,6 +31,7 @@ class Loading:
         self._newest: dict[_Key, Record] = {}
         #: Offsets of open transactions, by producer id.
         self._open: dict[int, dict[_Key, Record]] = {}
+        self._epochs: dict[int, int] = {}
         #: Where keys were committed outside of transactions while one was open.
         self._committed_at: dict[_Key, int] = {}
 
@@ -45,6 +46,7 @@ class Loading:
                 self._end(header.producer_id, control_marker(record).type)
         elif header.is_transactional:
             waiting = self._open.setdefault(header.producer_id, {})
+            self._epochs[header.producer_id] = header.producer_epoch
             for record in records:
                 waiting[record.key] = record
         else:
@@ -57,12 +59,21 @@ class Loading:
         if marker is ControlType.UNKNOWN:
             return
         waiting = self._open.pop(producer_id, {})
+        self._epochs.pop(producer_id, None)
         if marker is ControlType.COMMIT:
             for key, record in waiting.items():
                 if record.offset > self._committed_at.get(key, -1):
                     self._count(record)
         if not self._open:
             self._committed_at.clear()
+
+    def left_open(self) -> Iterator[tuple[Record, OfTransaction, bool]]:
+        """Records of transactions that are open, in the order in which they were written; whether each counts when its
+        transaction is committed, or its key was committed outside of it since."""
+        found = [(record, producer_id) for producer_id, waiting in self._open.items() for record in waiting.values()]
+        for record, producer_id in sorted(found, key=lambda item: item[0].offset):
+            counts = record.offset > self._committed_at.get(record.key, -1)
+            yield record, OfTransaction(producer_id, self._epochs[producer_id]), counts
 
     def _count(self, record: Record) -> None:
         # The newest stands last: groups come before what they commit later.

@@ -3,7 +3,7 @@ clock.
 
     handle(event, now) -> answers and appends
 
-    the shard's Write    leaves as `Append` with a number
+    the shard's Write    leaves as `Append` with a number; its answers and orders leave as they are
     Appended             its records are replayed in the shard, which is then told `Committed`
     AppendFailed         the shard is told `Failed`
     time is up           the shard is told `Late`, and again when the append has ended
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from jesenska.base.errors import ErrorCode
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, Resign, Shard, Tick, Write
+from jesenska.coordination.shard import Answer, Committed, Effect, Failed, Late, Marker, Now, OfTransaction, Order, Resign, Shard, Tick, Write
 
 
 class Append(NamedTuple):
@@ -27,6 +27,8 @@ class Append(NamedTuple):
     number: int
     name: str
     records: tuple[Any, ...]
+    within: OfTransaction | None = None
+    marker: Marker | None = None
 
 
 class Appended(NamedTuple):
@@ -63,14 +65,14 @@ class Operations:
         #: When operations are late, with their numbers, in order; those that have ended stay until their turn.
         self._timeouts: deque[tuple[int, int]] = deque()
 
-    def handle(self, event: Any, now: Now) -> list[Answer | Append]:
+    def handle(self, event: Any, now: Now) -> list[Answer | Append | Order]:
         """What is to be done about an event of the shard's own, or one of those above."""
         if isinstance(event, Appended):
             return self._appended(event, now)
         if isinstance(event, AppendFailed):
             ended = self._under_way.pop(event.number, None)
             return [] if ended is None else self._begin(self.shard.handle(Failed(ended.write.operation, event.error, ended.in_time), now), now)
-        before = []
+        before: list[Answer | Append | Order] = []
         if isinstance(event, Tick):
             before = self._late(now)
         elif isinstance(event, Resign):
@@ -87,15 +89,21 @@ class Operations:
             return timeouts[0][0]
         return due_ms
 
-    def _appended(self, event: Appended, now: Now) -> list[Answer | Append]:
+    def _appended(self, event: Appended, now: Now) -> list[Answer | Append | Order]:
         ended = self._under_way.pop(event.number, None)
         if ended is None:
             return []
-        for record in ended.write.records:
-            self.shard.replay(record, now)
+        write, shard = ended.write, self.shard
+        for record in write.records:
+            if write.within is None:
+                shard.replay(record, now)
+            else:
+                shard.replay_within(record, write.within, now)
+        if write.marker is not None:
+            shard.replay_end(write.marker.of.producer_id, write.marker.commits, now)
         return self._begin(self.shard.handle(Committed(ended.write.operation, ended.in_time), now), now)
 
-    def _late(self, now: Now) -> list[Answer | Append]:
+    def _late(self, now: Now) -> list[Answer | Append | Order]:
         late = []
         while self._timeouts and self._timeouts[0][0] <= now.monotonic_ms:
             operation = self._under_way.get(self._timeouts.popleft()[1])
@@ -103,18 +111,18 @@ class Operations:
                 late.append(operation)
         return self._give_up(late, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
 
-    def _give_up(self, operations: Iterable[_UnderWay], error: ErrorCode, now: Now) -> list[Answer | Append]:
-        effects: list[Answer | Append] = []
+    def _give_up(self, operations: Iterable[_UnderWay], error: ErrorCode, now: Now) -> list[Answer | Append | Order]:
+        effects: list[Answer | Append | Order] = []
         for operation in [item for item in operations if item.in_time]:
             operation.in_time = False
             effects += self._begin(self.shard.handle(Late(operation.write.operation, error), now), now)
         return effects
 
-    def _begin(self, effects: Iterable[Answer | Write], now: Now) -> list[Answer | Append]:
-        return [effect if isinstance(effect, Answer) else self._append(effect, now) for effect in effects]
+    def _begin(self, effects: Iterable[Effect], now: Now) -> list[Answer | Append | Order]:
+        return [self._append(effect, now) if isinstance(effect, Write) else effect for effect in effects]
 
     def _append(self, write: Write, now: Now) -> Append:
         self._last_number += 1
         self._under_way[self._last_number] = _UnderWay(write)
         self._timeouts.append((now.monotonic_ms + self._timeout_ms, self._last_number))
-        return Append(self._last_number, write.name, write.records)
+        return Append(self._last_number, write.name, write.records, write.within, write.marker)

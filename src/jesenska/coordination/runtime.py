@@ -27,9 +27,10 @@ from jesenska.base.clock import Clock
 from jesenska.base.errors import CoordinatorLoadInProgressError, KafkaError, NotCoordinatorError
 from jesenska.coordination.loader import Loader, Reading
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
-from jesenska.coordination.shard import Answer, KeyValue, Now, Resign, Shard, Tick, Token
+from jesenska.coordination.shard import Answer, KeyValue, Now, OfTransaction, Order, Resign, Shard, Tick, Token
 from jesenska.log.leader_appends import AppendResult
 from jesenska.log.partition_log import PartitionLog
+from jesenska.records.decode import ControlMarker, ControlType
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import read_header
 from jesenska.records.record import Record
@@ -63,14 +64,32 @@ class Tenant(Generic[S]):
     timeout_ms: int
     #: When they count: 1 when they are written, -1 when every in-sync replica has them, 0 as 1.
     acks: int
+    #: Carries out an order of the shard of that partition.
+    carry_out: Callable[[int, Any], None] = lambda number, order: None
 
 
 class _Hosted(Generic[S]):
     """One partition's shard; `ready` once its log has been read, `gone` once it is given up."""
 
-    __slots__ = ("epoch", "gone", "has_failed", "last_token", "loading", "operations", "partition", "ready", "replies", "shard", "timer", "timer_ms", "told")
+    __slots__ = (
+        "epoch",
+        "gone",
+        "has_failed",
+        "last_token",
+        "loading",
+        "number",
+        "operations",
+        "partition",
+        "ready",
+        "replies",
+        "shard",
+        "timer",
+        "timer_ms",
+        "told",
+    )
 
-    def __init__(self, shard: S, partition: Partition, timeout_ms: int) -> None:
+    def __init__(self, number: int, shard: S, partition: Partition, timeout_ms: int) -> None:
+        self.number = number
         self.partition = partition
         self.epoch = partition.leader_epoch
         self.renew(shard, timeout_ms)
@@ -112,7 +131,7 @@ class Runtime(Generic[S]):
             hosted.epoch = partition.leader_epoch
             return
         log = partition.leader_log()
-        hosted = self._hosted[number] = _Hosted(self._tenant.new_shard(), partition, self._tenant.timeout_ms)
+        hosted = self._hosted[number] = _Hosted(number, self._tenant.new_shard(), partition, self._tenant.timeout_ms)
         hosted.told += told
         if log.log_end_offset == log.log_start_offset:
             self._finish_loading(hosted)
@@ -139,7 +158,7 @@ class Runtime(Generic[S]):
     async def _load(self, hosted: _Hosted[S], log: PartitionLog) -> None:
         begun, pause = self._clock.monotonic(), _FIRST_PAUSE_SECONDS
         while True:
-            loader = Loader(log, self._reading, partial(self._take_in, hosted), self._tenant.lost)
+            loader = Loader(log, self._reading, partial(self._take_in, hosted), self._tenant.lost, partial(self._take_in_open, hosted))
             try:
                 await loader.run()
                 break
@@ -159,6 +178,11 @@ class Runtime(Generic[S]):
         found = self._tenant.read(record.key, record.value)
         if found is not None:
             hosted.shard.replay(found, self._now())
+
+    def _take_in_open(self, hosted: _Hosted[S], record: Record, of: OfTransaction, counts: bool) -> None:
+        found = self._tenant.read(record.key, record.value)
+        if found is not None:
+            hosted.shard.replay_within(found, of, self._now(), counts=counts)
 
     def _finish_loading(self, hosted: _Hosted[S]) -> None:
         hosted.shard.finish_replay(self._now())
@@ -198,6 +222,17 @@ class Runtime(Generic[S]):
         hosted.replies[hosted.last_token] = reply
         self._handle(hosted, make(hosted.last_token))
 
+    def tell_one(self, number: int, event: Any) -> None:
+        """Gives a shard an event that nobody waits for; nothing where the shard is not here."""
+        hosted = self._hosted.get(number)
+        if hosted is not None and hosted.ready:
+            self._handle(hosted, event)
+
+    def epoch_of(self, number: int) -> int | None:
+        """The leader epoch that a shard is of; None where it is not here, or still being loaded."""
+        hosted = self._hosted.get(number)
+        return hosted.epoch if hosted is not None and hosted.ready else None
+
     def tell(self, event: Any) -> None:
         """Gives every shard an event that nobody waits for; those that are being loaded get it as soon as they are."""
         for hosted in list(self._hosted.values()):
@@ -215,6 +250,8 @@ class Runtime(Generic[S]):
             for effect in hosted.operations.handle(waiting.pop(0), now):
                 if isinstance(effect, Answer):
                     hosted.replies.pop(effect.token)(effect.response)
+                elif isinstance(effect, Order):
+                    self._tenant.carry_out(hosted.number, effect.order)
                 else:
                     following = self._append(hosted, effect, now.wall_ms)
                     if following is not None:
@@ -223,12 +260,15 @@ class Runtime(Generic[S]):
 
     def _append(self, hosted: _Hosted[S], append: Append, now_ms: int) -> Appended | AppendFailed | None:
         """None where the outcome comes later."""
-        encode, tenant = self._tenant.encode, self._tenant
-        batch = encode_batch([(now_ms, *encode(record), ()) for record in append.records])
+        tenant, done, marker = self._tenant, partial(self._appended, hosted, append.number), append.marker
         try:
-            result = hosted.partition.append(
-                memoryview(batch), [read_header(batch)], tenant.acks, now_ms, partial(self._appended, hosted, append.number), hosted.epoch
-            )
+            if marker is not None:
+                kind = ControlType.COMMIT if marker.commits else ControlType.ABORT
+                control = ControlMarker(kind, marker.coordinator_epoch)
+                result = hosted.partition.append_marker(marker.of.producer_id, marker.of.producer_epoch, control, now_ms, done, hosted.epoch)
+            else:
+                batch = _batch_of(append, tenant.encode, now_ms)
+                result = hosted.partition.append(memoryview(batch), [read_header(batch)], tenant.acks, now_ms, done, hosted.epoch, of_client=False)
         except KafkaError as error:
             logger.warning("%s %s: its records could not be written: %s", tenant.name, append.name, error)
             return AppendFailed(append.number, error.code)
@@ -268,3 +308,12 @@ class Runtime(Generic[S]):
         for hosted in self._hosted.values():
             if hosted.timer is not None:
                 hosted.timer.cancel()
+
+
+def _batch_of(append: Append, encode: Callable[[Any], KeyValue], now_ms: int) -> bytearray:
+    records = [(now_ms, *encode(record), ()) for record in append.records]
+    of = append.within
+    if of is None:
+        return encode_batch(records)
+    # Sequences are none: the coordinator answers for the order. Kafka writes 0.
+    return encode_batch(records, producer_id=of.producer_id, producer_epoch=of.producer_epoch, base_sequence=0, is_transactional=True)

@@ -3,7 +3,7 @@
 A coordinator is cut into shards. Each keeps what one partition of its topic keeps (the groups of a partition of
 `__consumer_offsets`), and is a replicated state machine:
 
-    an event comes in                  -> answers, and operations: records to be written, with what to do then
+    an event comes in                  -> answers, orders, and operations: records to be written, with what to do then
     the operation's records are committed  -> each is replayed, and only that changes what must survive; then the shard
                                            is told `Committed`
     they are not                       -> the shard is told `Failed`; nothing has to be undone that a restart would
@@ -51,13 +51,36 @@ class Answer(NamedTuple):
     response: Any
 
 
+class OfTransaction(NamedTuple):
+    """The transaction of a producer that records are written in: they count when it is committed."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction in a partition."""
+
+    of: OfTransaction
+    commits: bool
+    coordinator_epoch: int
+
+
 class Write(NamedTuple):
     """Write these records; `operation` comes back with what became of them. `name` says in log lines what they are
-    about."""
+    about. With `within` they belong to a transaction; with `marker` there are none, and a transaction ends."""
 
     name: str
     records: tuple[Any, ...]
     operation: Any
+    within: OfTransaction | None = None
+    marker: Marker | None = None
+
+
+class Order(NamedTuple):
+    """To be done by whoever runs the coordinator. Nothing waits for it; what becomes of it is an event of its own."""
+
+    order: Any
 
 
 # --- into a shard, beside the events of its own ----------------------------------------------------------------------
@@ -96,15 +119,27 @@ class Resign:
     """This broker coordinates the shard no longer: whoever waits is told to look for another."""
 
 
+Effect = Answer | Write | Order
+
+
 class Shard(Protocol):
     """One shard of a coordinator: a decider."""
 
-    def handle(self, event: Any, now: Now) -> Sequence[Answer | Write]:
+    def handle(self, event: Any, now: Now) -> Sequence[Effect]:
         """What is to be done about an event."""
         ...
 
     def replay(self, record: Any, now: Now) -> None:
         """Takes in a record of the log: when the shard is loaded, and whenever a record of its own is committed."""
+        ...
+
+    def replay_within(self, record: Any, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
+        """Takes in a record of a transaction that is open. `counts` is False for one that something newer has
+        overtaken when it was loaded: it waits for the end of its transaction and changes nothing then."""
+        ...
+
+    def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
+        """A producer's transaction has ended: its records count, or are forgotten."""
         ...
 
     def finish_replay(self, now: Now) -> None:

@@ -15,7 +15,10 @@ A write that is not committed within `offsets.commit.timeout.ms` is answered COO
 makes of REQUEST_TIMED_OUT for a client of a group). It may still be committed, so nothing is undone: its records take
 effect if it is, without a second answer.
 
-Leaves out: the newer protocols (KIP-848, share and streams groups), transactional offset commits.
+Offsets of a transaction wait with their group (`Group.open_offsets`) until the marker of its end is in the log of this
+shard: `replay_end` has them count or forgets them. So does a log that is read.
+
+Leaves out: the newer protocols (KIP-848, share and streams groups).
 """
 
 from __future__ import annotations
@@ -24,12 +27,13 @@ from collections.abc import Callable
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, Resign, Tick, Write
+from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Resign, Tick, Write
 from jesenska.groups.events import (
     CommitOffsets,
     CommittedOffset,
     DeleteGroup,
     DeleteOffsets,
+    EndOffsets,
     Event,
     Heartbeat,
     Join,
@@ -40,10 +44,10 @@ from jesenska.groups.events import (
 from jesenska.groups.group import Group
 from jesenska.groups.members import GroupMembers
 from jesenska.groups.offsets import GroupOffsets
-from jesenska.groups.records import GroupRecord, OffsetRecord
+from jesenska.groups.records import GroupRecord, OffsetCommitValue, OffsetRecord
 from jesenska.groups.roster import Roster
 from jesenska.groups.settings import GroupSettings
-from jesenska.groups.writes import CommitWrite, ForgetWrite, RemovalWrite
+from jesenska.groups.writes import CommitWrite, ForgetWrite, MarkerWrite, RemovalWrite
 
 
 class GroupCoordinator:
@@ -55,6 +59,8 @@ class GroupCoordinator:
         self.members = GroupMembers(self.roster, new_member_suffix)
         self.offsets = GroupOffsets(self.roster)
         self._is_loading = True
+        #: Groups with offsets of open transactions, by producer.
+        self._open: dict[int, set[str]] = {}
         self._next_expiry_check_ms: int | None = None
 
     def handle(self, event: Event, now: Now) -> list[Answer | Write]:
@@ -73,6 +79,8 @@ class GroupCoordinator:
                 self.members.sync(event, now)
             case Leave():
                 self.members.leave(event, now)
+            case EndOffsets():
+                self.offsets.end(event)
             case DeleteGroup():
                 self.offsets.delete_group(event, now)
             case DeleteOffsets():
@@ -87,7 +95,7 @@ class GroupCoordinator:
 
     def _after_write(self, event: Committed | Failed | Late, now: Now) -> None:
         operation = event.operation
-        if isinstance(operation, (CommitWrite, ForgetWrite, RemovalWrite)):
+        if isinstance(operation, (CommitWrite, MarkerWrite, ForgetWrite, RemovalWrite)):
             match event:
                 case Committed():
                     self.offsets.written(operation, event.in_time)
@@ -140,6 +148,7 @@ class GroupCoordinator:
             self.groups[record.group] = Group.from_value(record.group, record.value, now)
             if group is not None:
                 self.groups[record.group].offsets = group.offsets
+                self.groups[record.group].open_offsets = group.open_offsets
 
     def _replay_offset(self, record: OffsetRecord, now: Now) -> None:
         group, value = self.groups.get(record.group), record.value
@@ -150,16 +159,45 @@ class GroupCoordinator:
             return
         if group is None:
             group = self.groups[record.group] = Group(record.group, now)
-        group.offsets[key] = CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
+        for waiting in group.open_offsets.values():
+            if key in waiting:
+                waiting[key] = None
+        group.offsets[key] = _offset_of(value)
+
+    def replay_within(self, record: OffsetRecord | GroupRecord, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
+        """Takes in an offset that counts when a transaction is committed. Other records are never written so."""
+        if not isinstance(record, OffsetRecord) or record.value is None:
+            return
+        group = self.groups.get(record.group)
+        if group is None:
+            group = self.groups[record.group] = Group(record.group, now)
+        self._open.setdefault(of.producer_id, set()).add(record.group)
+        waiting = group.open_offsets.setdefault(of.producer_id, {})
+        waiting[TopicPartition(record.topic, record.partition)] = _offset_of(record.value) if counts else None
+
+    def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
+        """A producer's transaction has ended."""
+        for group_id in self._open.pop(producer_id, ()):
+            group = self.groups.get(group_id)
+            waiting = {} if group is None else group.open_offsets.pop(producer_id, {})
+            if group is None or not commits:
+                continue
+            group.offsets.update((key, value) for key, value in waiting.items() if value is not None)
 
     def finish_replay(self, now: Now) -> None:
         """The log is read: groups that neither have members nor keep anything are forgotten, time begins to run."""
         self._is_loading = False
-        for group_id in [key for key, group in self.groups.items() if not group.members and not group.offsets and group.protocol_type is None]:
+        for group_id in [
+            key for key, group in self.groups.items() if not group.members and not group.offsets and not group.open_offsets and group.protocol_type is None
+        ]:
             del self.groups[group_id]
         self._check_expiry_later(now)
         for group in self.groups.values():
             self.roster.due(group, group.next_deadline_ms())
+
+
+def _offset_of(value: OffsetCommitValue) -> CommittedOffset:
+    return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
 
 
 def _client_error(error: ErrorCode) -> ErrorCode:

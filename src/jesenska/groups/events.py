@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.coordination.shard import Committed, Failed, Late, Resign, Tick, Token
+from jesenska.coordination.shard import Committed, Failed, Late, Marker, OfTransaction, Resign, Tick, Token
 
 NO_GENERATION = -1
 
@@ -95,6 +95,15 @@ class CommitOffsets(NamedTuple):
     knows_missing_group: bool = False
     #: All offsets are of topics that are branches of others.
     is_of_branches: bool = False
+    #: The offsets count when this transaction is committed (TxnOffsetCommit).
+    within: OfTransaction | None = None
+
+
+class EndOffsets(NamedTuple):
+    """A transaction ends: offsets that were committed in it count, or are forgotten."""
+
+    token: Token
+    marker: Marker
 
 
 class DeleteGroup(NamedTuple):
@@ -114,7 +123,7 @@ class TopicDeleted(NamedTuple):
     topic: str
 
 
-Event = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Committed | Failed | Late | Resign | Tick
+Event = Join | Sync | Heartbeat | Leave | CommitOffsets | EndOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Committed | Failed | Late | Resign | Tick
 
 
 # --- out -------------------------------------------------------------------------------------------------------------

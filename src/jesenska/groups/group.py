@@ -90,8 +90,10 @@ class Group:
         "leader_id",
         "members",
         "offsets",
+        "open_offsets",
         "pending_commits",
         "pending_members",
+        "pending_within",
         "protocol",
         "protocol_type",
         "rebalance_deadline_ms",
@@ -122,6 +124,11 @@ class Group:
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         #: Commits on their way into the log, by number, with what they are for: the group is not empty of use.
         self.pending_commits: dict[int, tuple[TopicPartition, ...]] = {}
+        #: What transactions that are open have committed, by their producer. None for an offset that was committed
+        #: otherwise since: it changes nothing any more.
+        self.open_offsets: dict[int, dict[TopicPartition, CommittedOffset | None]] = {}
+        #: Those of `pending_commits` that belong to a transaction.
+        self.pending_within: set[int] = set()
         #: The assignment of this generation is on its way into the log.
         self.is_storing = False
         #: When a rebalance goes on without those who have not joined.
@@ -141,6 +148,11 @@ class Group:
         assert self.state in ALLOWED_BEFORE[state], f"group {self.group_id}: {self.state} to {state}"
         self.state = state
         self.state_since_ms = now.wall_ms
+
+    def unstable(self) -> set[TopicPartition]:
+        """Partitions whose offset may soon be another, as a transaction that commits it is not decided."""
+        keys = {key for offsets in self.open_offsets.values() for key in offsets}
+        return keys.union(*(self.pending_commits[serial] for serial in self.pending_within))
 
     def next_deadline_ms(self) -> int | None:
         """When time alone changes something here; None if it does not."""

@@ -5,6 +5,9 @@ commit     the offsets are appended; they count, and are answered, once that is 
            takes offsets from them only; but of a branch (controller.branches) from anybody, where it has none yet and
            no member subscribes to it
 delete     by request, with their topic, or with their group: tombstones are appended first
+within     an offset of a transaction waits for its marker, and until then the offset of before counts. Who asks for
+           stable offsets is told to come back. Fencing is the producer's: such a commit may come without a member, and
+           in a rebalance
 expire     offsets of an empty group some time after it became empty, and of topics that nobody in a stable group
            subscribes to after the commit, or at the time that their commit asked for; a group that loses its last
            offset goes with it
@@ -17,12 +20,12 @@ from collections.abc import Iterable, Sequence
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.coordination.shard import Now, Token
-from jesenska.groups.events import CommitOffsets, CommittedOffset, DeleteGroup, DeleteOffsets, ErrorAnswer, PartitionsAnswer, TopicDeleted
+from jesenska.groups.events import CommitOffsets, CommittedOffset, DeleteGroup, DeleteOffsets, EndOffsets, ErrorAnswer, PartitionsAnswer, TopicDeleted
 from jesenska.groups.group import Group, fenced
 from jesenska.groups.records import GroupRecord, OffsetCommitValue, OffsetRecord
 from jesenska.groups.roster import Roster
 from jesenska.groups.states import HAPPENS, ExpiryDue, GroupState, Step
-from jesenska.groups.writes import CommitWrite, ForgetWrite, OffsetWrite, RemovalWrite, Results
+from jesenska.groups.writes import CommitWrite, ForgetWrite, MarkerWrite, OffsetWrite, RemovalWrite, Results
 from jesenska.wire.codec import MalformedMessageError
 from jesenska.wire.consumer_protocol import decode_subscribed_topics
 
@@ -59,14 +62,22 @@ class GroupOffsets:
         keys = tuple(key for key, _ in good)
         self._last_commit += 1
         group.pending_commits[self._last_commit] = keys
+        if event.within is not None:
+            group.pending_within.add(self._last_commit)
         records: list[OffsetRecord | GroupRecord] = [OffsetRecord(event.group_id, key.topic, key.partition, _offset_value(value)) for key, value in good]
-        self._write(event.group_id, records, CommitWrite(event.token, event.group_id, self._last_commit, keys, results))
+        self._write(event.group_id, records, CommitWrite(event.token, event.group_id, self._last_commit, keys, results), within=event.within)
+
+    def end(self, event: EndOffsets) -> None:
+        """A transaction ends: its marker goes into this log, whatever groups have offsets in it."""
+        self._roster.mark(event.marker, MarkerWrite(event.token))
 
     def _refuse_commit(self, event: CommitOffsets, now: Now) -> ErrorCode:
         group = self._groups.get(event.group_id)
         if group is None:
             if event.generation_id < 0:
                 return ErrorCode.NONE
+            if event.within is not None:
+                return ErrorCode.ILLEGAL_GENERATION
             return ErrorCode.GROUP_ID_NOT_FOUND if event.knows_missing_group else ErrorCode.ILLEGAL_GENERATION
         happens = HAPPENS[CommitOffsets][group.state]
         if group.is_in(GroupState.DEAD) and isinstance(happens, ErrorCode):
@@ -77,9 +88,12 @@ class GroupOffsets:
             error = fenced(group, event.member_id, event.group_instance_id, event.generation_id)
             if error is not ErrorCode.NONE:
                 return error
-        elif not group.is_in(GroupState.EMPTY):
+        elif not group.is_in(GroupState.EMPTY) and event.within is None:
             # Nobody may move the offsets of a group that has members from outside.
             return _refuse_of_branches(group, event)
+        if event.within is not None:
+            # A transaction's offsets are fenced by its producer, so a rebalance does not refuse them.
+            return ErrorCode.NONE
         return happens if isinstance(happens, ErrorCode) else ErrorCode.NONE
 
     def delete_offsets(self, event: DeleteOffsets) -> None:
@@ -133,7 +147,7 @@ class GroupOffsets:
             if group.pending_commits:
                 continue
             happens, old = HAPPENS[ExpiryDue][group.state], self._expired(group, now)
-            if happens is Step.FORGET_AND_REMOVE and len(old) == len(group.offsets) and not group.pending_members:
+            if happens is Step.FORGET_AND_REMOVE and len(old) == len(group.offsets) and not group.pending_members and not group.open_offsets:
                 self._remove_group(group, now, None)
             elif old:
                 self._forget_offsets(group, old, None, {})
@@ -145,9 +159,9 @@ class GroupOffsets:
         if subscribed is None:
             return []
         retention_ms = self._roster.settings.offsets_retention_ms
-        old = []
+        old, unstable = [], group.unstable()
         for key, value in group.offsets.items():
-            if key.topic in subscribed:
+            if key.topic in subscribed or key in unstable:
                 continue
             if value.expire_timestamp_ms >= 0:
                 due_ms = value.expire_timestamp_ms
@@ -184,6 +198,7 @@ class GroupOffsets:
         group = self._groups.get(operation.group_id)
         if group is not None:
             group.pending_commits.pop(operation.serial, None)
+            group.pending_within.discard(operation.serial)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -195,6 +210,11 @@ class GroupOffsets:
         if partitions is None:
             return dict(group.offsets)
         return {key: group.offsets[key] for key in partitions if key in group.offsets}
+
+    def unstable(self, group_id: str) -> set[TopicPartition]:
+        """Partitions for which a transaction that is not decided has committed an offset."""
+        group = self._groups.get(group_id)
+        return set() if group is None else group.unstable()
 
 
 def _refuse_of_branches(group: Group, event: CommitOffsets) -> ErrorCode:
@@ -213,7 +233,7 @@ def _refuse_of_branches(group: Group, event: CommitOffsets) -> ErrorCode:
 
 def _response(operation: OffsetWrite, error: ErrorCode = ErrorCode.NONE) -> ErrorAnswer | PartitionsAnswer:
     """The answer to who waits for a write; with an error, where it is not known to be in the log."""
-    if isinstance(operation, RemovalWrite):
+    if isinstance(operation, (MarkerWrite, RemovalWrite)):
         return ErrorAnswer(error)
     if error is ErrorCode.NONE:
         return PartitionsAnswer(error, operation.results)

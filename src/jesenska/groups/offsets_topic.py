@@ -1,25 +1,10 @@
-"""The topic that keeps groups and their offsets, and which of its partitions keeps a group.
-
-Every client and every broker must come to the same partition: its leader is the group's coordinator.
-"""
+"""The topic that keeps groups and their offsets, and which of its partitions keeps a group: the leader of that one is
+the group's coordinator."""
 
 from __future__ import annotations
 
+from jesenska.coordination.placement import partition_for
+
+__all__ = ["OFFSETS_TOPIC", "partition_for"]
+
 OFFSETS_TOPIC = "__consumer_offsets"
-_INT32_MIN = -(1 << 31)
-
-
-def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition that keeps the group: the amount of Java's hash of its name, modulo the number of partitions. The
-    one hash that has no amount in 32 bits counts as 0."""
-    value = _java_hash(group_id)
-    return (0 if value == _INT32_MIN else abs(value)) % partition_count
-
-
-def _java_hash(text: str) -> int:
-    """`String.hashCode` of Java: over UTF-16 code units."""
-    value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(encoded), 2):
-        value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
-    return value - (value >> 31 << 32)

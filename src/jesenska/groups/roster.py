@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from jesenska.coordination.shard import Answer, Now, Token, Write
+from jesenska.coordination.shard import Answer, Marker, Now, OfTransaction, Token, Write
 from jesenska.groups.events import Response
 from jesenska.groups.group import Group, Member
 from jesenska.groups.records import GroupRecord, OffsetRecord
@@ -36,8 +36,13 @@ class Roster:
         if token is not None:
             self._effects.append(Answer(token, response))
 
-    def write(self, group_id: str, records: list[OffsetRecord | GroupRecord], operation: MemberWrite | OffsetWrite) -> None:
-        self._effects.append(Write(group_id, tuple(records), operation))
+    def write(
+        self, group_id: str, records: list[OffsetRecord | GroupRecord], operation: MemberWrite | OffsetWrite, within: OfTransaction | None = None
+    ) -> None:
+        self._effects.append(Write(group_id, tuple(records), operation, within))
+
+    def mark(self, marker: Marker, operation: OffsetWrite) -> None:
+        self._effects.append(Write(f"producer {marker.of.producer_id}", (), operation, marker=marker))
 
     # --- time --------------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,12 @@ class CommitWrite(NamedTuple):
     results: Results
 
 
+class MarkerWrite(NamedTuple):
+    """The end of a transaction with offsets in it."""
+
+    token: Token
+
+
 class ForgetWrite(NamedTuple):
     """Offsets of `keys` that are to be forgotten. `results` is the answer if that is written."""
 
@@ -69,4 +75,4 @@ class RemovalWrite(NamedTuple):
 
 
 MemberWrite = AssignmentWrite | ReplacementWrite | EmptyGroupWrite
-OffsetWrite = CommitWrite | ForgetWrite | RemovalWrite
+OffsetWrite = CommitWrite | MarkerWrite | ForgetWrite | RemovalWrite

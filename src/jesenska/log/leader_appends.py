@@ -62,11 +62,13 @@ def append_or_queue(
     leader_epoch: int,
     now_ms: int,
     done: Appended | None,
+    of_client: bool = True,
 ) -> AppendResult | None:
     """As `append_at_once`; but if a flush is in flight on the directory, takes a copy of the bytes, gives None, and
     calls `done` on the owner's thread once the batches are written (or could not be). With `flush.messages` reached,
     that is after they are synced. A batch that was sent again while it waits is answered with it. Without `done`
-    nothing is queued, and nothing synced."""
+    nothing is queued, and nothing synced. Of batches that are not `of_client` the producer's epoch alone is checked: a
+    coordinator answers for their order."""
     queues = done is not None and bool(log.queue.waiting or log.writer.flushes_in_flight)
     if log.is_closed or log.is_hindered or log.flushes.failure is not None:
         log.check_writable()
@@ -110,7 +112,11 @@ def append_or_queue(
                         if transaction is not None:
                             aborted.append(transaction)
                 else:
-                    earlier = producers.check(header)
+                    earlier = None
+                    if of_client:
+                        earlier = producers.check(header)
+                    else:
+                        producers.check_epoch(header)
                     if earlier is not None:
                         producers.undo(changes)
                         return _duplicate(log, earlier, done)

@@ -40,8 +40,10 @@ The rules for a batch from a client, in this order:
 Kafka forgets a producer by its records' timestamps. Here the time of the append counts where it is later: records of
 the past (a replayed history) keep their protection against duplicates. What the file holds is the same.
 
-What it tells of transactions that were aborted goes into the log's transaction index (transaction_index). Left out:
-the verification of KIP-890.
+What it tells of transactions that were aborted goes into the log's transaction index (transaction_index).
+
+Verification (KIP-890): before the first batch of a transaction the leader asks the coordinator whether the partition
+is in it. A marker that comes meanwhile makes that void (`begin_verification`, `is_verified`).
 """
 
 from __future__ import annotations
@@ -130,7 +132,7 @@ Undo = tuple[int, ProducerEntry | None]
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_completed", "_ongoing", "_producers", "expiration_ms", "max_producers")
+    __slots__ = ("_completed", "_guards", "_ongoing", "_producers", "expiration_ms", "max_producers")
 
     def __init__(self, expiration_ms: int = 86_400_000, max_producers: int = PRODUCERS_PER_PARTITION_MAX) -> None:
         #: `producer.id.expiration.ms`
@@ -142,6 +144,8 @@ class ProducerState:
         self._ongoing: dict[int, int] = {}
         #: Ended, but the marker is not below the high watermark yet.
         self._completed: list[CompletedTransaction] = []
+        #: Producers whose next transaction is being verified.
+        self._guards: dict[int, object] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -199,6 +203,36 @@ class ProducerState:
             raise InvalidTxnStateError(f"Producer {header.producer_id} has an open transaction and wrote outside of it.")
         return None
 
+    def check_epoch(self, header: BatchHeader) -> None:
+        """As `check`, for a batch that a coordinator writes in a producer's transaction: sequence numbers say
+        nothing."""
+        entry = self._producers.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.producer_epoch:
+            raise InvalidProducerEpochError(
+                f"Producer {header.producer_id} has epoch {header.producer_epoch}, but {entry.producer_epoch} was seen: a newer instance replaced it."
+            )
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer has a transaction open here, in that epoch."""
+        entry = self._producers.get(producer_id)
+        return entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.producer_epoch == producer_epoch
+
+    def begin_verification(self, producer_id: int) -> object:
+        """Whoever is about to write the first batch of a transaction asks the coordinator whether the partition is in
+        it. The object says that no transaction of the producer has ended here since (`is_verified`)."""
+        guard = self._guards.get(producer_id)
+        if guard is None:
+            guard = self._guards[producer_id] = object()
+        return guard
+
+    def is_verified(self, producer_id: int, guard: object) -> bool:
+        return self._guards.get(producer_id) is guard
+
+    def end_verification(self, producer_id: int, guard: object) -> None:
+        """Nothing is written for which `guard` was made."""
+        if self._guards.get(producer_id) is guard:
+            del self._guards[producer_id]
+
     def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> Undo:
         """Remembers a batch that is about to be appended, or is replayed from the log, with its assigned base offset;
         the answer undoes it."""
@@ -217,6 +251,7 @@ class ProducerState:
             txn_first, coordinator_epoch = previous.current_txn_first_offset, previous.coordinator_epoch
             batches = (*previous.batches[1 - BATCHES_REMEMBERED :], batch) if previous.producer_epoch == header.producer_epoch else (batch,)
         if transactional and txn_first == NO_OFFSET:
+            self._guards.pop(producer_id, None)
             txn_first = base_offset
             self._ongoing[base_offset] = producer_id
         self._producers[producer_id] = ProducerEntry(producer_id, header.producer_epoch, batches, coordinator_epoch, max_timestamp, txn_first, seen_ms)
@@ -240,12 +275,13 @@ class ProducerState:
                     f"but {previous.coordinator_epoch} was seen."
                 )
             del self._producers[producer_id]
-            if previous.current_txn_first_offset != NO_OFFSET:
-                self._ongoing.pop(previous.current_txn_first_offset, None)
-                self._completed.append(CompletedTransaction(producer_id, previous.current_txn_first_offset, base_offset))
-                if marker.type is ControlType.ABORT:
-                    stable = next(iter(self._ongoing), base_offset + 1)
-                    aborted = AbortedTransaction(producer_id, previous.current_txn_first_offset, base_offset, stable)
+        self._guards.pop(producer_id, None)
+        if previous is not None and previous.current_txn_first_offset != NO_OFFSET:
+            self._ongoing.pop(previous.current_txn_first_offset, None)
+            self._completed.append(CompletedTransaction(producer_id, previous.current_txn_first_offset, base_offset))
+            if marker.type is ControlType.ABORT:
+                stable = next(iter(self._ongoing), base_offset + 1)
+                aborted = AbortedTransaction(producer_id, previous.current_txn_first_offset, base_offset, stable)
         same_epoch = previous is not None and previous.producer_epoch == header.producer_epoch
         self._producers[producer_id] = ProducerEntry(
             producer_id,
@@ -287,6 +323,7 @@ class ProducerState:
         self._producers.clear()
         self._ongoing.clear()
         self._completed.clear()
+        self._guards.clear()
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
         """Starts anew from the entries of a snapshot."""

@@ -55,7 +55,8 @@ class BrokerRegistration:
         # Clients of the 0.8 era look for host and port; brokers without a plaintext listener write none.
         plain = next((item for item in self.endpoints if item.protocol == "PLAINTEXT"), None)
         value: dict[str, Any] = {
-            "features": {},
+            # The lowest level that old releases can read is 1.
+            "features": {"transaction.version": {"min_version": 1, "max_version": 2}},
             "listener_security_protocol_map": {item.name: item.protocol for item in self.endpoints},
             "endpoints": [str(item) for item in self.endpoints],
         }

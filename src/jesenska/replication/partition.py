@@ -254,11 +254,14 @@ class Partition:
             replicas.require_epoch(current_leader_epoch)
         return log
 
-    def append(self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done, current_leader_epoch: int = -1) -> AppendResult | None:
+    def append(
+        self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done, current_leader_epoch: int = -1, of_client: bool = True
+    ) -> AppendResult | None:
         """Appends checked batches as the leader. The result, if that is done as `acks` asks (all: every in-sync
         replica has it); None if it is still to wait, and then `done` is called with what became of it.
         NotEnoughReplicasError before anything is written if acks=all cannot be kept; an error too for whoever takes
-        another leader epoch for the current one (-1: any)."""
+        another leader epoch for the current one (-1: any). What is not `of_client` is a coordinator's: its sequence
+        numbers say nothing."""
         log, leader_epoch = self.leader_log(current_leader_epoch), self._replicas.leader_epoch
         if acks == ACKS_ALL:
             self._replicas.require_in_sync()
@@ -272,18 +275,20 @@ class Partition:
             if isinstance(outcome, KafkaError) or self._is_done(log, acks, outcome, done):
                 done(outcome)
 
-        result = append_or_queue(log, buffer, headers, leader_epoch, now_ms, written)
+        result = append_or_queue(log, buffer, headers, leader_epoch, now_ms, written, of_client)
         if result is None:
             return None
         self._advance(log)
         return result if self._is_done(log, acks, result, done) else None
 
-    def append_marker(self, producer_id: int, producer_epoch: int, marker: ControlMarker, now_ms: int, done: Done) -> AppendResult | None:
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: ControlMarker, now_ms: int, done: Done, current_leader_epoch: int = -1
+    ) -> AppendResult | None:
         """Ends a producer's transaction as the leader, by a control batch that says how: what a transaction
         coordinator asks for (WriteTxnMarkers). As `append` with acks=all. InvalidProducerEpochError if the log knows a
         newer epoch of the producer, TransactionCoordinatorFencedError if it has a marker of a newer coordinator."""
         batch = encode_batch([marker_record(marker, now_ms)], producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True, is_control=True)
-        return self.append(memoryview(batch), [read_header(batch)], ACKS_ALL, now_ms, done)
+        return self.append(memoryview(batch), [read_header(batch)], ACKS_ALL, now_ms, done, current_leader_epoch, False)
 
     def _is_done(self, log: PartitionLog, acks: int, result: AppendResult, done: Done) -> bool:
         """Whether a write that is in this log is done; if not, `done` is called when it is committed."""

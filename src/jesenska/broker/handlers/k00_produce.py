@@ -23,11 +23,18 @@ must wait behind a flush of its directory delays the answer, not the loop.
 Message sets are converted by the same rule: at once where they are small and none, snappy or lz4, else in the pool.
 One that holds no whole message is no error: nothing is appended, and the base offset in the answer is -1.
 
-Transactions are not served: a transactional batch of a producer with an id would hold back read_committed consumers
-for ever, since nobody could end its transaction. It is refused with INVALID_TXN_STATE, as Apache Kafka answers for a
-partition that was not added to the transaction. A request with a transactional batch and no transactional id is
-refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a transactional id without such batches nor such a
-batch without a producer id means anything; both are taken, as in Apache Kafka.
+The first batch of a transaction in a partition would hold back read_committed consumers for ever if nobody knew that
+the transaction is to be ended there. So its coordinator is asked before (KIP-890), unless
+`transaction.partition.verification.enable` is off:
+
+    up to 10   is the partition in the transaction? INVALID_TXN_STATE where it is not
+    11         the same, with TRANSACTION_ABORTABLE
+    12         the coordinator adds the partition
+
+What cannot be found out is NOT_ENOUGH_REPLICAS, which every client tries again; from 12 on CONCURRENT_TRANSACTIONS,
+too. While it is asked the connection takes no further request. A request with a transactional batch and no
+transactional id is refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a transactional id without such
+batches nor such a batch without a producer id means anything; both are taken, as in Apache Kafka.
 
 As in Apache Kafka: a partition that stands twice is written once, from where it stands last, and a topic without
 partitions is not answered. Where one of the partition's records are ill-formed that is its answer, and, unlike in
@@ -35,7 +42,7 @@ Kafka, nothing is written. A batch of an unknown magic refuses the whole request
 read in it. Where acks is none of 0, 1 and -1, a partition that is not there and a batch that is none are told first.
 The log start offset is told with an error that was found in the log or in the records, not before.
 
-Left out: transactions, quotas.
+Left out: quotas.
 """
 
 from __future__ import annotations
@@ -43,6 +50,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
@@ -54,6 +62,8 @@ from jesenska.base.errors import (
     InvalidTxnStateError,
     KafkaError,
     MessageTooLargeError,
+    NotEnoughReplicasError,
+    OutOfOrderSequenceNumberError,
     RequestTimedOutError,
     TransactionalIdAuthorizationFailedError,
     UnknownServerError,
@@ -62,10 +72,12 @@ from jesenska.base.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
+from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import COST_OF_CONVERTING, COST_OF_RECOMPRESSING, INLINE_CHECK_MAX_BYTES, INLINE_DECOMPRESSED_MAX_BYTES
 from jesenska.broker.connection import LATER, NO_ANSWER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import Topic
+from jesenska.broker.transaction_verification import for_producers
 from jesenska.log.leader_appends import AppendResult
 from jesenska.log.partition_log import PartitionLog
 from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_batches, check_within
@@ -74,6 +86,7 @@ from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OF
 from jesenska.records.message_set import TakesLongerError, to_batch
 from jesenska.records.recompress import recompress
 from jesenska.replication.partition import ACKS_ALL, Partition
+from jesenska.transactions.events import Producer
 from jesenska.wire.messages.k00_produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -96,6 +109,8 @@ _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_ZSTD = 7
 _FIRST_WITH_LEADERS = 10
 _FIRST_WITH_IDS = 13
+_FIRST_WITH_ABORTABLE = 11
+_FIRST_THAT_ADDS = 12
 _ADMIN_CLIENT = "__admin_client"
 _TRANSACTIONAL = 0x10
 #: What stands in a request's first batches: nothing of note, a transaction's records, what no version of the format
@@ -111,6 +126,13 @@ _BEFORE_THE_LOG = (
     ErrorCode.INVALID_REQUIRED_ACKS,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
+#: The coordinator of a transaction cannot be asked now. Old clients know these errors from coordinators alone.
+_ASK_AGAIN = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 #: The byte of a batch's attributes that says so: they have two.
 _LOW_ATTRIBUTES = ATTRIBUTES_OFFSET + 1
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -119,7 +141,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 class _Item:
     """One partition of a request on its way into the log."""
 
-    __slots__ = ("answer", "checked", "error", "partition", "produce", "records", "rules")
+    __slots__ = ("answer", "checked", "error", "guard", "partition", "produce", "records", "rules")
 
     def __init__(self, index: int) -> None:
         self.answer = ProduceResponsePartition(index=index)
@@ -128,6 +150,8 @@ class _Item:
         self.rules: CheckRules | None = None
         self.checked: list[BatchHeader] | None = None
         self.error: KafkaError | None = None
+        #: The transaction of its batch is being verified.
+        self.guard: object | None = None
         self.produce: _Produce | None = None
 
     def written(self, outcome: AppendResult | KafkaError) -> None:
@@ -168,10 +192,12 @@ class _Produce:
                     item.answer.base_offset = -1  # a message set without a whole message
                     continue
                 first = item.checked[0]
-                if first.attributes & _TRANSACTIONAL and first.producer_id >= 0:
-                    item.error = InvalidTxnStateError("transactions are not served yet: write without a transactional id")
-                    self._refused(item)
-                    continue
+                if item.guard is not None:
+                    unverified = _unverified(item, first, self._context.version)
+                    if unverified is not None:
+                        item.error = unverified
+                        self._refused(item)
+                        continue
                 # What follows the batch are too few bytes for another one: `check_batches` lets one through.
                 size = first.batch_length + LENGTH_OVERHEAD
                 records = item.records if len(item.records) == size else item.records[:size]
@@ -197,6 +223,35 @@ class _Produce:
         if self.acks == ACKS_ALL:
             self._stop_waiting = self._context.on_abandoned = self._broker.waiting.add(self, (), max(0, self.timeout_ms) / 1000)
             self._context.let_next()
+        return LATER
+
+    def verify(self, transactional_id: str, now_ms: int, *, is_kept: bool) -> Outcome:
+        """As `append`, after the coordinators of transactions that begin here were asked."""
+        asked: dict[Producer, list[_Item]] = {}
+        verification = self._broker.verification
+        adds = self._context.version >= _FIRST_THAT_ADDS
+        if not adds and not verification.is_enabled:
+            return self.append(now_ms)
+        for item in self._items:
+            if item.error is None and item.checked is not None:
+                first = item.checked[0]
+                if first.attributes & _TRANSACTIONAL and first.producer_id >= 0:
+                    assert item.partition is not None
+                    try:
+                        producers = item.partition.leader_log().producers
+                    except KafkaError as error:
+                        item.error = error
+                        continue
+                    if not producers.has_open_transaction(first.producer_id, first.producer_epoch):
+                        item.guard = producers.begin_verification(first.producer_id)
+                        asked.setdefault(Producer(first.producer_id, first.producer_epoch), []).append(item)
+        if not asked:
+            return self.append(now_ms)
+        if not is_kept:
+            for item in self._items:
+                if item.records is not None:
+                    item.records = self._context.keep(item.records)
+        _Verified(self, asked, self._broker, self._context).ask(transactional_id, adds)
         return LATER
 
     def try_complete(self) -> bool:
@@ -280,6 +335,74 @@ class _Produce:
                 answer.log_start_offset = item.partition.log_start_offset
 
 
+class _Verified:
+    """A request whose transactions are being verified: how many answers are lacking."""
+
+    __slots__ = ("_asked", "_broker", "_context", "_lacking", "_produce")
+
+    def __init__(self, produce: _Produce, asked: dict[Producer, list[_Item]], broker: Services, context: Context) -> None:
+        self._produce = produce
+        self._asked = asked
+        self._broker = broker
+        self._context = context
+        self._lacking = len(asked)
+
+    def ask(self, transactional_id: str, adds: bool) -> None:
+        for producer, items in self._asked.items():
+            keys = [item.partition.topic_partition for item in items if item.partition is not None]
+            self._broker.verification.ask(transactional_id, producer, keys, partial(self._answered, producer), adds=adds)
+
+    def _answered(self, producer: Producer, results: dict[TopicPartition, ErrorCode]) -> None:
+        version = self._context.version
+        for item in self._asked[producer]:
+            assert item.partition is not None
+            error = for_producers(results[item.partition.topic_partition], knows_abortable=version >= _FIRST_WITH_ABORTABLE)
+            if error is ErrorCode.NONE:
+                continue
+            if error in _ASK_AGAIN or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_ADDS):
+                item.error = NotEnoughReplicasError(f"the coordinator of the transaction cannot say now whether the partition is in it: {error.name}")
+            else:
+                item.error = KafkaError.of(error, "the partition is not in a transaction of the producer")
+            _forget_guard(item, producer.producer_id)
+        self._lacking -= 1
+        if not self._lacking:
+            # Not within the handler's own call, which says LATER first.
+            self._broker.loop.call_soon(self._append)
+
+    def _append(self) -> None:
+        if self._context.gone:
+            return
+        outcome = self._produce.append(self._broker.clock.now_ms())
+        if isinstance(outcome, ProduceResponse):
+            self._context.answer(outcome)
+        elif outcome is NO_ANSWER:
+            self._context.no_answer()
+
+
+def _forget_guard(item: _Item, producer_id: int) -> None:
+    guard, item.guard = item.guard, None
+    if guard is not None and item.partition is not None and item.partition.is_served:
+        item.partition.leader_log().producers.end_verification(producer_id, guard)
+
+
+def _unverified(item: _Item, first: BatchHeader, version: int) -> KafkaError | None:
+    """What is wrong where the transaction has ended since its coordinator was asked, or where a client that leaves
+    partitions to its leaders does not begin with sequence 0."""
+    assert item.partition is not None
+    try:
+        producers = item.partition.leader_log().producers
+    except KafkaError as error:
+        return error
+    guard, item.guard = item.guard, None
+    assert guard is not None
+    if not producers.is_verified(first.producer_id, guard) and not producers.has_open_transaction(first.producer_id, first.producer_epoch):
+        return InvalidTxnStateError("the transaction has ended meanwhile")
+    if version >= _FIRST_THAT_ADDS and first.base_sequence != 0 and producers.get(first.producer_id) is None:
+        producers.end_verification(first.producer_id, guard)
+        return OutOfOrderSequenceNumberError("nothing is known of the producer, and its first batch has not the sequence number 0")
+    return None
+
+
 @handles(ProduceRequest, 0, 13)
 def handle(broker: Services, request: ProduceRequest, context: Context) -> Outcome:
     version = context.version
@@ -332,7 +455,10 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
         pooled = []
     produce = _Produce(broker, context, request.acks, request.timeout_ms, response, items)
     if not pooled:
+        if is_transactional and request.transactional_id is not None:
+            return produce.verify(request.transactional_id, now_ms, is_kept=False)
         return produce.append(now_ms)
+    transactional_id = request.transactional_id
     for item in items:
         if item.records is not None:
             item.records = context.keep(item.records)
@@ -340,7 +466,8 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
     def finish() -> None:
         if context.gone:
             return
-        outcome = produce.append(broker.clock.now_ms())
+        now_ms = broker.clock.now_ms()
+        outcome = produce.append(now_ms) if transactional_id is None else produce.verify(transactional_id, now_ms, is_kept=True)
         if isinstance(outcome, ProduceResponse):
             context.answer(outcome)
         elif outcome is NO_ANSWER:

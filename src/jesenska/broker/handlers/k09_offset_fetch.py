@@ -5,8 +5,8 @@
 2      null asks for every partition; an error for the whole answer
 5      leader epochs
 6      compact
-7      only stable offsets: all are. Those of a transaction that was open when a Kafka's directory was taken over are
-       left out at the start: nobody ends it any more
+7      only stable offsets, if that is asked for: UNSTABLE_OFFSET_COMMIT for a partition that an open transaction has
+       committed an offset for
 8      several groups at once
 9      member id and epoch: of groups of the new protocol, so they are not looked at here
 10     topic ids
@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
@@ -47,7 +48,7 @@ def handle(broker: Services, request: OffsetFetchRequest, context: Context) -> O
     if context.version == 0:
         return _from_tree(broker, request)
     if context.version >= _FIRST_WITH_SEVERAL:
-        return OffsetFetchResponse(groups=[_group(broker, item, context.version) for item in request.groups])
+        return OffsetFetchResponse(groups=[_group(broker, item, context.version, request.require_stable) for item in request.groups])
     return _one_group(broker, request, context.version)
 
 
@@ -80,24 +81,33 @@ def _one_group(broker: Services, request: OffsetFetchRequest, version: int) -> O
         if version < _FIRST_WITH_WHOLE_ERROR:
             response.topics = _as_asked(request, {}, error.code)
         return response
-    return OffsetFetchResponse(topics=_all_of(found) if asked is None else _as_asked(request, found, ErrorCode.NONE))
+    unstable = broker.groups.coordinator_of(request.group_id).offsets.unstable(request.group_id) if request.require_stable else set()
+    return OffsetFetchResponse(topics=_all_of(found, unstable) if asked is None else _as_asked(request, found, ErrorCode.NONE, unstable))
 
 
-def _as_asked(request: OffsetFetchRequest, found: dict[TopicPartition, CommittedOffset], error: ErrorCode) -> list[OffsetFetchResponseTopic]:
+def _as_asked(
+    request: OffsetFetchRequest, found: dict[TopicPartition, CommittedOffset], error: ErrorCode, unstable: Container[TopicPartition] = ()
+) -> list[OffsetFetchResponseTopic]:
     """Topics and partitions as the request has them: what stands twice is answered twice."""
     return [
         OffsetFetchResponseTopic(
             name=topic.name,
-            partitions=[_old_partition(number, found.get(TopicPartition(topic.name, number), _NO_OFFSET), error) for number in topic.partition_indexes],
+            partitions=[
+                _old_partition(number, _NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                if TopicPartition(topic.name, number) in unstable
+                else _old_partition(number, found.get(TopicPartition(topic.name, number), _NO_OFFSET), error)
+                for number in topic.partition_indexes
+            ],
         )
         for topic in request.topics or ()
     ]
 
 
-def _all_of(found: dict[TopicPartition, CommittedOffset]) -> list[OffsetFetchResponseTopic]:
+def _all_of(found: dict[TopicPartition, CommittedOffset], unstable: Container[TopicPartition]) -> list[OffsetFetchResponseTopic]:
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for key, value in found.items():
-        topics.setdefault(key.topic, OffsetFetchResponseTopic(name=key.topic)).partitions.append(_old_partition(key.partition, value, ErrorCode.NONE))
+        shown = _old_partition(key.partition, *((_NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT) if key in unstable else (value, ErrorCode.NONE)))
+        topics.setdefault(key.topic, OffsetFetchResponseTopic(name=key.topic)).partitions.append(shown)
     return list(topics.values())
 
 
@@ -107,7 +117,7 @@ def _old_partition(number: int, value: CommittedOffset, error: ErrorCode) -> Off
     )
 
 
-def _group(broker: Services, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+def _group(broker: Services, asked: OffsetFetchRequestGroup, version: int, require_stable: bool) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=asked.group_id)
     by_id = version >= _FIRST_WITH_IDS
     try:
@@ -115,6 +125,7 @@ def _group(broker: Services, asked: OffsetFetchRequestGroup, version: int) -> Of
     except KafkaError as error:
         answer.error_code = error.code
         return answer
+    unstable = coordinator.offsets.unstable(asked.group_id) if require_stable else set()
     if asked.topics is None:
         topics: dict[str, OffsetFetchResponseGroupTopic] = {}
         for key, value in coordinator.offsets.committed(asked.group_id, None).items():
@@ -122,7 +133,7 @@ def _group(broker: Services, asked: OffsetFetchRequestGroup, version: int) -> Of
             if by_id and known is None:
                 continue
             topic = topics.setdefault(key.topic, OffsetFetchResponseGroupTopic(name=key.topic, topic_id=known.topic_id if known else NO_UUID))
-            topic.partitions.append(_partition(key.partition, value, ErrorCode.NONE))
+            topic.partitions.append(_partition(key, value, ErrorCode.NONE, unstable))
         answer.topics = list(topics.values())
         return answer
     for wanted in asked.topics:
@@ -133,14 +144,16 @@ def _group(broker: Services, asked: OffsetFetchRequestGroup, version: int) -> Of
         keys = [TopicPartition(name or "", number) for number in wanted.partition_indexes]
         found = coordinator.offsets.committed(asked.group_id, keys) if name is not None else {}
         code = ErrorCode.NONE if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
-        partitions = [_partition(key.partition, found.get(key, _NO_OFFSET), code) for key in keys]
+        partitions = [_partition(key, found.get(key, _NO_OFFSET), code, unstable) for key in keys]
         answer.topics.append(OffsetFetchResponseGroupTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=partitions))
     return answer
 
 
-def _partition(number: int, value: CommittedOffset, error: ErrorCode) -> OffsetFetchResponseGroupTopicPartition:
+def _partition(key: TopicPartition, value: CommittedOffset, error: ErrorCode, unstable: Container[TopicPartition]) -> OffsetFetchResponseGroupTopicPartition:
+    if key in unstable:
+        value, error = _NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT
     return OffsetFetchResponseGroupTopicPartition(
-        partition_index=number,
+        partition_index=key.partition,
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,

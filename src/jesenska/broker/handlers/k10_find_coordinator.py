@@ -5,22 +5,21 @@
     4      several keys at once
     6      key type 2, share groups
 
-The broker that leads a group's partition of the offsets topic coordinates it: COORDINATOR_NOT_AVAILABLE while nobody
-does. librdkafka compresses with lz4 and closes quickly only where it finds a coordinator. The first look-up makes the
-topic that keeps the groups.
+The broker that leads a group's partition of the offsets topic coordinates it, and the one that leads the partition of
+`__transaction_state` a transactional id: COORDINATOR_NOT_AVAILABLE while nobody does. librdkafka compresses with lz4
+and closes quickly only where it finds a coordinator. The first look-up makes the topic that keeps them.
 
-Left out: transactional ids and share groups, until their coordinators are built. A transactional id is answered with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that every client takes for the end and not for a reason to try
-again; share groups with INVALID_REQUEST.
+Left out: share groups, until their coordinator is built (INVALID_REQUEST).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.coordinated_topic import CoordinatedTopic
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse, FindCoordinatorResponseCoordinator
 
@@ -33,31 +32,27 @@ _FIRST_WITH_SEVERAL = 4
 
 @handles(FindCoordinatorRequest, 0, 6)
 def handle(broker: Services, request: FindCoordinatorRequest, context: Context) -> Outcome:
-    if request.key_type == _TRANSACTION:
-        what = "transactions, which this broker does not serve yet: it was refused; it can write without a transactional id"
-        context.connection.tell_of_unserved(context.client_id, "transactions", what)
-        message = "this broker does not serve transactions yet: write without a transactional id"
-        return _answer(request, context, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message, (-1, "", -1))
-    if request.key_type != _GROUP:
+    if request.key_type not in (_GROUP, _TRANSACTION):
         return _answer(request, context, ErrorCode.INVALID_REQUEST, "share groups have no coordinator here: they are not served yet", (-1, "", -1))
     return _find(broker, request, context)
 
 
 async def _find(broker: Services, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+    kept: CoordinatedTopic[Any] = broker.groups if request.key_type == _GROUP else broker.transactions
     try:
-        await broker.groups.ensure_topic()
+        await kept.ensure_topic()
     except KafkaError as error:
         return _answer(request, context, error.code, error.message, (-1, "", -1))
-    return _response(request, context, [(key, *_coordinator(broker, key, context)) for key in _keys(request, context)])
+    return _response(request, context, [(key, *_coordinator(broker, kept, key, context)) for key in _keys(request, context)])
 
 
 def _keys(request: FindCoordinatorRequest, context: Context) -> list[str]:
     return [request.key] if context.version < _FIRST_WITH_SEVERAL else request.coordinator_keys
 
 
-def _coordinator(broker: Services, group_id: str, context: Context) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
-    """The broker that leads the partition which keeps the group, where it is reached."""
-    leader = broker.groups.leader_for(group_id)
+def _coordinator(broker: Services, kept: CoordinatedTopic[Any], key: str, context: Context) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
+    """The broker that leads the partition which keeps the key, where it is reached."""
+    leader = kept.leader_for(key)
     node = broker.view.brokers.get(leader)
     endpoint = None if node is None else node.endpoints.get(context.connection.listener_name)
     if endpoint is None:

@@ -6,8 +6,7 @@
 
 The table is what is registered and nothing else: clients use what they are told. A version above ours is answered with
 UNSUPPORTED_VERSION in version 0 (`connection`), with our range for this key so that the client can come back with it.
-No features are supported and none is finalised, which is said with the epoch of the features (0), as Kafka in
-ZooKeeper mode does.
+Features: what this software can do, and what this cluster does (`broker.features`).
 """
 
 from __future__ import annotations
@@ -17,16 +16,23 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.features import SUPPORTED, TRANSACTION_VERSION
 from jesenska.broker.gate import SERVED, handles
-from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse, ApiVersionsResponseApiKey
+from jesenska.wire.messages.k18_api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ApiVersionsResponseApiKey,
+    ApiVersionsResponseFinalizedFeature,
+    ApiVersionsResponseSupportedFeature,
+)
 
 if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _FIRST_WITH_SOFTWARE = 3
-#: The version of the tree's node /feature, which says that features are kept track of and that none is finalised.
-_FEATURES_EPOCH = 0
+#: Older versions of this request cannot say that a feature begins at 0: its levels begin at 1 there, as in Kafka.
+_FIRST_WITH_ZERO = 4
 
 
 def announced() -> list[ApiVersionsResponseApiKey]:
@@ -38,4 +44,14 @@ def announced() -> list[ApiVersionsResponseApiKey]:
 def handle(broker: Services, request: ApiVersionsRequest, context: Context) -> Outcome:
     if context.version >= _FIRST_WITH_SOFTWARE and not (_SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=announced(), finalized_features_epoch=_FEATURES_EPOCH)
+    features = broker.features
+    response = ApiVersionsResponse(api_keys=announced(), finalized_features_epoch=features.epoch)
+    response.supported_features = [
+        ApiVersionsResponseSupportedFeature(name=name, min_version=low, max_version=high)
+        for name, (low, high) in SUPPORTED.items()
+        if low or context.version >= _FIRST_WITH_ZERO
+    ]
+    level = features.transaction_version
+    if level:
+        response.finalized_features = [ApiVersionsResponseFinalizedFeature(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)]
+    return response

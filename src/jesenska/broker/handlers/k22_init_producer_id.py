@@ -2,25 +2,32 @@
 
     3      a producer may name the id and epoch that it had (KIP-360); without transactions it gets a new id all the
            same, as in Kafka
-    4, 5   new error codes for transactions
+    4      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
+    5      TRANSACTION_ABORTABLE may be answered; it never is
 
 Ids come in blocks of 1000 that are claimed in the tree, so none is ever handed out twice, whatever crashes. While the
 tree is out of reach and the last block used up, producers are told to try again (COORDINATOR_LOAD_IN_PROGRESS, as
 Kafka's brokers do whose controller does not answer).
 
-Left out: transactional ids (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, at which every client gives up at once).
+A transactional id is its coordinator's (`transactions.coordinator`): it keeps the producer id, raises the epoch, and
+aborts what the producer of before has left open.
+
+Left out: version 6, transactions in two phases (KIP-939), which Apache Kafka 4.3.1 announces no more than this.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import ErrorCode
+from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
+from jesenska.coordination.shard import Token
 from jesenska.metadata.producer_ids import ProducerIdsExhausted
 from jesenska.metadata.tree_operations import TreeError
+from jesenska.transactions.events import InitProducer, Producer, ProducerAnswer
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -28,14 +35,52 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_FIRST_WITH_FENCED = 4
+
 
 @handles(InitProducerIdRequest, 0, 5)
 def handle(broker: Services, request: InitProducerIdRequest, context: Context) -> Outcome:
-    if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
-    return _new_id(broker)
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is None:
+        return _new_id(broker)
+    if not request.transactional_id:
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if not 0 < request.transaction_timeout_ms <= broker.config.integer("transaction.max.timeout.ms"):
+        return _refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    return _transactional(broker, request, context)
+
+
+def _refused(error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_epoch=-1)
+
+
+async def _transactional(broker: Services, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+    name = request.transactional_id
+    assert name is not None
+    expected = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
+    answered: asyncio.Future[ProducerAnswer] = asyncio.get_running_loop().create_future()
+
+    def reply(answer: ProducerAnswer) -> None:
+        if not answered.done():
+            answered.set_result(answer)
+
+    def make(token: Token) -> InitProducer:
+        return InitProducer(token, name, request.transaction_timeout_ms, expected, broker.features.transaction_version)
+
+    try:
+        await broker.producer_ids.claim()
+        broker.transactions.submit(name, make, reply)
+    except KafkaError as refusal:
+        return _refused(refusal.code)
+    except (TreeError, ProducerIdsExhausted) as failure:
+        logger.warning("the producer of a transactional id gets no id: %s", failure)
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(failure, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR)
+    answer = await answered
+    error = answer.error
+    if error is ErrorCode.PRODUCER_FENCED and context.version < _FIRST_WITH_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(error_code=error, producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch)
 
 
 async def _new_id(broker: Services) -> InitProducerIdResponse:

@@ -1,0 +1,157 @@
+"""AddPartitionsToTxn (key 24), versions 0-5.
+
+    0-3    one producer adds partitions to its transaction before it writes there
+    2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
+    4      several transactions at once, for brokers: they add partitions for clients, or have them verified (KIP-890)
+    5      TRANSACTION_ABORTABLE may be answered; it is in 4, too, as in Kafka
+
+Where one of the partitions is not there, none is added: it is UNKNOWN_TOPIC_OR_PARTITION, and the others are
+OPERATION_NOT_ATTEMPTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
+from jesenska.transactions.transaction import RAISES_EPOCH
+from jesenska.wire.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+    AddPartitionsToTxnResponseTransaction,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+_FIRST_WITH_FENCED = 2
+_FIRST_WITH_SEVERAL = 4
+
+Results = dict[TopicPartition, ErrorCode]
+
+
+class _Request:
+    """One request in work: the transactions that have no results yet."""
+
+    def __init__(self, context: Context, count: int) -> None:
+        self._context = context
+        self._lacking = count
+        self.response = AddPartitionsToTxnResponse()
+        self.is_later = False
+
+    def put(self, answer: AddPartitionsToTxnResponseTransaction, topics: Sequence[AddPartitionsToTxnRequestTopic], results: Results) -> None:
+        answer.topic_results = _topics(topics, results)
+        self._lacking -= 1
+        if self.is_later and not self._lacking:
+            self._context.answer(self.response)
+
+    @property
+    def is_done(self) -> bool:
+        return not self._lacking
+
+
+@handles(AddPartitionsToTxnRequest, 0, 5)
+def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
+    version = context.version
+    if version < _FIRST_WITH_SEVERAL:
+        return _one(broker, request, context)
+    work = _Request(context, len(request.transactions))
+    for item in request.transactions:
+        answer = AddPartitionsToTxnResponseTransaction(transactional_id=item.transactional_id)
+        work.response.results_by_transaction.append(answer)
+        producer = Producer(item.producer_id, item.producer_epoch)
+        done = partial(work.put, answer, item.topics)
+        if item.verify_only:
+            done(_verified(broker, item.transactional_id, producer, item.topics))
+        else:
+            _add(broker, item.transactional_id, producer, item.topics, RAISES_EPOCH, done)
+    if work.is_done:
+        return work.response
+    work.is_later = True
+    return LATER
+
+
+def _one(broker: Services, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
+    topics = request.v3_and_below_topics
+    answered: list[AddPartitionsToTxnResponse] = []
+    waits = False
+
+    def done(results: Results) -> None:
+        if context.version < _FIRST_WITH_FENCED:
+            fenced, old = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+            results = {key: old if error is fenced else error for key, error in results.items()}
+        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(topics, results))
+        if waits:
+            context.answer(response)
+        else:
+            answered.append(response)
+
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    _add(broker, request.v3_and_below_transactional_id, producer, topics, 0, done)
+    if answered:
+        return answered[0]
+    waits = True
+    return LATER
+
+
+def _add(
+    broker: Services,
+    transactional_id: str,
+    producer: Producer,
+    topics: Sequence[AddPartitionsToTxnRequestTopic],
+    client_version: int,
+    done: Callable[[Results], None],
+) -> None:
+    keys = _keys(topics)
+    missing = {key for key in keys if not broker.view.has(key)}
+    if missing:
+        done({key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in missing else ErrorCode.OPERATION_NOT_ATTEMPTED for key in keys})
+        return
+    if not transactional_id:
+        done(dict.fromkeys(keys, ErrorCode.INVALID_REQUEST))
+        return
+
+    def reply(answer: ProducerAnswer) -> None:
+        done(dict.fromkeys(keys, answer.error))
+
+    partitions = frozenset(keys)
+    try:
+        broker.transactions.submit(transactional_id, lambda token: AddPartitions(token, transactional_id, producer, partitions, client_version), reply)
+    except KafkaError as error:
+        done(dict.fromkeys(keys, error.code))
+
+
+def _verified(broker: Services, transactional_id: str, producer: Producer, topics: Sequence[AddPartitionsToTxnRequestTopic]) -> Results:
+    keys = _keys(topics)
+    if not transactional_id:
+        return dict.fromkeys(keys, ErrorCode.INVALID_REQUEST)
+    try:
+        return broker.transactions.verify(transactional_id, producer, keys)
+    except KafkaError as error:
+        return dict.fromkeys(keys, error.code)
+
+
+def _keys(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+
+
+def _topics(topics: Sequence[AddPartitionsToTxnRequestTopic], results: Results) -> list[AddPartitionsToTxnResponseTopic]:
+    return [
+        AddPartitionsToTxnResponseTopic(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnResponsePartition(partition_index=number, partition_error_code=results[TopicPartition(topic.name, number)])
+                for number in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

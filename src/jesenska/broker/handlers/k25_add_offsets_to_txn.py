@@ -1,0 +1,42 @@
+"""AddOffsetsToTxn (key 25), versions 0-4: the partition of the offsets topic that keeps a group is in the transaction.
+
+2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
+4      TRANSACTION_ABORTABLE may be answered; it never is
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
+from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+_FIRST_WITH_FENCED = 2
+
+
+@handles(AddOffsetsToTxnRequest, 0, 4)
+def handle(broker: Services, request: AddOffsetsToTxnRequest, context: Context) -> Outcome:
+    if not request.transactional_id:
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+
+    def reply(answer: ProducerAnswer) -> None:
+        fenced = answer.error is ErrorCode.PRODUCER_FENCED and context.version < _FIRST_WITH_FENCED
+        context.answer(AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_PRODUCER_EPOCH if fenced else answer.error))
+
+    producer = Producer(request.producer_id, request.producer_epoch)
+    try:
+        partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
+        broker.transactions.submit(
+            request.transactional_id, lambda token: AddPartitions(token, request.transactional_id, producer, frozenset((partition,))), reply
+        )
+    except KafkaError as error:
+        return AddOffsetsToTxnResponse(error_code=error.code)
+    return LATER

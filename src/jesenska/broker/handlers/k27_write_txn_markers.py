@@ -1,0 +1,80 @@
+"""WriteTxnMarkers (key 27), versions 0-2: a coordinator of transactions has this broker mark where transactions end in
+the partitions that it leads. Answered when every marker is committed, or refused. Tools ask for it, too, to end a
+transaction that hangs.
+
+    2      with transaction version 2 a marker of the epoch that has a transaction open is late, and refused (KIP-1228)
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.coordination.shard import Marker, OfTransaction
+from jesenska.wire.messages.k27_write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+    WriteTxnMarkersResponseMarker,
+    WriteTxnMarkersResponsePartition,
+    WriteTxnMarkersResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+#: What this broker's coordinators say, as the leader of a partition says it.
+_AS_LEADER = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
+
+
+class _Request:
+    """One request in work: how many markers are neither written nor refused."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._lacking = 1
+        self.response = WriteTxnMarkersResponse()
+        self.is_later = False
+
+    def add(self) -> None:
+        self._lacking += 1
+
+    def done(self, answer: WriteTxnMarkersResponsePartition | None, error: ErrorCode) -> None:
+        if answer is not None:
+            answer.error_code = _AS_LEADER.get(error, error)
+        self._lacking -= 1
+        if not self._lacking and self.is_later:
+            self._context.answer(self.response)
+
+    @property
+    def is_done(self) -> bool:
+        return not self._lacking
+
+
+@handles(WriteTxnMarkersRequest, 0, 2)
+def handle(broker: Services, request: WriteTxnMarkersRequest, context: Context) -> Outcome:
+    work = _Request(context)
+    for item in request.markers:
+        marker = Marker(OfTransaction(item.producer_id, item.producer_epoch), item.transaction_result, item.coordinator_epoch)
+        answer = WriteTxnMarkersResponseMarker(producer_id=item.producer_id)
+        work.response.markers.append(answer)
+        for topic in item.topics:
+            told = WriteTxnMarkersResponseTopic(name=topic.name)
+            answer.topics.append(told)
+            for number in topic.partition_indexes:
+                place = WriteTxnMarkersResponsePartition(partition_index=number)
+                told.partitions.append(place)
+                work.add()
+                broker.marker_writer.write(TopicPartition(topic.name, number), marker, item.transaction_version, partial(work.done, place))
+    work.done(None, ErrorCode.NONE)
+    if work.is_done:
+        return work.response
+    work.is_later = True
+    return LATER

@@ -1,0 +1,118 @@
+"""TxnOffsetCommit (key 28), versions 0-5: offsets of a group that count when the transaction is committed.
+
+    2      leader epochs
+    3      the group's generation and member, which fence members of before (KIP-447)
+    4      TRANSACTION_ABORTABLE for a group that was not added to the transaction; before it INVALID_TXN_STATE
+    5      this broker adds the group to the transaction (KIP-890)
+
+Whether the group is in the transaction is asked of the transaction's coordinator before the first such commit of a
+transaction is written.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.broker.transaction_verification import Results, for_producers
+from jesenska.coordination.shard import OfTransaction
+from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer
+from jesenska.groups.offsets import is_metadata_too_large
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.transactions.events import Producer
+from jesenska.wire.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+_FIRST_WITH_LOAD_IN_PROGRESS = 2
+_FIRST_WITH_ABORTABLE = 4
+_FIRST_THAT_ADDS = 5
+
+
+@handles(TxnOffsetCommitRequest, 0, 5)
+def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) -> Outcome:
+    version = context.version
+    now_ms, limit = broker.clock.now_ms(), broker.config.integer("offset.metadata.max.bytes")
+    errors: dict[TopicPartition, ErrorCode] = {}
+    offsets: list[tuple[TopicPartition, CommittedOffset]] = []
+    for topic in request.topics:
+        for item in topic.partitions:
+            key = TopicPartition(topic.name, item.partition_index)
+            metadata = item.committed_metadata or ""
+            if not broker.view.has(key):
+                errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif is_metadata_too_large(metadata, limit):
+                errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                offsets.append((key, CommittedOffset(item.committed_offset, item.committed_leader_epoch, metadata, now_ms)))
+
+    def build(found: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> TxnOffsetCommitResponse:
+        if otherwise is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_WITH_LOAD_IN_PROGRESS:
+            otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        TxnOffsetCommitResponsePartition(partition_index=item.partition_index, error_code=errors.get(key) or found.get(key, otherwise))
+                        for item in topic.partitions
+                        for key in (TopicPartition(topic.name, item.partition_index),)
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    if not offsets:
+        return build({}, ErrorCode.NONE)
+    producer = Producer(request.producer_id, request.producer_epoch)
+    make = partial(
+        CommitOffsets,
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        offsets=tuple(offsets),
+        within=OfTransaction(*producer),
+    )
+
+    def reply(answer: PartitionsAnswer) -> None:
+        context.answer(build(answer.partitions, answer.error))
+
+    try:
+        broker.groups.coordinator_of(request.group_id)
+        keeper = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
+        producers = broker.view.topics[OFFSETS_TOPIC].partitions[keeper.partition].leader_log().producers
+        adds = version >= _FIRST_THAT_ADDS
+        if producers.has_open_transaction(*producer) or not (adds or broker.verification.is_enabled):
+            broker.groups.submit(request.group_id, make, reply)
+            return LATER
+    except KafkaError as error:
+        return build({}, error.code)
+    guard = producers.begin_verification(producer.producer_id)
+
+    def verified(results: Results) -> None:
+        error = for_producers(results[keeper], knows_abortable=version >= _FIRST_WITH_ABORTABLE)
+        if error is ErrorCode.NONE and not producers.is_verified(producer.producer_id, guard) and not producers.has_open_transaction(*producer):
+            error = ErrorCode.INVALID_TXN_STATE
+        if error is not ErrorCode.NONE:
+            producers.end_verification(producer.producer_id, guard)
+            context.answer(build({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error))
+            return
+        try:
+            broker.groups.submit(request.group_id, make, reply)
+        except KafkaError as failure:
+            context.answer(build({}, failure.code))
+
+    broker.verification.ask(request.transactional_id, producer, (keeper,), verified, adds=adds)
+    return LATER

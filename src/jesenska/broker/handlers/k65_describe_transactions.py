@@ -1,0 +1,48 @@
+"""DescribeTransactions (key 65), version 0: what this broker's coordinator knows of transactional ids (KIP-664);
+TRANSACTIONAL_ID_NOT_FOUND for those that it does not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.gate import handles
+from jesenska.wire.messages.k65_describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseTopic,
+    DescribeTransactionsResponseTransaction,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+
+@handles(DescribeTransactionsRequest, 0, 0)
+def handle(broker: Services, request: DescribeTransactionsRequest, context: Context) -> Outcome:
+    return DescribeTransactionsResponse(transaction_states=[_described(broker, name) for name in request.transactional_ids])
+
+
+def _described(broker: Services, name: str) -> DescribeTransactionsResponseTransaction:
+    answer = DescribeTransactionsResponseTransaction(transactional_id=name)
+    if not name:
+        answer.error_code = ErrorCode.INVALID_REQUEST
+        return answer
+    try:
+        found = broker.transactions.shard_of(name).get(name)
+    except KafkaError as error:
+        answer.error_code = error.code
+        return answer
+    if found is None:
+        answer.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        return answer
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(found.partitions):
+        topics.setdefault(topic, []).append(number)
+    answer.transaction_state = found.state.label
+    answer.transaction_timeout_ms = found.timeout_ms
+    answer.transaction_start_time_ms = found.started_ms
+    answer.producer_id, answer.producer_epoch = found.producer_id, found.producer_epoch
+    answer.topics = [DescribeTransactionsResponseTopic(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    return answer

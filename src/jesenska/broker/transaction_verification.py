@@ -1,0 +1,221 @@
+"""Asks the coordinator of a transaction, before a leader takes the first batch of it, whether the partition is in the
+transaction (KIP-890), or has the coordinator add it there for clients that leave that to the leader.
+
+    the coordinator is this broker    it is asked at once
+    another                           over a connection to it; what comes meanwhile is asked in the next request
+    nobody knows                      COORDINATOR_NOT_AVAILABLE
+    the connection breaks             NETWORK_EXCEPTION
+
+While the transaction before is being ended, the coordinator answers CONCURRENT_TRANSACTIONS: to have a partition added
+it is asked again (add.partitions.to.txn.retry.backoff.ms), up to add.partitions.to.txn.retry.backoff.max.ms.
+
+A mover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, NamedTuple
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.core import BrokerCore
+from jesenska.broker.transactions import Transactions
+from jesenska.net.channel import Channel
+from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
+from jesenska.transactions.transaction import RAISES_EPOCH
+from jesenska.wire.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnRequestTransaction,
+    AddPartitionsToTxnResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS: Final = 10.0
+_TRANSACTIONS_AT_ONCE: Final = 500
+_FIRST_BETWEEN_BROKERS: Final = 4
+
+Results = dict[TopicPartition, ErrorCode]
+Done = Callable[[Results], None]
+
+
+class _Question(NamedTuple):
+    transactional_id: str
+    producer: Producer
+    partitions: frozenset[TopicPartition]
+    adds: bool
+    done: Done
+
+    def answer(self, error: ErrorCode) -> None:
+        self.done(dict.fromkeys(self.partitions, error))
+
+
+class TransactionVerification:
+    """One broker's questions. `connect` gives a connection to a broker."""
+
+    def __init__(self, core: BrokerCore, transactions: Transactions, connect: Callable[[int], Awaitable[Channel]]) -> None:
+        self._core = core
+        self._transactions = transactions
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._peers: dict[int, _Peer] = {}
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._core.config.boolean("transaction.partition.verification.enable")
+
+    async def close(self) -> None:
+        """Asks nothing more."""
+        await asyncio.gather(*(peer.close() for peer in self._peers.values()))
+
+    def ask(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition], done: Done, *, adds: bool) -> None:
+        """Calls `done`, perhaps at once, with an error for each partition. With `adds` they are added."""
+        question = _Question(transactional_id, producer, frozenset(partitions), adds, done)
+        if not adds:
+            self._ask(question)
+            return
+        config = self._core.config
+        pause_seconds = config.integer("add.partitions.to.txn.retry.backoff.ms") / 1000
+        ends = self._loop.time() + config.integer("add.partitions.to.txn.retry.backoff.max.ms") / 1000
+
+        def answered(results: Results) -> None:
+            if ErrorCode.CONCURRENT_TRANSACTIONS in results.values() and self._loop.time() + pause_seconds <= ends:
+                self._loop.call_later(pause_seconds, self._ask, again)
+            else:
+                done(results)
+
+        again = question._replace(done=answered)
+        self._ask(again)
+
+    def _ask(self, question: _Question) -> None:
+        leader = self._transactions.leader_for(question.transactional_id)
+        if leader == self._core.broker_id:
+            self._ask_here(question)
+        elif leader not in self._core.view.brokers:
+            question.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            peer = self._peers.get(leader)
+            if peer is None:
+                peer = self._peers[leader] = _Peer(lambda: self._connect(leader))
+            peer.put(question)
+
+    def _ask_here(self, question: _Question) -> None:
+        transactional_id, producer, partitions = question[:3]
+        try:
+            if not question.adds:
+                question.done(self._transactions.verify(transactional_id, producer, partitions))
+                return
+
+            def reply(answer: ProducerAnswer) -> None:
+                question.answer(answer.error)
+
+            self._transactions.submit(transactional_id, lambda token: AddPartitions(token, transactional_id, producer, partitions, RAISES_EPOCH), reply)
+        except KafkaError as error:
+            question.answer(error.code)
+
+
+class _Peer:
+    """Questions to one other broker: one request under way, what comes meanwhile in the next one."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Channel]]) -> None:
+        self._connect = connect
+        self._waiting: list[_Question] = []
+        self._news = asyncio.Event()
+        self._channel: Channel | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def put(self, question: _Question) -> None:
+        self._waiting.append(question)
+        self._news.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    async def _run(self) -> None:
+        while True:
+            await self._news.wait()
+            taken = self._take()
+            try:
+                results = await self._send(taken)
+            except KafkaError as error:
+                logger.info("a coordinator cannot be asked about %d transactions: %s", len(taken), error)
+                results = {}
+                self._disconnect()
+            except Exception:
+                logger.exception("a coordinator could not be asked about transactions")
+                results = {}
+                self._disconnect()
+            for name, question in taken.items():
+                found = results.get(name)
+                if found is None:
+                    question.answer(ErrorCode.NETWORK_EXCEPTION)
+                else:
+                    question.done({key: found.get(key, ErrorCode.UNKNOWN_SERVER_ERROR) for key in question.partitions})
+
+    def _take(self) -> dict[str, _Question]:
+        """Of each transaction one question: the answer names transactions only."""
+        taken: dict[str, _Question] = {}
+        left = []
+        for question in self._waiting:
+            if question.transactional_id in taken or len(taken) >= _TRANSACTIONS_AT_ONCE:
+                left.append(question)
+            else:
+                taken[question.transactional_id] = question
+        self._waiting = left
+        if not left:
+            self._news.clear()
+        return taken
+
+    async def _send(self, taken: dict[str, _Question]) -> dict[str, Results]:
+        if self._channel is None or self._channel.closed:
+            self._channel = await self._connect()
+        channel = self._channel
+        if channel.version_for(AddPartitionsToTxnRequest) < _FIRST_BETWEEN_BROKERS:
+            # A release from before verification: its coordinator cannot be asked.
+            return {name: dict.fromkeys(question.partitions, ErrorCode.NONE) for name, question in taken.items()}
+        request = AddPartitionsToTxnRequest()
+        for name, question in taken.items():
+            topics: dict[str, list[int]] = {}
+            for topic, number in sorted(question.partitions):
+                topics.setdefault(topic, []).append(number)
+            request.transactions.append(
+                AddPartitionsToTxnRequestTransaction(
+                    transactional_id=name,
+                    producer_id=question.producer.producer_id,
+                    producer_epoch=question.producer.epoch,
+                    verify_only=not question.adds,
+                    topics=[AddPartitionsToTxnRequestTopic(name=topic, partitions=numbers) for topic, numbers in topics.items()],
+                )
+            )
+        answer = await channel.request(request, AddPartitionsToTxnResponse, timeout_seconds=_TIMEOUT_SECONDS)
+        if answer.error_code != ErrorCode.NONE:
+            # This broker is not let: nothing can be verified.
+            return {name: dict.fromkeys(question.partitions, ErrorCode.INVALID_TXN_STATE) for name, question in taken.items()}
+        return {
+            item.transactional_id: {
+                TopicPartition(topic.name, result.partition_index): ErrorCode(result.partition_error_code)
+                for topic in item.topic_results
+                for result in topic.results_by_partition
+            }
+            for item in answer.results_by_transaction
+        }
+
+
+def for_producers(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """What an answer of the coordinator means to a producer that writes."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return error

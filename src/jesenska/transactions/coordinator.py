@@ -1,0 +1,404 @@
+"""The coordinator of transactions: one shard keeps the transactional ids of one partition of `__transaction_state`. A
+decider.
+
+    handle(event, now) -> answers, writes and orders
+
+What must survive leaves as a `Write` and changes the state in `replay` alone. `states` holds the table of what happens
+in which state, `transaction` the values that follow each other. The way of a transaction:
+
+    InitProducer     a record Empty with the producer's id and epoch
+    AddPartitions    a record Ongoing, for each partition before the first write to it
+    EndTransaction   a record PrepareCommit or PrepareAbort: the decision. When it is committed the producer is
+                     answered, and `SendMarkers` leaves as an order
+    MarkersWritten   when no partition lacks its marker, a record CompleteCommit or CompleteAbort
+
+A crash before the decision leaves a transaction that its producer ends, or its time. A crash after it leaves a record
+that says what was decided: who loads it has the markers written again, which changes nothing where they stand already.
+
+Fencing: a producer that begins raises the epoch. If a transaction is open then, it is aborted in the raised epoch, and
+the producer asks again. Epochs are used up at 32766: then the producer gets another id; 32767 is kept for fencing.
+
+Times: a transaction's time is over `timeout_ms` after its first partition, an id is forgotten
+`transactional.id.expiration.ms` after its last change, both by the wall clock and looked at in intervals.
+
+Leaves out: transactions that are prepared and committed later by a second decision (KIP-939).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Order, Resign, Tick, Token, Write
+from jesenska.transactions.events import (
+    NO_PRODUCER,
+    AddPartitions,
+    EndTransaction,
+    Event,
+    InitProducer,
+    MarkersWritten,
+    Producer,
+    ProducerAnswer,
+    SendMarkers,
+    TransactionWrite,
+)
+from jesenska.transactions.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionRecord, TransactionValue
+from jesenska.transactions.settings import TransactionSettings
+from jesenska.transactions.states import ALLOWED_BEFORE, HAPPENS, Asked, Step, TransactionState
+from jesenska.transactions.transaction import LAST_EPOCH, RAISES_EPOCH, Transaction, completed
+
+#: Before a record that could not be written is written again.
+_PAUSE_MS = 200
+_PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+_COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
+class TransactionCoordinator:
+    """`take_producer_id` gives an id that was never given before; None where there is none at hand, which is answered
+    COORDINATOR_LOAD_IN_PROGRESS. `transaction_version` gives the cluster's level of the feature of that name."""
+
+    def __init__(self, settings: TransactionSettings, take_producer_id: Callable[[], int | None], transaction_version: Callable[[], int]) -> None:
+        self._settings = settings
+        self._take_producer_id = take_producer_id
+        self._transaction_version = transaction_version
+        self._known: dict[str, Transaction] = {}
+        self._effects: list[Answer | Write | Order] = []
+        #: Ids whose end is decided and to be carried on at the next tick after `_resume_ms`.
+        self._to_resume: set[str] = set()
+        self._resume_ms: int | None = None
+        self._next_abort_ms: int | None = None
+        self._next_removal_ms: int | None = None
+
+    def handle(self, event: Event, now: Now) -> list[Answer | Write | Order]:
+        """What is to be done about the event."""
+        effects = self._effects = []
+        match event:
+            case AddPartitions():
+                self._add(event, now)
+            case EndTransaction():
+                self._end(event, now)
+            case InitProducer():
+                self._init(event, now)
+            case MarkersWritten():
+                self._marked(event, now)
+            case Committed():
+                self._written(event.operation, event.in_time, now)
+            case Failed():
+                self._failed(event.operation, _client_error(event.error), event.in_time, now)
+            case Late():
+                self._answer(event.operation.token, event.error)
+            case Tick():
+                self._tick(now)
+            case Resign():
+                pass
+        return effects
+
+    # --- a producer begins -------------------------------------------------------------------------------------------
+
+    def _init(self, event: InitProducer, now: Now) -> None:
+        transaction = self._known.get(event.transactional_id)
+        if transaction is None:
+            self._first(event, now)
+            return
+        error = self._refuse_init(transaction, event.expected)
+        happens = error if error is not ErrorCode.NONE else HAPPENS[Asked.INIT][transaction.value.state]
+        if isinstance(happens, ErrorCode):
+            self._answer(event.token, happens)
+        elif happens is Step.FENCE:
+            self._fence(transaction, event.token, event.transaction_version, now)
+        else:
+            self._begin(transaction, event, now)
+
+    def _refuse_init(self, transaction: Transaction, expected: Producer | None) -> ErrorCode:
+        if transaction.is_pending:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        return ErrorCode.NONE if expected is None or transaction.is_known(expected) else ErrorCode.PRODUCER_FENCED
+
+    def _first(self, event: InitProducer, now: Now) -> None:
+        """Nothing is known of the id: whoever asks is its producer, whatever it was before."""
+        producer_id = self._take_producer_id()
+        if producer_id is None:
+            self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return
+        value = TransactionValue(producer_id, NO_PRODUCER_EPOCH, event.timeout_ms, TransactionState.EMPTY, updated_ms=now.wall_ms)
+        transaction = self._known[event.transactional_id] = Transaction(event.transactional_id, value)
+        self._begin(transaction, event, now)
+
+    def _begin(self, transaction: Transaction, event: InitProducer, now: Now) -> None:
+        value, expected = transaction.value, event.expected
+        last_epoch = NO_PRODUCER_EPOCH
+        if transaction.is_exhausted and (expected is None or expected.epoch == value.producer_epoch):
+            producer_id = self._take_producer_id()
+            if producer_id is None:
+                self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                return
+            producer = Producer(producer_id, 0)
+            last_epoch = NO_PRODUCER_EPOCH if expected is None else value.producer_epoch
+        elif expected is None or value.producer_epoch == NO_PRODUCER_EPOCH or expected.epoch == value.producer_epoch:
+            producer = Producer(value.producer_id, value.producer_epoch + 1)
+            last_epoch = NO_PRODUCER_EPOCH if expected is None else value.producer_epoch
+        elif expected.epoch == transaction.last_epoch:
+            # It repeats a request whose answer it has not seen; nobody else has begun since.
+            producer, last_epoch = transaction.producer, transaction.last_epoch
+        else:
+            self._answer(event.token, ErrorCode.PRODUCER_FENCED)
+            return
+        begun = transaction.begun(producer, event.timeout_ms, now.wall_ms)
+        self._write(transaction, begun, event.token, ProducerAnswer(ErrorCode.NONE, producer), last_epoch)
+
+    def _fence(self, transaction: Transaction, token: Token | None, transaction_version: int, now: Now) -> None:
+        """Aborts what is open in the next epoch. Its producer can do nothing more but ask for that epoch, where
+        transactions raise it."""
+        value = transaction.value
+        last_epoch = value.producer_epoch if transaction_version >= RAISES_EPOCH else NO_PRODUCER_EPOCH
+        epoch = min(value.producer_epoch + 1, LAST_EPOCH)
+        aborted = transaction.prepared(epoch, NO_PRODUCER_ID, transaction_version, commits=False, now_ms=now.wall_ms)
+        self._write(transaction, aborted, token, ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS), last_epoch)
+
+    # --- partitions --------------------------------------------------------------------------------------------------
+
+    def _add(self, event: AddPartitions, now: Now) -> None:
+        transaction = self._known.get(event.transactional_id)
+        error = self._refuse(transaction, event.producer)
+        if transaction is None or error is not ErrorCode.NONE:
+            self._answer(event.token, error)
+            return
+        value = transaction.value
+        happens = HAPPENS[Asked.ADD][value.state]
+        if isinstance(happens, ErrorCode):
+            self._answer(event.token, happens)
+        elif value.state is TransactionState.ONGOING and event.partitions <= value.partitions:
+            self._answer(event.token, ErrorCode.NONE)
+        else:
+            added = transaction.added(event.partitions, event.client_version, now.wall_ms)
+            self._write(transaction, added, event.token, ProducerAnswer(ErrorCode.NONE, event.producer), transaction.last_epoch)
+
+    def verify(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """Whether partitions are in the transaction that is open; TRANSACTION_ABORTABLE for those that are not. What
+        is on its way into the log is not looked at: a leader looks again when it appends."""
+        transaction = self._known.get(transactional_id)
+        error = ErrorCode.NONE
+        if transaction is None or transaction.value.producer_id != producer.producer_id:
+            error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        elif transaction.value.producer_epoch != producer.epoch:
+            error = ErrorCode.PRODUCER_FENCED
+        elif transaction.value.state in _PREPARED:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if transaction is None or error is not ErrorCode.NONE:
+            return dict.fromkeys(partitions, error)
+        known = transaction.value.partitions
+        return {key: ErrorCode.NONE if key in known else ErrorCode.TRANSACTION_ABORTABLE for key in partitions}
+
+    def _refuse(self, transaction: Transaction | None, producer: Producer) -> ErrorCode:
+        if transaction is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if transaction.is_pending:
+            # First of all: the producer may be one that is on its way into the log.
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if transaction.value.producer_id != producer.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE if transaction.value.producer_epoch == producer.epoch else ErrorCode.PRODUCER_FENCED
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _end(self, event: EndTransaction, now: Now) -> None:
+        transaction = self._known.get(event.transactional_id)
+        raises = event.client_version >= RAISES_EPOCH
+        again = raises and transaction is not None and _repeats(transaction, event.producer)
+        error = ErrorCode.NONE if again else self._refuse(transaction, event.producer)
+        if transaction is None or error is not ErrorCode.NONE:
+            self._answer(event.token, error)
+            return
+        if again:
+            asked = Asked.COMMIT_AGAIN if event.commits else Asked.ABORT_AGAIN
+        elif raises:
+            asked = Asked.COMMIT_AND_RAISE if event.commits else Asked.ABORT_AND_RAISE
+        else:
+            asked = Asked.COMMIT if event.commits else Asked.ABORT
+        happens = HAPPENS[asked][transaction.value.state]
+        if happens is Step.REPEAT:
+            self._answer(event.token, ErrorCode.NONE, transaction.producer)
+        elif isinstance(happens, ErrorCode):
+            self._answer(event.token, happens)
+        else:
+            self._prepare(transaction, event, now)
+
+    def _prepare(self, transaction: Transaction, event: EndTransaction, now: Now) -> None:
+        epoch, last_epoch, next_producer_id = event.producer.epoch, transaction.last_epoch, NO_PRODUCER_ID
+        if event.client_version >= RAISES_EPOCH:
+            if transaction.is_exhausted:
+                taken = self._take_producer_id()
+                if taken is None:
+                    self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                    return
+                next_producer_id = taken
+            epoch, last_epoch = epoch + 1, epoch
+        value = transaction.prepared(epoch, next_producer_id, event.client_version, commits=event.commits, now_ms=now.wall_ms)
+        done = completed(value, now.wall_ms)
+        answer = ProducerAnswer(ErrorCode.NONE, Producer(done.producer_id, done.producer_epoch))
+        self._write(transaction, value, event.token, answer, last_epoch)
+
+    def _decided(self, transaction: Transaction, now: Now) -> None:
+        """The decision is in the log: it is carried out."""
+        value = transaction.value
+        transaction.is_pending = True
+        if not value.partitions:
+            self._complete(transaction, now)
+            return
+        transaction.awaited = set(value.partitions)
+        commits = value.state is TransactionState.PREPARE_COMMIT
+        self._effects.append(Order(SendMarkers(transaction.transactional_id, transaction.producer, commits, value.partitions, value.client_version)))
+
+    def _marked(self, event: MarkersWritten, now: Now) -> None:
+        transaction = self._known.get(event.transactional_id)
+        if transaction is None or transaction.awaited is None or transaction.producer != event.producer:
+            return
+        transaction.awaited -= event.partitions
+        if not transaction.awaited:
+            transaction.awaited = None
+            self._complete(transaction, now)
+
+    def _complete(self, transaction: Transaction, now: Now) -> None:
+        if HAPPENS[Asked.MARKED][transaction.value.state] is Step.COMPLETE:
+            self._write(transaction, completed(transaction.value, now.wall_ms), None, ProducerAnswer(ErrorCode.NONE), transaction.last_epoch)
+
+    # --- what was written --------------------------------------------------------------------------------------------
+
+    def _write(self, transaction: Transaction, value: TransactionValue | None, token: Token | None, answer: ProducerAnswer, last_epoch: int = -1) -> None:
+        if value is not None:
+            assert transaction.value.state in ALLOWED_BEFORE[value.state], f"{transaction.transactional_id}: {transaction.value.state!r} to {value.state!r}"
+        transaction.is_pending = True
+        name = transaction.transactional_id
+        self._effects.append(Write(name, (TransactionRecord(name, value),), TransactionWrite(token, name, value, answer, last_epoch)))
+
+    def _written(self, operation: TransactionWrite, in_time: bool, now: Now) -> None:
+        transaction = self._known.get(operation.transactional_id)
+        if transaction is not None:
+            transaction.is_pending = False
+            transaction.last_epoch = operation.last_epoch
+            if transaction.value.state in _PREPARED:
+                self._decided(transaction, now)
+        if in_time:
+            self._answer(operation.token, operation.answer.error, operation.answer.producer)
+
+    def _failed(self, operation: TransactionWrite, error: ErrorCode, in_time: bool, now: Now) -> None:
+        transaction = self._known.get(operation.transactional_id)
+        if transaction is not None:
+            if transaction.value.state in _PREPARED:
+                # What is decided stays so: it is tried again.
+                self._resume_later(transaction, now.monotonic_ms + _PAUSE_MS)
+            else:
+                transaction.is_pending = False
+                if transaction.value.producer_epoch == NO_PRODUCER_EPOCH:
+                    del self._known[operation.transactional_id]
+        if in_time:
+            self._answer(operation.token, error)
+
+    def _answer(self, token: Token | None, error: ErrorCode, producer: Producer = NO_PRODUCER) -> None:
+        if token is not None:
+            self._effects.append(Answer(token, ProducerAnswer(error, producer)))
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        """When a `Tick` is due next, by the monotonic clock; None if nothing waits for time."""
+        return min((due for due in (self._resume_ms, self._next_abort_ms, self._next_removal_ms) if due is not None), default=None)
+
+    def _resume_later(self, transaction: Transaction, due_ms: int) -> None:
+        self._to_resume.add(transaction.transactional_id)
+        self._resume_ms = due_ms if self._resume_ms is None else min(self._resume_ms, due_ms)
+
+    def _tick(self, now: Now) -> None:
+        if self._resume_ms is not None and self._resume_ms <= now.monotonic_ms:
+            self._resume_ms = None
+            names, self._to_resume = self._to_resume, set()
+            for name in sorted(names):
+                transaction = self._known.get(name)
+                if transaction is not None and transaction.value.state in _PREPARED:
+                    self._decided(transaction, now)
+        if self._next_abort_ms is not None and self._next_abort_ms <= now.monotonic_ms:
+            self._next_abort_ms = now.monotonic_ms + self._settings.abort_interval_ms
+            self._abort_old(now)
+        if self._next_removal_ms is not None and self._next_removal_ms <= now.monotonic_ms:
+            self._next_removal_ms = now.monotonic_ms + self._settings.remove_interval_ms
+            self._forget_unused(now)
+
+    def _abort_old(self, now: Now) -> None:
+        """Transactions whose time is over are aborted, and their producers fenced."""
+        for transaction in self._known.values():
+            value = transaction.value
+            if transaction.is_pending or value.started_ms + value.timeout_ms >= now.wall_ms:
+                continue
+            if HAPPENS[Asked.TIME_OUT][value.state] is Step.FENCE:
+                self._fence(transaction, None, self._transaction_version(), now)
+
+    def _forget_unused(self, now: Now) -> None:
+        for transaction in self._known.values():
+            value = transaction.value
+            if transaction.is_pending or value.updated_ms + self._settings.id_expiration_ms > now.wall_ms:
+                continue
+            if HAPPENS[Asked.EXPIRE][value.state] is Step.FORGET:
+                self._write(transaction, None, None, ProducerAnswer(ErrorCode.NONE))
+
+    # --- what the log says -------------------------------------------------------------------------------------------
+
+    def replay(self, record: TransactionRecord, now: Now) -> None:
+        """Takes in a record of the log: when it is read, and when one of this coordinator's own is committed."""
+        if record.value is None:
+            self._known.pop(record.transactional_id, None)
+            return
+        transaction = self._known.get(record.transactional_id)
+        if transaction is None:
+            self._known[record.transactional_id] = Transaction(record.transactional_id, record.value)
+        else:
+            transaction.value = record.value
+
+    def replay_within(self, record: TransactionRecord, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
+        """Nothing writes here within a transaction."""
+
+    def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
+        """As `replay_within`."""
+
+    def finish_replay(self, now: Now) -> None:
+        """The log is read: time begins to run, and what was decided is carried on."""
+        self._next_abort_ms = now.monotonic_ms + self._settings.abort_interval_ms
+        self._next_removal_ms = now.monotonic_ms + self._settings.remove_interval_ms
+        for transaction in self._known.values():
+            if transaction.value.state in _PREPARED:
+                transaction.is_pending = True
+                self._resume_later(transaction, now.monotonic_ms)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def get(self, transactional_id: str) -> TransactionValue | None:
+        """What is known of an id; None for one that is not known."""
+        transaction = self._known.get(transactional_id)
+        if transaction is None or transaction.value.producer_epoch == NO_PRODUCER_EPOCH:
+            return None
+        return transaction.value
+
+    def all(self) -> list[tuple[str, TransactionValue]]:
+        """Every id that is known."""
+        return [(name, transaction.value) for name, transaction in self._known.items() if transaction.value.producer_epoch != NO_PRODUCER_EPOCH]
+
+
+def _repeats(transaction: Transaction, producer: Producer) -> bool:
+    """Whether a producer asks once more for the end that has raised its epoch, or has given it another id."""
+    value = transaction.value
+    if transaction.is_pending or value.state not in (*_PREPARED, *_COMPLETE):
+        return False
+    if producer.producer_id == value.producer_id:
+        return producer.epoch + 1 == value.producer_epoch
+    return producer.producer_id == value.previous_producer_id and producer.epoch == LAST_EPOCH - 1 and value.producer_epoch == 0
+
+
+def _client_error(error: ErrorCode) -> ErrorCode:
+    """What a failed write of the coordinator's means to a producer."""
+    if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return error

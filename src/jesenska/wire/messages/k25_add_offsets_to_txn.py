@@ -1,0 +1,19 @@
+"""AddOffsetsToTxn (key 25): a transaction is about to commit offsets of a group.
+
+Versions: 2 PRODUCER_FENCED, 3 compact, 4 TRANSACTION_ABORTABLE."""
+
+from __future__ import annotations
+
+from jesenska.wire.language import INT16, INT32, INT64, REQUEST, RESPONSE, STRING, Message, field
+
+
+class AddOffsetsToTxnRequest(Message, key=25, kind=REQUEST, versions=(0, 4), flexible=3):
+    transactional_id: str = field(STRING)
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    group_id: str = field(STRING)
+
+
+class AddOffsetsToTxnResponse(Message, key=25, kind=RESPONSE, versions=(0, 4), flexible=3):
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)

@@ -1,0 +1,52 @@
+"""Every state of a transactional id, every request, every producer: what Apache Kafka 3.9.1 and 4.3.1 answer, and what
+we do. Ours is 4.3.1's; where 3.9.1 differs from that is named here, by what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jesenska.testing import BrokerProcess
+from tests.conformance.conftest import need
+from tests.conformance.transaction_table import SETTINGS, STATES, Cell, table
+from tests.peers.apache_kafka import ApacheKafka
+
+pytestmark = pytest.mark.conformance
+
+_NOT_SERVED = "not served"
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, str]:
+    with BrokerProcess(tmp_path_factory.mktemp("ours") / "data", settings=SETTINGS) as broker:
+        return table(broker.bootstrap)
+
+
+def _theirs(release: str, directory: Path) -> dict[Cell, str]:
+    need("java", "mvn")
+    with ApacheKafka(release, directory, heap="400m", settings=SETTINGS) as kafka:
+        return table(kafka.bootstrap)
+
+
+def test_every_cell_is_what_apache_kafka_4_answers(ours: dict[Cell, str], tmp_path: Path) -> None:
+    theirs = _theirs("4.3.1", tmp_path)
+    assert len(theirs) > 1000
+    assert {state for state, _, _ in theirs} == set(STATES)
+    assert {cell: (ours[cell], answer) for cell, answer in theirs.items() if ours[cell] != answer} == {}
+
+
+def _differs(cell: Cell) -> bool:
+    state, request, who = cell
+    if state in ("fenced", "timed out") and request in ("InitProducerId 3", "InitProducerId 4", "InitProducerId 5"):
+        # With transaction.version 2 a producer whose transaction the coordinator has aborted may ask for its next epoch.
+        return who == "an epoch older"
+    # 3.9.1 lets a batch of a newer epoch into a transaction that is open without asking the coordinator.
+    return state == "Ongoing, written" and request in ("Produce 9", "Produce 11", "Produce 9, out of order") and who == "an epoch newer"
+
+
+def test_apache_kafka_3_differs_in_what_is_named_and_in_nothing_else(ours: dict[Cell, str], tmp_path: Path) -> None:
+    theirs = _theirs("3.9.1", tmp_path)
+    served = {cell: answer for cell, answer in theirs.items() if answer != _NOT_SERVED}
+    assert len(served) > 500
+    assert {cell for cell, answer in served.items() if ours[cell] != answer} == {cell for cell in served if _differs(cell)}
