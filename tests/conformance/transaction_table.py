@@ -99,13 +99,13 @@ class Broker:
             CreateTopicsRequestTopic(name=TOPIC, num_partitions=2, replication_factor=1),
         ]
         self._link.ask(CreateTopicsRequest(topics=topics, timeout_ms=20_000), 5, CreateTopicsResponse)
-        _until(lambda: self._coordinator(0, GROUP) == self._coordinator(1, "warm") == ErrorCode.NONE)
+        _until(lambda: self.coordinator(0, GROUP) == self.coordinator(1, "warm") == ErrorCode.NONE)
         _until(lambda: self._leader(TOPIC))
         for number in range(20):
             self.init(f"warm-{number}")
         _until(lambda: self.offsets(Asked("warm-0", NOBODY), NOBODY, 3) not in _TRANSIENT)
 
-    def _coordinator(self, kind: int, key: str) -> int:
+    def coordinator(self, kind: int, key: str) -> int:
         return self._link.ask(FindCoordinatorRequest(key=key, key_type=kind), 3, FindCoordinatorResponse).error_code
 
     def _leader(self, topic: str) -> bool:
@@ -169,7 +169,13 @@ class Broker:
         return self._link.ask(request, version, TxnOffsetCommitResponse).topics[0].partitions[0].error_code
 
     def produce(self, asked: Asked, who: Who, version: int, topic: str = TOPIC, partition: int = 0, sequence: int = 0) -> int:
-        batch = encode_batch([(0, b"key", b"value", ())], producer_id=who.producer_id, producer_epoch=who.epoch, base_sequence=sequence, is_transactional=True)
+        batch = encode_batch(
+            [(int(time.time() * 1000), b"key", b"value", ())],
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
         data = ProduceRequestPartition(index=partition, records=bytes(batch))
         request = ProduceRequest(transactional_id=asked.name, acks=-1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=[data])])
         return self._link.ask(request, version, ProduceResponse).responses[0].partition_responses[0].error_code

@@ -19,7 +19,7 @@ PLAIN = Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 40493)
 
 def test_a_brokers_node_is_written_as_kafka_writes_it() -> None:
     written = (
-        b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://127.0.0.1:40493"],'
+        b'{"features":{"transaction.version":{"min_version":1,"max_version":2}},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://127.0.0.1:40493"],'
         b'"jmx_port":-1,"port":40493,"host":"127.0.0.1","version":5,"timestamp":"1795228129466"}'
     )
     node = BrokerRegistration((PLAIN,), 1795228129466)
@@ -29,7 +29,7 @@ def test_a_brokers_node_is_written_as_kafka_writes_it() -> None:
 
 def test_a_brokers_node_with_a_rack_is_written_as_kafka_writes_it() -> None:
     written = (
-        b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://127.0.0.1:58701"],"rack":"r1",'
+        b'{"features":{"transaction.version":{"min_version":1,"max_version":2}},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://127.0.0.1:58701"],"rack":"r1",'
         b'"jmx_port":-1,"port":58701,"host":"127.0.0.1","version":5,"timestamp":"1795229577898"}'
     )
     node = BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 58701),), 1795229577898, "r1")

@@ -95,7 +95,7 @@ class Driver:
     def commit(self) -> TransactionRecord:
         """The oldest append is committed."""
         append = self.pending.pop(0)
-        (record,) = append.records
+        record: TransactionRecord = append.records[0]
         self.log.append(encode_record(record, 1))
         self.give(Appended(append.number))
         return record

@@ -42,7 +42,7 @@ def test_an_end_is_answered_when_the_decision_is_in_the_log_and_before_the_marke
     assert driver.answer(token) == ProducerAnswer(ErrorCode.NONE, producer)
     assert driver.state() is TransactionState.PREPARE_COMMIT
     (order,) = driver.orders
-    assert (order.producer, order.commits, order.partitions) == (producer, True, {P0, P1})
+    assert (order.producer, order.commits, order.partitions) == (producer, True, frozenset((P0, P1)))
     driver.mark(P0)
     assert not driver.pending
     driver.mark(P1)
@@ -145,6 +145,21 @@ def test_an_end_that_uses_up_the_epochs_gives_another_producer_id() -> None:
     assert driver.end(producer, version=2) == ProducerAnswer(ErrorCode.NONE, answer.producer)
 
 
+def test_the_last_epoch_is_for_fencing_and_nobody_is_given_it() -> None:
+    driver = Driver(TransactionSettings(abort_interval_ms=1000))
+    producer = _at_epoch(driver, _LAST_GIVEN)
+    driver.add(producer, P0, version=2)
+    driver.tick(70_000)
+    last = producer._replace(epoch=_LAST_GIVEN + 1)
+    assert Producer(driver.value().producer_id, driver.value().producer_epoch) == last
+    assert driver.add(last, P0, version=2) is ErrorCode.PRODUCER_FENCED
+    assert driver.end(last, commits=False, version=2).error is ErrorCode.PRODUCER_FENCED
+    assert driver.init(expected=last).error is ErrorCode.PRODUCER_FENCED
+    given = driver.init(expected=producer).producer
+    assert given.epoch == 0
+    assert given.producer_id != producer.producer_id
+
+
 def test_without_an_id_at_hand_a_producer_is_told_to_come_back() -> None:
     driver = Driver()
     driver.coordinator._take_producer_id = lambda: None
@@ -194,7 +209,7 @@ def test_a_decision_that_is_found_in_the_log_is_carried_out() -> None:
         driver.mark(P0)
         driver.crash()
         (order,) = driver.orders
-        assert (order.commits, order.partitions, order.producer) == (commits, {P0, P2}, producer)
+        assert (order.commits, order.partitions, order.producer) == (commits, frozenset((P0, P2)), producer)
         driver.at_once = True
         driver.mark()
         assert driver.state() is (TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT)

@@ -128,13 +128,18 @@ class TransactionCoordinator:
     def _begin(self, transaction: Transaction, event: InitProducer, now: Now) -> None:
         value, expected = transaction.value, event.expected
         last_epoch = NO_PRODUCER_EPOCH
-        if transaction.is_exhausted and (expected is None or expected.epoch == value.producer_epoch):
+        # Whoever was fenced with the last epoch of all cannot be given that one.
+        is_fenced_last = value.producer_epoch == LAST_EPOCH and expected is not None and expected.epoch == transaction.last_epoch
+        if transaction.is_exhausted and (expected is None or is_fenced_last or expected.epoch == value.producer_epoch < LAST_EPOCH):
             producer_id = self._take_producer_id()
             if producer_id is None:
                 self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
                 return
             producer = Producer(producer_id, 0)
             last_epoch = NO_PRODUCER_EPOCH if expected is None else value.producer_epoch
+        elif value.producer_epoch == LAST_EPOCH:
+            self._answer(event.token, ErrorCode.PRODUCER_FENCED)
+            return
         elif expected is None or value.producer_epoch == NO_PRODUCER_EPOCH or expected.epoch == value.producer_epoch:
             producer = Producer(value.producer_id, value.producer_epoch + 1)
             last_epoch = NO_PRODUCER_EPOCH if expected is None else value.producer_epoch
@@ -198,7 +203,8 @@ class TransactionCoordinator:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if transaction.value.producer_id != producer.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        return ErrorCode.NONE if transaction.value.producer_epoch == producer.epoch else ErrorCode.PRODUCER_FENCED
+        # The last epoch of all is given to nobody.
+        return ErrorCode.NONE if transaction.value.producer_epoch == producer.epoch < LAST_EPOCH else ErrorCode.PRODUCER_FENCED
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
