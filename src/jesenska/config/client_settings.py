@@ -8,6 +8,7 @@ from jesenska.config.reasons import (
     BOOLEAN,
     CLASS,
     CLIENT_GROUPS,
+    CLIENT_TRANSACTIONS,
     EVERY_ADDRESS,
     HIGH,
     INT,
@@ -25,7 +26,6 @@ from jesenska.config.reasons import (
     PLUGINS,
     SECURITY,
     STRING,
-    TRANSACTIONS,
     row,
 )
 from jesenska.config.table import Between, BetweenOr, NotEmpty, OneOf, Setting, Table
@@ -124,9 +124,9 @@ PRODUCER_SETTINGS = Table("producer", (
         doc="How long an unused connection stays open."),
     row("metadata.max.idle.ms", LONG, 300_000, LOW, Between(5000), release="4.3",
         doc="How long a topic that is not used is kept in the metadata."),
-    row("transactional.id", STRING, None, LOW, NotEmpty(), effect=TRANSACTIONS, release="4.3",
+    row("transactional.id", STRING, None, LOW, NotEmpty(), effect=CLIENT_TRANSACTIONS, release="4.3",
         doc="Name under which the producer's transactions go on after a restart."),
-    row("transaction.timeout.ms", INT, 60_000, LOW, effect=TRANSACTIONS, release="4.3",
+    row("transaction.timeout.ms", INT, 60_000, LOW, effect=CLIENT_TRANSACTIONS, release="4.3",
         doc="Longest time that a transaction stays open."),
     row("key.serializer", CLASS, None, HIGH, effect=JAVA_CLASS, release="4.3",
         doc="Class that makes bytes of a key."),
