@@ -86,7 +86,7 @@ def program(release: str, *arguments: str) -> Iterator[Program]:
         running.kill()
 
 
-async def _fill(bootstrap: str, topic: str, first: int, count: int, *, partitions: int = 2) -> None:
+async def fill(bootstrap: str, topic: str, first: int, count: int, *, partitions: int = 2) -> None:
     cluster = Cluster(bootstrap)
     try:
         async with Producer(cluster) as producer:
@@ -96,7 +96,7 @@ async def _fill(bootstrap: str, topic: str, first: int, count: int, *, partition
         await cluster.close()
 
 
-async def _create(bootstrap: str, *topics: str, replicas: int = 1, partitions: int = 2) -> None:
+async def create_topics(bootstrap: str, *topics: str, replicas: int = 1, partitions: int = 2) -> None:
     cluster = Cluster(bootstrap)
     try:
         await Admin(cluster).create_topics([NewTopic(name, partitions, replicas) for name in topics])
@@ -118,8 +118,8 @@ def expected(count: int) -> Counter[str]:
 @pytest.mark.parametrize("release", RELEASES)
 def test_each_input_is_in_the_output_once(release: str, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", settings=SETTINGS) as broker:
-        asyncio.run(_create(broker.bootstrap, "input", "output"))
-        asyncio.run(_fill(broker.bootstrap, "input", 0, _INPUTS))
+        asyncio.run(create_topics(broker.bootstrap, "input", "output"))
+        asyncio.run(fill(broker.bootstrap, "input", 0, _INPUTS))
         with program(release, "loop", broker.bootstrap, "input", "output", "group", "loop", str(_INPUTS)) as loop:
             loop.wait_for("ended")
             assert loop.count("aborted") > 1
@@ -130,8 +130,8 @@ def test_each_input_is_in_the_output_once(release: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_nothing_is_lost_or_twice_when_the_broker_and_the_program_are_killed(release: str, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", settings=SETTINGS, warm=True) as broker:
-        asyncio.run(_create(broker.bootstrap, "input", "output"))
-        asyncio.run(_fill(broker.bootstrap, "input", 0, _INPUTS))
+        asyncio.run(create_topics(broker.bootstrap, "input", "output"))
+        asyncio.run(fill(broker.bootstrap, "input", 0, _INPUTS))
         with program(release, "loop", broker.bootstrap, "input", "output", "group", "loop", str(_INPUTS + 100)) as loop:
             for times in (2, 4, 6):
                 loop.wait_for("committed", times)
@@ -141,7 +141,7 @@ def test_nothing_is_lost_or_twice_when_the_broker_and_the_program_are_killed(rel
             loop.kill()
         with program(release, "loop", broker.bootstrap, "input", "output", "group", "loop", str(_INPUTS + 100)) as loop:
             loop.wait_for("ready")
-            asyncio.run(_fill(broker.bootstrap, "input", _INPUTS, 100))
+            asyncio.run(fill(broker.bootstrap, "input", _INPUTS, 100))
             loop.wait_for("ended")
         assert values(release, broker.bootstrap, "output") == expected(_INPUTS + 100)
 
@@ -149,12 +149,12 @@ def test_nothing_is_lost_or_twice_when_the_broker_and_the_program_are_killed(rel
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_transaction_that_a_killed_producer_has_left_open_ends_by_the_next_one(release: str, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", settings=SETTINGS, warm=True) as broker:
-        asyncio.run(_create(broker.bootstrap, "input", "output"))
+        asyncio.run(create_topics(broker.bootstrap, "input", "output"))
         with program(release, "write", broker.bootstrap, "output", "loop") as writer:
             writer.wait_for("open")
         broker.kill()
         broker.start()
-        asyncio.run(_fill(broker.bootstrap, "input", 0, 50))
+        asyncio.run(fill(broker.bootstrap, "input", 0, 50))
         with program(release, "loop", broker.bootstrap, "input", "output", "group", "loop", "50") as loop:
             loop.wait_for("ended")
         assert values(release, broker.bootstrap, "output") == expected(50)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -107,6 +108,16 @@ class Broker:
 
     def coordinator(self, kind: int, key: str) -> int:
         return self._link.ask(FindCoordinatorRequest(key=key, key_type=kind), 3, FindCoordinatorResponse).error_code
+
+    def coordinator_of(self, name: str) -> int:
+        """The broker that coordinates a transactional id; -1 for none now."""
+        return self._link.ask(FindCoordinatorRequest(key=name, key_type=1), 3, FindCoordinatorResponse).node_id
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        """Up to where read_committed consumers read."""
+        asked = FetchRequestPartition(partition=partition, fetch_offset=0, partition_max_bytes=1)
+        request = FetchRequest(isolation_level=1, max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[asked])])
+        return self._link.ask(request, 11, FetchResponse).responses[0].partitions[0].last_stable_offset
 
     def _leader(self, topic: str) -> bool:
         answer = self._link.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 5, MetadataResponse)

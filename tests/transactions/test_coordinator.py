@@ -66,6 +66,22 @@ def test_whoever_asks_while_a_record_or_markers_are_on_their_way_is_told_to_come
     assert told == [ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)] * len(told)
 
 
+def test_while_markers_are_on_their_way_an_end_without_raised_epochs_is_fenced_first_and_one_with_them_is_not() -> None:
+    driver = Driver()
+    producer = driver.begin()
+    driver.add(producer, P0)
+    driver.at_once = False
+    driver.ask_end(producer, commits=True)
+    driver.commit()
+    for wrong, error in (
+        (producer._replace(epoch=7), ErrorCode.PRODUCER_FENCED),
+        (producer._replace(producer_id=7), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (producer, ErrorCode.CONCURRENT_TRANSACTIONS),
+    ):
+        assert driver.end(wrong).error is error
+        assert driver.end(wrong, version=2).error is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
 def test_with_version_2_each_end_raises_the_epoch_and_may_be_asked_for_again() -> None:
     driver = Driver()
     producer = driver.begin()

@@ -195,16 +195,19 @@ class TransactionCoordinator:
         known = transaction.value.partitions
         return {key: ErrorCode.NONE if key in known else ErrorCode.TRANSACTION_ABORTABLE for key in partitions}
 
-    def _refuse(self, transaction: Transaction | None, producer: Producer) -> ErrorCode:
+    def _refuse(self, transaction: Transaction | None, producer: Producer, *, fences_first: bool = False) -> ErrorCode:
+        """Who may not ask, or not now. That something is on its way is told first, since it may be about this very
+        producer; where epochs are not raised that cannot be, and it is told last."""
         if transaction is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if transaction.is_pending:
-            # First of all: the producer may be one that is on its way into the log.
+        if transaction.is_pending and not fences_first:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if transaction.value.producer_id != producer.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         # The last epoch of all is given to nobody.
-        return ErrorCode.NONE if transaction.value.producer_epoch == producer.epoch < LAST_EPOCH else ErrorCode.PRODUCER_FENCED
+        if not transaction.value.producer_epoch == producer.epoch < LAST_EPOCH:
+            return ErrorCode.PRODUCER_FENCED
+        return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.is_pending else ErrorCode.NONE
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -212,7 +215,7 @@ class TransactionCoordinator:
         transaction = self._known.get(event.transactional_id)
         raises = event.client_version >= RAISES_EPOCH
         again = raises and transaction is not None and _repeats(transaction, event.producer)
-        error = ErrorCode.NONE if again else self._refuse(transaction, event.producer)
+        error = ErrorCode.NONE if again else self._refuse(transaction, event.producer, fences_first=not raises)
         if transaction is None or error is not ErrorCode.NONE:
             self._answer(event.token, error)
             return
