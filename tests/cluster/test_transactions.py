@@ -127,7 +127,8 @@ def test_markers_reach_the_leaders_of_every_partition_on_whatever_broker(transac
 @ours_only
 @pytest.mark.parametrize("commits", (True, False))
 def test_what_was_decided_is_carried_out_by_the_coordinator_that_takes_over(tmp_path: Path, commits: bool) -> None:
-    """A leader stands still, so that the decision is in the log and not carried out; then the coordinator is killed."""
+    """A leader stands still, so that the decision is in the log and not carried out. Then the coordinator is
+    killed."""
     with BrokerCluster(tmp_path / "brokers", session_ms=6000, settings=_SETTINGS) as cluster:
         cluster.create(TOPIC, 3)
         coordinator, asked = _begun(cluster, "decided")

@@ -39,7 +39,7 @@ def test_every_cell_is_what_apache_kafka_4_answers(ours: dict[Cell, str], tmp_pa
 def _differs(cell: Cell) -> bool:
     state, request, who = cell
     if state in ("fenced", "timed out") and request in ("InitProducerId 3", "InitProducerId 4", "InitProducerId 5"):
-        # With transaction.version 2 a producer whose transaction the coordinator has aborted may ask for its next epoch.
+        # With transaction.version 2 a producer whose transaction was aborted for it may ask for its next epoch.
         return who == "an epoch older"
     # 3.9.1 lets a batch of a newer epoch into a transaction that is open without asking the coordinator.
     return state == "Ongoing, written" and request in ("Produce 9", "Produce 11", "Produce 9, out of order") and who == "an epoch newer"

@@ -179,9 +179,9 @@ class Broker:
         )
         return self._link.ask(request, version, TxnOffsetCommitResponse).topics[0].partitions[0].error_code
 
-    def produce(self, asked: Asked, who: Who, version: int, topic: str = TOPIC, partition: int = 0, sequence: int = 0) -> int:
+    def produce(self, asked: Asked, who: Who, version: int, topic: str = TOPIC, partition: int = 0, sequence: int = 0, value: bytes = b"value") -> int:
         batch = encode_batch(
-            [(int(time.time() * 1000), b"key", b"value", ())],
+            [(int(time.time() * 1000), b"key", value, ())],
             producer_id=who.producer_id,
             producer_epoch=who.epoch,
             base_sequence=sequence,

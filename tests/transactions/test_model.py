@@ -1,7 +1,7 @@
 """Random sequences of requests, lost writes, markers in any order, time and crashes against the decider. What clients
 were told, what the log says and which markers were written must fit together:
 
-    a decision in the log is never taken back, and its end is complete when all of its partitions are marked, not before
+    a decision in the log is never taken back, and is complete when all of its partitions are marked, not before
     a commit that was answered covers every partition that its producer was told to be in the transaction
     what a fenced producer asks for changes nothing
     nothing stays open: when all is let through, every decision is complete
