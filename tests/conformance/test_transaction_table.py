@@ -3,13 +3,16 @@ we do. Ours is 4.3.1's; where 3.9.1 differs from that is named here, by what it 
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from jesenska.testing import BrokerProcess
+from tests.cluster.cluster import BrokerCluster
 from tests.conformance.conftest import need
-from tests.conformance.transaction_table import SETTINGS, STATES, Cell, table
+from tests.conformance.transaction_table import MARKING, SETTINGS, STATES, Cell, marking_table, table
 from tests.peers.apache_kafka import ApacheKafka
 
 pytestmark = pytest.mark.conformance
@@ -21,6 +24,34 @@ _NOT_SERVED = "not served"
 def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, str]:
     with BrokerProcess(tmp_path_factory.mktemp("ours") / "data", settings=SETTINGS) as broker:
         return table(broker.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def ours_marking(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, str]:
+    with BrokerCluster(tmp_path_factory.mktemp("marking") / "brokers", brokers=2, session_ms=60_000, settings=SETTINGS) as cluster:
+        addresses = {number: broker.address for number, broker in cluster.brokers.items()}
+        try:
+            return marking_table(addresses, lambda number: cluster.brokers[number].pause())
+        finally:
+            for broker in cluster.brokers.values():
+                broker.resume()
+
+
+def _theirs_marking(release: str, directory: Path) -> dict[Cell, str]:
+    need("java", "mvn")
+    with ApacheKafka(release, directory, nodes=2, heap="400m", settings=SETTINGS) as kafka:
+        addresses = dict(enumerate(kafka.bootstrap.split(",")))
+        paused: list[int] = []
+
+        def stand_still(number: int) -> None:
+            paused.append(kafka.pids[number])
+            os.kill(paused[0], signal.SIGSTOP)
+
+        try:
+            return marking_table(addresses, stand_still)
+        finally:
+            for pid in paused:
+                os.kill(pid, signal.SIGCONT)
 
 
 def _theirs(release: str, directory: Path) -> dict[Cell, str]:
@@ -50,3 +81,10 @@ def test_apache_kafka_3_differs_in_what_is_named_and_in_nothing_else(ours: dict[
     served = {cell: answer for cell, answer in theirs.items() if answer != _NOT_SERVED}
     assert len(served) > 500
     assert {cell for cell, answer in served.items() if ours[cell] != answer} == {cell for cell in served if _differs(cell)}
+
+
+def test_while_markers_are_on_their_way_every_cell_is_what_apache_kafka_4_answers(ours_marking: dict[Cell, str], tmp_path: Path) -> None:
+    theirs = _theirs_marking("4.3.1", tmp_path)
+    assert {state for state, _, _ in theirs} == set(MARKING)
+    assert all(answer.rpartition(" -> ")[2].startswith("Prepare") for answer in theirs.values())
+    assert {cell: (ours_marking[cell], answer) for cell, answer in theirs.items() if ours_marking[cell] != answer} == {}

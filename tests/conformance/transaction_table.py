@@ -8,13 +8,14 @@ Each cell has a transactional id of its own. It says the error, what of the prod
 and what DescribeTransactions says afterwards, all relative to the producer before the request: two brokers hand out
 other numbers.
 
-PrepareCommit and PrepareAbort are no states of the table: they last as long as markers are on their way.
+PrepareCommit and PrepareAbort last as long as markers are on their way. They have a table of their own (`MARKING`),
+asked of one of two brokers, while the other one, which leads a partition of each transaction, stands still.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jesenska.base.errors import ErrorCode
@@ -24,7 +25,7 @@ from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestAssignment, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from jesenska.wire.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -55,6 +56,8 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 TOPIC, GROUP = "table", "table-group"
+#: A topic whose partition the broker leads that stands still.
+STILL_TOPIC = "table-still"
 _SECONDS = 30.0
 _TRANSIENT = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS)
 
@@ -86,6 +89,8 @@ class Broker:
         served: ApiVersionsResponse = self._link.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, ApiVersionsResponse)
         self.versions = {item.api_key: (item.min_version, item.max_version) for item in served.api_keys}
         self._number = 0
+        #: The id of this broker, where there are others.
+        self.broker_id = -1
 
     def close(self) -> None:
         self._link.socket.close()
@@ -94,20 +99,32 @@ class Broker:
         low, high = self.versions.get(key, (0, -1))
         return low <= version <= high
 
-    def prepare(self) -> None:
-        """Topics, and coordinators that answer."""
-        topics = [
-            CreateTopicsRequestTopic(name=TOPIC, num_partitions=2, replication_factor=1),
-        ]
-        self._link.ask(CreateTopicsRequest(topics=topics, timeout_ms=20_000), 5, CreateTopicsResponse)
+    def prepare(self, still: int = -1) -> None:
+        """Topics, and coordinators that answer. `still` is the other broker."""
+        topics = [CreateTopicsRequestTopic(name=TOPIC, num_partitions=2, replication_factor=1)]
+        if still >= 0:
+            topics = [_led_by(TOPIC, self.broker_id, 2), _led_by(STILL_TOPIC, still, 1)]
+        with RawConnection(self._controller(), _SECONDS) as controller:
+            controller.ask(CreateTopicsRequest(topics=topics, timeout_ms=20_000), 5, CreateTopicsResponse)
         _until(lambda: self.coordinator(0, GROUP) == self.coordinator(1, "warm") == ErrorCode.NONE)
-        _until(lambda: self._leader(TOPIC))
+        _until(lambda: all(self._leader(topic.name) for topic in topics))
         for number in range(20):
-            self.init(f"warm-{number}")
+            name = f"warm-{number}"
+            if self.broker_id < 0 or self.coordinator_of(name) == self.broker_id:
+                self.init(name)
         _until(lambda: self.offsets(Asked("warm-0", NOBODY), NOBODY, 3) not in _TRANSIENT)
+
+    def _controller(self) -> str:
+        """Where topics are made."""
+        answer = self._link.ask(MetadataRequest(topics=[]), 5, MetadataResponse)
+        return next((f"{item.host}:{item.port}" for item in answer.brokers if item.node_id == answer.controller_id), self._bootstrap)
 
     def coordinator(self, kind: int, key: str) -> int:
         return self._link.ask(FindCoordinatorRequest(key=key, key_type=kind), 3, FindCoordinatorResponse).error_code
+
+    def group_coordinator(self) -> int:
+        """The broker that coordinates the group."""
+        return self._link.ask(FindCoordinatorRequest(key=GROUP, key_type=0), 3, FindCoordinatorResponse).node_id
 
     def coordinator_of(self, name: str) -> int:
         """The broker that coordinates a transactional id; -1 for none now."""
@@ -211,6 +228,9 @@ class Broker:
         """A new transactional id that has come so far."""
         self._number += 1
         name = f"{state}-{self._number}"
+        while self.broker_id >= 0 and self.coordinator_of(name) != self.broker_id:
+            self._number += 1
+            name = f"{state}-{self._number}"
         if state == "unknown":
             return Asked(name, Who(1_000_000, 5))
         timeout_ms = 300 if state == "timed out" else 600_000
@@ -222,7 +242,7 @@ class Broker:
         if state == "aborted without partitions":
             self._fine(self.end(asked, who, 5, commits=False).error_code)
             return self._now(name)
-        self._fine(self.add(asked, who, 3))
+        self._fine(self.add(asked, who, 3, STILL_TOPIC if state in MARKING else TOPIC))
         if state == "Ongoing":
             return asked
         if state == "Ongoing, written":
@@ -235,8 +255,8 @@ class Broker:
             return self._now(name)
         else:
             kind, _, how = state.partition(", ")
-            self._fine(self.end(asked, who, 5 if how else 4, commits=kind == "CompleteCommit").error_code)
-            return self._now(name)
+            self._fine(self.end(asked, who, 5 if how else 4, commits=kind.endswith("Commit")).error_code)
+            return Asked(name, self.describe(name)[2]) if state in MARKING else self._now(name)
         return asked
 
     def _now(self, name: str) -> Asked:
@@ -259,6 +279,14 @@ STATES = {
     "CompleteCommit, bumped": 5,
     "CompleteAbort, bumped": 5,
     "aborted without partitions": 5,
+}
+
+#: States in which markers are on their way.
+MARKING = {
+    "PrepareCommit": 0,
+    "PrepareAbort": 0,
+    "PrepareCommit, bumped": 5,
+    "PrepareAbort, bumped": 5,
 }
 
 WHO: dict[str, Callable[[Who], Who]] = {
@@ -322,8 +350,8 @@ def _requests() -> dict[str, tuple[int, int, Ask]]:
 REQUESTS = _requests()
 
 
-def cells() -> Iterator[Cell]:
-    for state in STATES:
+def cells(states: Iterable[str]) -> Iterator[Cell]:
+    for state in states:
         for request in REQUESTS:
             for who in WHO:
                 yield state, request, who
@@ -333,7 +361,7 @@ def answer(broker: Broker, cell: Cell) -> str:
     """What the broker makes of one cell; "not served" where it lacks a version."""
     state, request, who = cell
     key, version, ask = REQUESTS[request]
-    if not broker.serves(key, version) or not broker.serves(26, STATES[state]):
+    if not broker.serves(key, version) or not broker.serves(26, (STATES | MARKING)[state]):
         return "not served"
     asked = broker.in_state(state)
     try:
@@ -341,7 +369,7 @@ def answer(broker: Broker, cell: Cell) -> str:
     except ClosedByBrokerError as closed:  # an answer, too
         return type(closed).__name__
     told = "" if producer is None else f" {_relative(asked.producer, producer)}"
-    error, now, known = broker.settled(asked.name)
+    error, now, known = broker.describe(asked.name) if state in MARKING else broker.settled(asked.name)
     after = ErrorCode(error).name if error else f"{now} {_relative(asked.producer, known)}"
     return f"{ErrorCode(code).name}{told} -> {after}"
 
@@ -359,18 +387,34 @@ def _until(ready: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def table(bootstrap: str, only: Callable[[Cell], bool] = lambda cell: True) -> dict[Cell, str]:
+def _led_by(topic: str, broker_id: int, partitions: int) -> CreateTopicsRequestTopic:
+    assignments = [CreateTopicsRequestAssignment(partition_index=number, broker_ids=[broker_id]) for number in range(partitions)]
+    return CreateTopicsRequestTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=assignments)
+
+
+def table(bootstrap: str) -> dict[Cell, str]:
     """All cells of one broker."""
     broker = Broker(bootstrap)
     try:
         broker.prepare()
-        found = {}
-        for cell in cells():
-            if only(cell):
-                found[cell] = answer(broker, cell)
-                if found[cell] == "ClosedByBrokerError":
-                    broker.close()
-                    broker = Broker(bootstrap)
-        return found
+        return {cell: answer(broker, cell) for cell in cells(STATES)}
+    finally:
+        broker.close()
+
+
+def marking_table(addresses: Mapping[int, str], stand_still: Callable[[int], None]) -> dict[Cell, str]:
+    """The cells of `MARKING`, of the one of two brokers that coordinates the group; the other one is made to stand
+    still."""
+    first = Broker(next(iter(addresses.values())))
+    _until(lambda: first.coordinator(0, GROUP) == ErrorCode.NONE)
+    asked = first.group_coordinator()
+    first.close()
+    (still,) = addresses.keys() - {asked}
+    broker = Broker(addresses[asked])
+    broker.broker_id = asked
+    try:
+        broker.prepare(still)
+        stand_still(still)
+        return {cell: answer(broker, cell) for cell in cells(MARKING)}
     finally:
         broker.close()

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state` and `__share_group_state` as Apache Kafka 4.3.1 writes them, for
+"""The records of `__share_group_state` as Apache Kafka 4.3.1 writes them, and those of `__transaction_state`, for
 kafka-dump-log. A key begins with its kind, INT16, a value with its version; a key and a value of the same number
 belong together."""
 
@@ -6,30 +6,8 @@ from __future__ import annotations
 
 import uuid
 
+from jesenska.transactions.records import TransactionLogKey, TransactionLogValue
 from jesenska.wire.language import INT8, INT16, INT32, INT64, STRING, UUID, Array, Message, Struct, field
-
-
-class TransactionLogKey(Message, key=0):
-    transactional_id: str = field(STRING)
-
-
-class TransactionPartitions(Struct):
-    topic: str = field(STRING)
-    partition_ids: list[int] = field(Array(INT32))
-
-
-class TransactionLogValue(Message, key=0, versions=(0, 1), flexible=1):
-    producer_id: int = field(INT64)
-    previous_producer_id: int = field(INT64, since=1, tag=0, default=-1)
-    next_producer_id: int = field(INT64, since=1, tag=1, default=-1)
-    producer_epoch: int = field(INT16)
-    next_producer_epoch: int = field(INT16, since=1, tag=3, default=-1)
-    transaction_timeout_ms: int = field(INT32)
-    transaction_status: int = field(INT8)
-    transaction_partitions: list[TransactionPartitions] | None = field(Array(TransactionPartitions), nullable=0)
-    transaction_last_update_timestamp_ms: int = field(INT64)
-    transaction_start_timestamp_ms: int = field(INT64)
-    client_transaction_version: int = field(INT16, since=1, tag=2)
 
 
 class ShareSnapshotKey(Message, key=0):
