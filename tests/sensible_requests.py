@@ -29,12 +29,22 @@ from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersi
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic
 from jesenska.wire.messages.k21_delete_records import DeleteRecordsRequest, DeleteRecordsRequestPartition, DeleteRecordsRequestTopic
-from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest
+from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
     OffsetForLeaderEpochRequestTopic,
 )
+from jesenska.wire.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnRequestTransaction,
+    AddPartitionsToTxnResponse,
+)
+from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from jesenska.wire.messages.k26_end_txn import EndTxnRequest
+from jesenska.wire.messages.k27_write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersRequestMarker, WriteTxnMarkersRequestTopic
+from jesenska.wire.messages.k28_txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsRequestCreation
 from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter
@@ -60,6 +70,7 @@ from jesenska.wire.messages.k48_describe_client_quotas import DescribeClientQuot
 from jesenska.wire.messages.k50_describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest
 from jesenska.wire.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
+from jesenska.wire.messages.k65_describe_transactions import DescribeTransactionsRequest
 from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest
 from jesenska.wire.messages.k74_list_config_resources import ListConfigResourcesRequest
 from jesenska.wire.messages.k75_describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsRequestTopic
@@ -73,11 +84,12 @@ _SPECIFIED = 2
 
 
 def wait_for_coordinator(bootstrap: str) -> None:
-    """The first who asks for a coordinator sets off the creation of the offsets topic."""
+    """The first who asks for a coordinator of its kind sets off the creation of its topic."""
     deadline = time.monotonic() + 20
     with RawConnection(bootstrap) as connection:
-        while connection.ask(FindCoordinatorRequest(key="any"), 0, FindCoordinatorResponse).error_code != ErrorCode.NONE:
-            assert time.monotonic() < deadline, "no coordinator"
+        for kind in (0, 1):
+            while connection.ask(FindCoordinatorRequest(key="any", key_type=kind), 1, FindCoordinatorResponse).error_code != ErrorCode.NONE:
+                assert time.monotonic() < deadline, "no coordinator"
 
 
 #: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, AlterPartition, AllocateProducerIds.
@@ -120,6 +132,20 @@ class Served:
             assert joined.generation_id == 1
             assert connection.ask(sync(group, joined.member_id), 2, SyncGroupResponse).error_code == ErrorCode.NONE
         return group, joined.member_id
+
+    def new_transaction(self, group: str = "", *, is_open: bool = True) -> tuple[str, int]:
+        """A transactional id whose producer has epoch 0, and the producer's id. If it is open, a partition or a group is
+        in its transaction."""
+        name = f"transaction-{self.new_name()}"
+        with RawConnection(self.broker.bootstrap) as connection:
+            begun = connection.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4, InitProducerIdResponse)
+            assert begun.error_code == ErrorCode.NONE
+            if is_open and group:
+                offsets = AddOffsetsToTxnRequest(transactional_id=name, producer_id=begun.producer_id, producer_epoch=0, group_id=group)
+                assert connection.ask(offsets, 3, AddOffsetsToTxnResponse).error_code == ErrorCode.NONE
+            elif is_open:
+                connection.ask(_adding(self, name, begun.producer_id), 3, AddPartitionsToTxnResponse)
+        return name, begun.producer_id
 
 
 def join(group: str) -> JoinGroupRequest:
@@ -201,6 +227,47 @@ def _offset_commit(served: Served, version: int) -> Message:
     return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=1, member_id=member, topics=[topic])
 
 
+def _adding(served: Served, name: str, producer_id: int) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name=served.name, partitions=[0])],
+    )
+
+
+def _add_partitions(served: Served, version: int) -> Message:
+    name, producer_id = served.new_transaction(is_open=version >= 4)
+    if version < 4:
+        return _adding(served, name, producer_id)
+    topics = [AddPartitionsToTxnRequestTopic(name=served.name, partitions=[0])]
+    wanted = AddPartitionsToTxnRequestTransaction(transactional_id=name, producer_id=producer_id, producer_epoch=0, verify_only=True, topics=topics)
+    return AddPartitionsToTxnRequest(transactions=[wanted])
+
+
+def _add_offsets(served: Served, version: int) -> Message:
+    name, producer_id = served.new_transaction(is_open=False)
+    return AddOffsetsToTxnRequest(transactional_id=name, producer_id=producer_id, producer_epoch=0, group_id="nobody")
+
+
+def _end(served: Served, version: int) -> Message:
+    name, producer_id = served.new_transaction()
+    return EndTxnRequest(transactional_id=name, producer_id=producer_id, producer_epoch=0, committed=True)
+
+
+def _write_markers(served: Served, version: int) -> Message:
+    topics = [WriteTxnMarkersRequestTopic(name=served.name, partition_indexes=[0])]
+    marker = WriteTxnMarkersRequestMarker(producer_id=1, producer_epoch=0, transaction_result=True, topics=topics, coordinator_epoch=0)
+    return WriteTxnMarkersRequest(markers=[marker])
+
+
+def _txn_offset_commit(served: Served, version: int) -> Message:
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="five")
+    topic = TxnOffsetCommitRequestTopic(name=served.name, partitions=[partition])
+    name, producer_id = served.new_transaction("in transactions", is_open=version < 5)
+    return TxnOffsetCommitRequest(transactional_id=name, group_id="in transactions", producer_id=producer_id, producer_epoch=0, topics=[topic])
+
+
 def _offset_fetch(served: Served, version: int) -> Message:
     if version >= 8:
         return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="nobody", topics=None), OffsetFetchRequestGroup(group_id="nobody else", topics=[])])
@@ -276,6 +343,11 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
     21: _delete_records,
     22: lambda served, version: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
     23: _epoch,
+    24: _add_partitions,
+    25: _add_offsets,
+    26: _end,
+    27: _write_markers,
+    28: _txn_offset_commit,
     29: lambda served, version: DescribeAclsRequest(**_any_acl()),
     30: _create_acls,
     31: lambda served, version: DeleteAclsRequest(filters=[DeleteAclsRequestFilter(**_any_acl())]),
@@ -299,6 +371,7 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
     50: lambda served, version: DescribeUserScramCredentialsRequest(users=None),
     60: lambda served, version: DescribeClusterRequest(),
     61: lambda served, version: DescribeProducersRequest(topics=[DescribeProducersRequestTopic(name=served.name, partition_indexes=[0])]),
+    65: lambda served, version: DescribeTransactionsRequest(transactional_ids=[served.new_transaction()[0]]),
     66: lambda served, version: ListTransactionsRequest(state_filters=["Ongoing"]),
     74: lambda served, version: ListConfigResourcesRequest(),
     75: lambda served, version: DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequestTopic(name=served.name)]),

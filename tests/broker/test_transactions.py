@@ -229,12 +229,14 @@ def test_a_transaction_that_hangs_is_found_among_the_producers_and_ended_by_a_ma
 @pytest.mark.parametrize("version", (0, 1, 2))
 def test_markers_are_refused_by_epochs(process: BrokerProcess, version: int) -> None:
     with Client(process) as client:
+        client.begin("a")
         asked = client.begin("a")
         client.produce(asked, asked.producer, 12)
         assert client.marker(asked.producer, commits=True, coordinator_epoch=5, version=version) == ErrorCode.NONE
         assert client.marker(asked.producer, commits=True, coordinator_epoch=4, version=version) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-        older = asked.producer._replace(epoch=-1)
+        older = asked.producer._replace(epoch=0)
         assert client.marker(older, commits=True, coordinator_epoch=5, version=version) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert client.marker(Who(-1, -1), commits=True, version=version) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_with_transaction_version_2_a_late_marker_does_not_end_the_transaction_that_is_open_now(process: BrokerProcess) -> None:

@@ -118,7 +118,8 @@ def test_kafka_python_is_answered(bootstrap: str) -> None:
         assert admin.describe_producers([partition])[partition].active_producers == []
         assert admin.list_transactions() == {1: []}
         assert admin.list_config_resources() == {"topic": [_TOPIC], "broker": [_BROKER], "broker_logger": [_BROKER]}
-        assert admin.describe_features() == {}
+        (level,) = admin.describe_features().items()
+        assert (level[0], level[1]["supported"], level[1]["finalized"]) == ("transaction.version", (0, 2), (2, 2))
         anything = kafka_python.ResourcePatternFilter(kafka_python.ResourceType.ANY, None, kafka_python.ACLResourcePatternType.ANY)
         every_rule = kafka_python.ACLFilter(None, "*", kafka_python.ACLOperation.ANY, kafka_python.ACLPermissionType.ANY, anything)
         with pytest.raises(SecurityDisabledError):

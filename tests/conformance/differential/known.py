@@ -115,7 +115,7 @@ def _replaces_settings_of_every_broker(request: Any) -> bool:
 
 
 _ATTRIBUTES_AT: Final = 22
-_TRANSACTIONS_AND_SHARE_GROUPS: Final = (1, 2)
+_SHARE_GROUP: Final = 2
 _BROKER: Final = 4
 _CLIENT_METRICS: Final = 16
 _HALF_OF_INT32: Final = 2**30
@@ -189,8 +189,8 @@ _MEANT: Final = (
         when=lambda request: _CLIENT_METRICS in _values(request, "resource_type"),
     ),
     Known((1,), r".*\.records", "how much of a partition's limit is used when batches go out in an old format", versions=range(4)),
-    Known((10,), ".*", "transactions and share groups are not served yet", when=lambda request: request.key_type in _TRANSACTIONS_AND_SHARE_GROUPS),
-    Known((66,), r"\.transaction_states\[\]", "transactions are not served yet; Kafka has those that InitProducerId has begun", ours="0 elements.*"),
+    Known((10,), ".*", "share groups are not served yet", when=lambda request: request.key_type == _SHARE_GROUP),
+    Known((66,), r"\.transaction_states\[\]\.producer_id", "each broker hands out its own numbers"),
     Known(
         (33, 44),
         r".*error_(code|message)",

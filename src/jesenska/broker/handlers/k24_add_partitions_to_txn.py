@@ -6,7 +6,8 @@
     5      TRANSACTION_ABORTABLE may be answered; it is in 4, too, as in Kafka
 
 Where one of the partitions is not there, none is added: it is UNKNOWN_TOPIC_OR_PARTITION, and the others are
-OPERATION_NOT_ATTEMPTED.
+OPERATION_NOT_ATTEMPTED. As in Apache Kafka: what stands twice is answered once, and a transaction that stands twice
+has the partitions of the last time; a topic without partitions is not answered.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class _Request:
         self.response = AddPartitionsToTxnResponse()
         self.is_later = False
 
-    def put(self, answer: AddPartitionsToTxnResponseTransaction, topics: Sequence[AddPartitionsToTxnRequestTopic], results: Results) -> None:
-        answer.topic_results = _topics(topics, results)
+    def put(self, answer: AddPartitionsToTxnResponseTransaction, results: Results) -> None:
+        answer.topic_results = _topics(results)
         self._lacking -= 1
         if self.is_later and not self._lacking:
             self._context.answer(self.response)
@@ -65,15 +66,20 @@ def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Contex
     if version < _FIRST_WITH_SEVERAL:
         return _one(broker, request, context)
     work = _Request(context, len(request.transactions))
+    keys_of = {item.transactional_id: _keys(item.topics) for item in request.transactions}
     for item in request.transactions:
+        keys = keys_of[item.transactional_id]
         answer = AddPartitionsToTxnResponseTransaction(transactional_id=item.transactional_id)
         work.response.results_by_transaction.append(answer)
         producer = Producer(item.producer_id, item.producer_epoch)
-        done = partial(work.put, answer, item.topics)
-        if item.verify_only:
-            done(_verified(broker, item.transactional_id, producer, item.topics))
+        done = partial(work.put, answer)
+        missing = _missing(broker, keys)
+        if missing:
+            done(missing)
+        elif item.verify_only:
+            done(_verified(broker, item.transactional_id, producer, keys))
         else:
-            _add(broker, item.transactional_id, producer, item.topics, RAISES_EPOCH, done)
+            _add(broker, item.transactional_id, producer, keys, RAISES_EPOCH, done)
     if work.is_done:
         return work.response
     work.is_later = True
@@ -81,7 +87,7 @@ def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Contex
 
 
 def _one(broker: Services, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
-    topics = request.v3_and_below_topics
+    keys = _keys(request.v3_and_below_topics)
     answered: list[AddPartitionsToTxnResponse] = []
     waits = False
 
@@ -89,14 +95,18 @@ def _one(broker: Services, request: AddPartitionsToTxnRequest, context: Context)
         if context.version < _FIRST_WITH_FENCED:
             fenced, old = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
             results = {key: old if error is fenced else error for key, error in results.items()}
-        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(topics, results))
+        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(results))
         if waits:
             context.answer(response)
         else:
             answered.append(response)
 
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    _add(broker, request.v3_and_below_transactional_id, producer, topics, 0, done)
+    missing = _missing(broker, keys)
+    if missing:
+        done(missing)
+    else:
+        _add(broker, request.v3_and_below_transactional_id, producer, keys, 0, done)
     if answered:
         return answered[0]
     waits = True
@@ -107,15 +117,10 @@ def _add(
     broker: Services,
     transactional_id: str,
     producer: Producer,
-    topics: Sequence[AddPartitionsToTxnRequestTopic],
+    keys: Sequence[TopicPartition],
     client_version: int,
     done: Callable[[Results], None],
 ) -> None:
-    keys = _keys(topics)
-    missing = {key for key in keys if not broker.view.has(key)}
-    if missing:
-        done({key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in missing else ErrorCode.OPERATION_NOT_ATTEMPTED for key in keys})
-        return
     if not transactional_id:
         done(dict.fromkeys(keys, ErrorCode.INVALID_REQUEST))
         return
@@ -130,8 +135,7 @@ def _add(
         done(dict.fromkeys(keys, error.code))
 
 
-def _verified(broker: Services, transactional_id: str, producer: Producer, topics: Sequence[AddPartitionsToTxnRequestTopic]) -> Results:
-    keys = _keys(topics)
+def _verified(broker: Services, transactional_id: str, producer: Producer, keys: Sequence[TopicPartition]) -> Results:
     if not transactional_id:
         return dict.fromkeys(keys, ErrorCode.INVALID_REQUEST)
     try:
@@ -141,17 +145,20 @@ def _verified(broker: Services, transactional_id: str, producer: Producer, topic
 
 
 def _keys(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+    return list(dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions))
 
 
-def _topics(topics: Sequence[AddPartitionsToTxnRequestTopic], results: Results) -> list[AddPartitionsToTxnResponseTopic]:
-    return [
-        AddPartitionsToTxnResponseTopic(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnResponsePartition(partition_index=number, partition_error_code=results[TopicPartition(topic.name, number)])
-                for number in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+def _missing(broker: Services, keys: Sequence[TopicPartition]) -> Results:
+    """What is answered where a partition is not there; nothing where all are."""
+    missing = {key for key in keys if not broker.view.has(key)}
+    if not missing:
+        return {}
+    return {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in missing else ErrorCode.OPERATION_NOT_ATTEMPTED for key in keys}
+
+
+def _topics(results: Results) -> list[AddPartitionsToTxnResponseTopic]:
+    topics: dict[str, AddPartitionsToTxnResponseTopic] = {}
+    for key, error in results.items():
+        topic = topics.setdefault(key.topic, AddPartitionsToTxnResponseTopic(name=key.topic))
+        topic.results_by_partition.append(AddPartitionsToTxnResponsePartition(partition_index=key.partition, partition_error_code=error))
+    return list(topics.values())

@@ -2,6 +2,8 @@
 the partitions that it leads. Answered when every marker is committed, or refused. Tools ask for it, too, to end a
 transaction that hangs.
 
+What stands twice is answered once, and a marker of no producer is UNKNOWN_SERVER_ERROR, as in Apache Kafka.
+
     2      with transaction version 2 a marker of the epoch that has a transaction open is late, and refused (KIP-1228)
 """
 
@@ -35,27 +37,39 @@ _AS_LEADER = {
 
 
 class _Request:
-    """One request in work: how many markers are neither written nor refused."""
+    """One request in work: what became of its markers, by producer, and how many are neither written nor refused."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lacking = 1
-        self.response = WriteTxnMarkersResponse()
+        self._results: dict[int, dict[TopicPartition, ErrorCode]] = {}
         self.is_later = False
 
     def add(self) -> None:
         self._lacking += 1
 
-    def done(self, answer: WriteTxnMarkersResponsePartition | None, error: ErrorCode) -> None:
-        if answer is not None:
-            answer.error_code = _AS_LEADER.get(error, error)
+    def done(self, producer_id: int, key: TopicPartition, error: ErrorCode) -> None:
+        self._results.setdefault(producer_id, {})[key] = _AS_LEADER.get(error, error)
+        self.went_on()
+
+    def went_on(self) -> None:
         self._lacking -= 1
         if not self._lacking and self.is_later:
-            self._context.answer(self.response)
+            self._context.answer(self.response())
 
     @property
     def is_done(self) -> bool:
         return not self._lacking
+
+    def response(self) -> WriteTxnMarkersResponse:
+        response = WriteTxnMarkersResponse()
+        for producer_id, results in self._results.items():
+            topics: dict[str, WriteTxnMarkersResponseTopic] = {}
+            for key, error in results.items():
+                topic = topics.setdefault(key.topic, WriteTxnMarkersResponseTopic(name=key.topic))
+                topic.partitions.append(WriteTxnMarkersResponsePartition(partition_index=key.partition, error_code=error))
+            response.markers.append(WriteTxnMarkersResponseMarker(producer_id=producer_id, topics=list(topics.values())))
+        return response
 
 
 @handles(WriteTxnMarkersRequest, 0, 2)
@@ -63,18 +77,16 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: Context) 
     work = _Request(context)
     for item in request.markers:
         marker = Marker(OfTransaction(item.producer_id, item.producer_epoch), item.transaction_result, item.coordinator_epoch)
-        answer = WriteTxnMarkersResponseMarker(producer_id=item.producer_id)
-        work.response.markers.append(answer)
         for topic in item.topics:
-            told = WriteTxnMarkersResponseTopic(name=topic.name)
-            answer.topics.append(told)
             for number in topic.partition_indexes:
-                place = WriteTxnMarkersResponsePartition(partition_index=number)
-                told.partitions.append(place)
+                key = TopicPartition(topic.name, number)
                 work.add()
-                broker.marker_writer.write(TopicPartition(topic.name, number), marker, item.transaction_version, partial(work.done, place))
-    work.done(None, ErrorCode.NONE)
+                if item.producer_id < 0 or item.producer_epoch < 0:
+                    work.done(item.producer_id, key, ErrorCode.UNKNOWN_SERVER_ERROR)
+                else:
+                    broker.marker_writer.write(key, marker, item.transaction_version, partial(work.done, item.producer_id, key))
+    work.went_on()
     if work.is_done:
-        return work.response
+        return work.response()
     work.is_later = True
     return LATER

@@ -5,6 +5,8 @@
     4      TRANSACTION_ABORTABLE for a group that was not added to the transaction; before it INVALID_TXN_STATE
     5      this broker adds the group to the transaction (KIP-890)
 
+As in Apache Kafka, what stands twice is answered once.
+
 Whether the group is in the transaction is asked of the transaction's coordinator before the first such commit of a
 transaction is written.
 """
@@ -21,7 +23,6 @@ from jesenska.broker.gate import handles
 from jesenska.broker.transaction_verification import Results, for_producers
 from jesenska.coordination.shard import OfTransaction
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer
-from jesenska.groups.offsets import is_metadata_too_large
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.transactions.events import Producer
 from jesenska.wire.messages.k28_txn_offset_commit import (
@@ -42,39 +43,31 @@ _FIRST_THAT_ADDS = 5
 @handles(TxnOffsetCommitRequest, 0, 5)
 def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) -> Outcome:
     version = context.version
-    now_ms, limit = broker.clock.now_ms(), broker.config.integer("offset.metadata.max.bytes")
+    now_ms = broker.clock.now_ms()
     errors: dict[TopicPartition, ErrorCode] = {}
-    offsets: list[tuple[TopicPartition, CommittedOffset]] = []
+    offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in request.topics:
         for item in topic.partitions:
             key = TopicPartition(topic.name, item.partition_index)
-            metadata = item.committed_metadata or ""
-            if not broker.view.has(key):
-                errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif is_metadata_too_large(metadata, limit):
-                errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if broker.view.has(key):
+                offsets[key] = CommittedOffset(item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", now_ms)
             else:
-                offsets.append((key, CommittedOffset(item.committed_offset, item.committed_leader_epoch, metadata, now_ms)))
+                errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def build(found: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> TxnOffsetCommitResponse:
         if otherwise is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_WITH_LOAD_IN_PROGRESS:
             otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return TxnOffsetCommitResponse(
-            topics=[
-                TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        TxnOffsetCommitResponsePartition(partition_index=item.partition_index, error_code=errors.get(key) or found.get(key, otherwise))
-                        for item in topic.partitions
-                        for key in (TopicPartition(topic.name, item.partition_index),)
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+        topics: dict[str, TxnOffsetCommitResponseTopic] = {}
+        for key in (*offsets, *errors):
+            topic = topics.setdefault(key.topic, TxnOffsetCommitResponseTopic(name=key.topic))
+            error = errors.get(key) or found.get(key, otherwise)
+            topic.partitions.append(TxnOffsetCommitResponsePartition(partition_index=key.partition, error_code=error))
+        return TxnOffsetCommitResponse(topics=list(topics.values()))
 
     if not offsets:
         return build({}, ErrorCode.NONE)
+    if not request.group_id:
+        return build({}, ErrorCode.INVALID_GROUP_ID)
     producer = Producer(request.producer_id, request.producer_epoch)
     make = partial(
         CommitOffsets,
@@ -82,7 +75,7 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
         generation_id=request.generation_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        offsets=tuple(offsets),
+        offsets=tuple(offsets.items()),
         within=OfTransaction(*producer),
     )
 
