@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jesenska.base.errors import ErrorCode
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, Resign, Tick, Write
+from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Order, Resign, Tick, Write
 
 _TIMEOUT_MS = 100
 
@@ -29,6 +29,7 @@ class Sum:
 
     def __init__(self) -> None:
         self.total = 0
+        self.open: dict[int, list[int]] = {}
         self.told: list[Any] = []
 
     def handle(self, event: Any, now: Now) -> list[Answer | Write]:
@@ -46,6 +47,13 @@ class Sum:
 
     def replay(self, record: int, now: Now) -> None:
         self.total += record
+
+    def replay_within(self, record: int, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
+        self.open.setdefault(of.producer_id, []).append(record if counts else 0)
+
+    def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
+        found = self.open.pop(producer_id, [])
+        self.total += sum(found) if commits else 0
 
     def finish_replay(self, now: Now) -> None:
         """Nothing begins."""
@@ -71,6 +79,7 @@ class Sums(RuleBasedStateMachine):
             if isinstance(effect, Answer):
                 self.answers.setdefault(effect.token, []).append(effect.response)
             else:
+                assert isinstance(effect, Append)
                 self.pending.append(effect)
 
     @rule(number=st.integers(-5, 5))
@@ -118,7 +127,7 @@ TestSums = Sums.TestCase
 TestSums.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def give(operations: Operations, event: Any, now_ms: int = 0) -> list[Answer | Append]:
+def give(operations: Operations, event: Any, now_ms: int = 0) -> list[Answer | Append | Order]:
     return operations.handle(event, Now(now_ms, 0))
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from jesenska.base.errors import ErrorCode
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
-from jesenska.coordination.shard import Answer, KeyValue, Now, Tick
+from jesenska.coordination.shard import Answer, KeyValue, Now, Order, Tick
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import Event, Join, JoinAnswer, Response, Sync, SyncAnswer
 from jesenska.groups.records import encode_record, read_record
@@ -61,11 +61,12 @@ class Driver:
     def give(self, event: Event | Appended | AppendFailed) -> None:
         self._take(self.operations.handle(event, self.now))
 
-    def _take(self, effects: list[Answer | Append]) -> None:
+    def _take(self, effects: list[Answer | Append | Order]) -> None:
         for effect in effects:
             if isinstance(effect, Answer):
                 self.answers.setdefault(effect.token, []).append(effect.response)
             else:
+                assert isinstance(effect, Append), "groups give no orders"
                 self.pending.append(effect)
         while self.commit_at_once and self.pending:
             self.commit()

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from jesenska.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError
@@ -98,7 +97,7 @@ class Loader:
         if self._damaged > _TOLD_MAX:
             logger.error("%s: %d places are damaged, the first %d are told above", topic_partition, self._damaged, _TOLD_MAX)
         for number, (record, of, counts) in enumerate(self._loading.left_open()):
-            self._replay(record, partial(self._take_in_open, of=of, counts=counts))
+            self._replay_open(record, of, counts)
             if number % _LOAD_RECORDS == 0:
                 await asyncio.sleep(0)
 
@@ -129,7 +128,7 @@ class Loader:
                     await asyncio.sleep(0)
         finally:
             for number, record in enumerate(self._loading.settled()):
-                self._replay(record, self._take_in)
+                self._replay(record)
                 if number % _LOAD_RECORDS == 0:
                     await asyncio.sleep(0)
         if moved == offset and data:
@@ -152,9 +151,15 @@ class Loader:
         finally:
             region.release()
 
-    def _replay(self, record: Record, take_in: Callable[[Record], None]) -> None:
+    def _replay(self, record: Record) -> None:
         try:
-            take_in(record)
+            self._take_in(record)
+        except _DAMAGE as error:
+            self._tell_damage(f"the record at offset {record.offset} is passed over: {error}")
+
+    def _replay_open(self, record: Record, of: OfTransaction, counts: bool) -> None:
+        try:
+            self._take_in_open(record, of, counts)
         except _DAMAGE as error:
             self._tell_damage(f"the record at offset {record.offset} is passed over: {error}")
 

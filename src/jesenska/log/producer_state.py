@@ -72,6 +72,7 @@ _ENTRY = Struct(">qhiqiqiq")
 _VERSION = 1
 _CRC_END = 6
 NO_OFFSET = -1
+NO_COORDINATOR_EPOCH = -1
 
 
 class RememberedBatch(NamedTuple):
@@ -264,6 +265,8 @@ class ProducerState:
         producer_id, coordinator_epoch = header.producer_id, marker.coordinator_epoch
         aborted: AbortedTransaction | None = None
         previous = self._producers.get(producer_id)
+        if coordinator_epoch < NO_COORDINATOR_EPOCH:
+            raise TransactionCoordinatorFencedError(f"A transaction marker of producer {producer_id} names coordinator epoch {coordinator_epoch}.")
         if previous is not None:
             if header.producer_epoch < previous.producer_epoch:
                 raise InvalidProducerEpochError(

@@ -6,8 +6,9 @@
     5      TRANSACTION_ABORTABLE may be answered; it is in 4, too, as in Kafka
 
 Where one of the partitions is not there, none is added: it is UNKNOWN_TOPIC_OR_PARTITION, and the others are
-OPERATION_NOT_ATTEMPTED. As in Apache Kafka: what stands twice is answered once, and a transaction that stands twice
-has the partitions of the last time; a topic without partitions is not answered.
+OPERATION_NOT_ATTEMPTED. Of a transaction that stands twice the partitions of the last time are taken. As in Apache
+Kafka, what is added is answered as it was asked for, the first time; for what is verified or missing each partition is
+answered once.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class _Request:
         self.response = AddPartitionsToTxnResponse()
         self.is_later = False
 
-    def put(self, answer: AddPartitionsToTxnResponseTransaction, results: Results) -> None:
-        answer.topic_results = _topics(results)
+    def put(self, answer: AddPartitionsToTxnResponseTransaction, topics: list[AddPartitionsToTxnResponseTopic]) -> None:
+        answer.topic_results = topics
         self._lacking -= 1
         if self.is_later and not self._lacking:
             self._context.answer(self.response)
@@ -67,6 +68,7 @@ def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Contex
         return _one(broker, request, context)
     work = _Request(context, len(request.transactions))
     keys_of = {item.transactional_id: _keys(item.topics) for item in request.transactions}
+    topics_of = {item.transactional_id: item.topics for item in reversed(request.transactions)}
     for item in request.transactions:
         keys = keys_of[item.transactional_id]
         answer = AddPartitionsToTxnResponseTransaction(transactional_id=item.transactional_id)
@@ -75,11 +77,11 @@ def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Contex
         done = partial(work.put, answer)
         missing = _missing(broker, keys)
         if missing:
-            done(missing)
+            done(_once_each(missing))
         elif item.verify_only:
-            done(_verified(broker, item.transactional_id, producer, keys))
+            done(_once_each(_verified(broker, item.transactional_id, producer, keys)))
         else:
-            _add(broker, item.transactional_id, producer, keys, RAISES_EPOCH, done)
+            _add(broker, item.transactional_id, producer, keys, RAISES_EPOCH, partial(_answer_added, done, topics_of[item.transactional_id]))
     if work.is_done:
         return work.response
     work.is_later = True
@@ -91,11 +93,10 @@ def _one(broker: Services, request: AddPartitionsToTxnRequest, context: Context)
     answered: list[AddPartitionsToTxnResponse] = []
     waits = False
 
-    def done(results: Results) -> None:
-        if context.version < _FIRST_WITH_FENCED:
-            fenced, old = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
-            results = {key: old if error is fenced else error for key, error in results.items()}
-        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(results))
+    def done(error: ErrorCode) -> None:
+        if error is ErrorCode.PRODUCER_FENCED and context.version < _FIRST_WITH_FENCED:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_as_asked(request.v3_and_below_topics, error))
         if waits:
             context.answer(response)
         else:
@@ -104,9 +105,8 @@ def _one(broker: Services, request: AddPartitionsToTxnRequest, context: Context)
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     missing = _missing(broker, keys)
     if missing:
-        done(missing)
-    else:
-        _add(broker, request.v3_and_below_transactional_id, producer, keys, 0, done)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_once_each(missing))
+    _add(broker, request.v3_and_below_transactional_id, producer, keys, 0, done)
     if answered:
         return answered[0]
     waits = True
@@ -119,20 +119,20 @@ def _add(
     producer: Producer,
     keys: Sequence[TopicPartition],
     client_version: int,
-    done: Callable[[Results], None],
+    done: Callable[[ErrorCode], None],
 ) -> None:
     if not transactional_id:
-        done(dict.fromkeys(keys, ErrorCode.INVALID_REQUEST))
+        done(ErrorCode.INVALID_REQUEST)
         return
 
     def reply(answer: ProducerAnswer) -> None:
-        done(dict.fromkeys(keys, answer.error))
+        done(answer.error)
 
     partitions = frozenset(keys)
     try:
         broker.transactions.submit(transactional_id, lambda token: AddPartitions(token, transactional_id, producer, partitions, client_version), reply)
     except KafkaError as error:
-        done(dict.fromkeys(keys, error.code))
+        done(error.code)
 
 
 def _verified(broker: Services, transactional_id: str, producer: Producer, keys: Sequence[TopicPartition]) -> Results:
@@ -156,7 +156,21 @@ def _missing(broker: Services, keys: Sequence[TopicPartition]) -> Results:
     return {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in missing else ErrorCode.OPERATION_NOT_ATTEMPTED for key in keys}
 
 
-def _topics(results: Results) -> list[AddPartitionsToTxnResponseTopic]:
+def _answer_added(done: Callable[[list[AddPartitionsToTxnResponseTopic]], None], topics: Sequence[AddPartitionsToTxnRequestTopic], error: ErrorCode) -> None:
+    done(_as_asked(topics, error))
+
+
+def _as_asked(topics: Sequence[AddPartitionsToTxnRequestTopic], error: ErrorCode) -> list[AddPartitionsToTxnResponseTopic]:
+    return [
+        AddPartitionsToTxnResponseTopic(
+            name=topic.name,
+            results_by_partition=[AddPartitionsToTxnResponsePartition(partition_index=number, partition_error_code=error) for number in topic.partitions],
+        )
+        for topic in topics
+    ]
+
+
+def _once_each(results: Results) -> list[AddPartitionsToTxnResponseTopic]:
     topics: dict[str, AddPartitionsToTxnResponseTopic] = {}
     for key, error in results.items():
         topic = topics.setdefault(key.topic, AddPartitionsToTxnResponseTopic(name=key.topic))

@@ -5,7 +5,7 @@
     4      TRANSACTION_ABORTABLE for a group that was not added to the transaction; before it INVALID_TXN_STATE
     5      this broker adds the group to the transaction (KIP-890)
 
-As in Apache Kafka, what stands twice is answered once.
+As in Apache Kafka, a topic that stands twice is answered once, and one that is there and names no partitions is not.
 
 Whether the group is in the transaction is asked of the transaction's coordinator before the first such commit of a
 transaction is written.
@@ -58,10 +58,14 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
         if otherwise is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_WITH_LOAD_IN_PROGRESS:
             otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
         topics: dict[str, TxnOffsetCommitResponseTopic] = {}
-        for key in (*offsets, *errors):
-            topic = topics.setdefault(key.topic, TxnOffsetCommitResponseTopic(name=key.topic))
-            error = errors.get(key) or found.get(key, otherwise)
-            topic.partitions.append(TxnOffsetCommitResponsePartition(partition_index=key.partition, error_code=error))
+        for asked in request.topics:
+            if not asked.partitions and asked.name in broker.view.topics:
+                continue
+            topic = topics.setdefault(asked.name, TxnOffsetCommitResponseTopic(name=asked.name))
+            for item in asked.partitions:
+                key = TopicPartition(asked.name, item.partition_index)
+                error = errors.get(key) or found.get(key, otherwise)
+                topic.partitions.append(TxnOffsetCommitResponsePartition(partition_index=item.partition_index, error_code=error))
         return TxnOffsetCommitResponse(topics=list(topics.values()))
 
     if not offsets:
