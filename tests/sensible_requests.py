@@ -134,8 +134,8 @@ class Served:
         return group, joined.member_id
 
     def new_transaction(self, group: str = "", *, is_open: bool = True) -> tuple[str, int]:
-        """A transactional id whose producer has epoch 0, and the producer's id. If it is open, a partition or a group is
-        in its transaction."""
+        """A transactional id whose producer has epoch 0, and the producer's id. If it is open, a partition or a group
+        is in its transaction."""
         name = f"transaction-{self.new_name()}"
         with RawConnection(self.broker.bootstrap) as connection:
             begun = connection.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4, InitProducerIdResponse)

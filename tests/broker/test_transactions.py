@@ -20,6 +20,7 @@ from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitResponse,
 )
 from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic, DeleteTopicsResponse
 from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
@@ -283,6 +284,14 @@ def test_without_verification_old_clients_write_unasked(tmp_path: Path) -> None:
         other = client.begin("b")
         assert client.produce(other, other.producer, 12, partition=1) == ErrorCode.NONE
         assert client.describe("b")[1] == "Ongoing"
+
+
+@pytest.mark.parametrize("version", (9, 11, 12))
+def test_a_producer_is_told_to_try_again_while_nobody_can_say_whether_its_partition_is_in_the_transaction(tmp_path: Path, version: int) -> None:
+    """Nobody coordinates yet. Old clients try this error again, and not those of coordinators."""
+    with started(tmp_path / "data") as process, Client(process) as client:
+        client.ask(CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=TOPIC, num_partitions=1, replication_factor=1)]), 5, CreateTopicsResponse)
+        assert client.produce(Asked("a", Who(1, 0)), Who(1, 0), version) == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_a_leader_asks_again_while_the_transaction_before_is_being_ended(tmp_path: Path) -> None:

@@ -80,3 +80,14 @@ def test_the_next_transaction_of_a_producer_is_another() -> None:
     log.within(1, a=b"4")
     log.end(1, ControlType.COMMIT)
     assert log.settled() == {b"a": b"4"}
+
+
+def test_what_an_open_transaction_has_written_is_handed_on_with_whether_it_counts() -> None:
+    log = Log()
+    log.within(1, a=b"50", b=b"50")
+    log.within(2, c=b"60")
+    log.plain(a=b"7")
+    log.end(2, ControlType.ABORT)
+    log.within(3, c=b"70")
+    found = [(record.key, record.value, of.producer_id, counts) for record, of, counts in log.loading.left_open()]
+    assert found == [(b"a", b"50", 1, False), (b"b", b"50", 1, True), (b"c", b"70", 3, True)]

@@ -371,6 +371,9 @@ class _Verified:
 
     def _append(self) -> None:
         if self._context.gone:
+            for producer, items in self._asked.items():
+                for item in items:
+                    _forget_guard(item, producer.producer_id)
             return
         outcome = self._produce.append(self._broker.clock.now_ms())
         if isinstance(outcome, ProduceResponse):

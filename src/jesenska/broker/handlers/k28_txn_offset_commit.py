@@ -5,7 +5,8 @@
     4      TRANSACTION_ABORTABLE for a group that was not added to the transaction; before it INVALID_TXN_STATE
     5      this broker adds the group to the transaction (KIP-890)
 
-As in Apache Kafka, a topic that stands twice is answered once, and one that is there and names no partitions is not.
+As in Apache Kafka, a topic that is there and names no partitions is not answered, and one that stands twice is
+answered once where something is not there.
 
 Whether the group is in the transaction is asked of the transaction's coordinator before the first such commit of a
 transaction is written.
@@ -57,16 +58,21 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
     def build(found: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> TxnOffsetCommitResponse:
         if otherwise is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_WITH_LOAD_IN_PROGRESS:
             otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        topics: dict[str, TxnOffsetCommitResponseTopic] = {}
+        merges = bool(errors) or any(asked.name not in broker.view.topics for asked in request.topics)
+        answered: dict[str, TxnOffsetCommitResponseTopic] = {}
+        response = TxnOffsetCommitResponse()
         for asked in request.topics:
             if not asked.partitions and asked.name in broker.view.topics:
                 continue
-            topic = topics.setdefault(asked.name, TxnOffsetCommitResponseTopic(name=asked.name))
+            topic = answered.get(asked.name) if merges else None
+            if topic is None:
+                topic = answered[asked.name] = TxnOffsetCommitResponseTopic(name=asked.name)
+                response.topics.append(topic)
             for item in asked.partitions:
                 key = TopicPartition(asked.name, item.partition_index)
                 error = errors.get(key) or found.get(key, otherwise)
                 topic.partitions.append(TxnOffsetCommitResponsePartition(partition_index=item.partition_index, error_code=error))
-        return TxnOffsetCommitResponse(topics=list(topics.values()))
+        return response
 
     if not offsets:
         return build({}, ErrorCode.NONE)
