@@ -45,7 +45,7 @@ _CLUSTER_BUGS = {
     "orders_of_anybody_are_obeyed": 4,
     "proposed_is_agreed": 26,
     "a_leader_that_was_replaced_writes_on": 2,
-    "elections_are_not_fenced": 19,
+    "elections_are_not_fenced": 50,
     "who_was_controller_goes_on": 4,
     "metadata_of_anybody_are_taken": 4,
     "orders_for_an_earlier_life_are_obeyed": 6,
