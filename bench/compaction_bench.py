@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.brokers import KAFKA, Apache, Broker, Jesenska
 from bench.figures import Figures, cpu, percentile, resident_mb
 from bench.machine import end_in_order, settle
-from bench.options import add_broker_options, only_lists, parser_of, show
+from bench.options import add_broker_options, chosen_rows, only_lists, parser_of, show, turns
 from bench.raw_clients import PRODUCE_VERSION, Probe, ask, check, connect, frame, wait_for_leaders
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
@@ -142,23 +142,20 @@ def main() -> int:
     add_broker_options(parser)
     options = parser.parse_args()
     end_in_order()
-    rows = [name for name in _ROWS if not options.rows or any(word.strip() in name for word in options.rows.split(";"))]
+    rows = chosen_rows(options, _ROWS)
     if only_lists(options, rows):
         return 0
     names = {"jesenska": Jesenska.name, "kafka": Apache.name}
     sides = {names[side]: Figures() for side in options.sides.split(",")}
-    for number in range(options.rounds):
-        for row in rows:
-            for name in sides if number % 2 == 0 else reversed(sides):
-                print(f"round {number + 1}, {row}: {name}", file=sys.stderr, flush=True)
-                with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-                    place = Path(directory)
-                    broker: Broker = Apache(place, _SETTINGS) if name == Apache.name else Jesenska(place, _SETTINGS, options.profile, options.profiles)
-                    broker.start()
-                    try:
-                        _row(broker, place, row, _ROWS[row], options.scale, sides[name])
-                    finally:
-                        broker.stop()
+    for row, name in turns(options, rows, sides):
+        with tempfile.TemporaryDirectory(dir=options.dir) as directory:
+            place = Path(directory)
+            broker: Broker = Apache(place, _SETTINGS) if name == Apache.name else Jesenska(place, _SETTINGS, options.profile, options.profiles)
+            broker.start()
+            try:
+                _row(broker, place, row, _ROWS[row], options.scale, sides[name])
+            finally:
+                broker.stop()
     show(sides, options, f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
     return 0
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from bench.brokers import Apache, Broker, Jesenska
 from bench.figures import Figures, cpu, percentile
 from bench.machine import end_in_order, settle
-from bench.options import add_broker_options, only_lists, parser_of, show
-from bench.raw_clients import PRODUCE_VERSION, ask, check, connect, create_topic, frame, receive
+from bench.options import add_broker_options, chosen_rows, only_lists, parser_of, show, turns
+from bench.raw_clients import PRODUCE_VERSION, Repeated, ask, check, connect, create_topic, frame
 from jesenska.records.encode import encode_batch
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from jesenska.wire.messages.k34_alter_replica_log_dirs import (
@@ -38,7 +38,7 @@ _RELEASE = "3.9.1"
 _BYTES = 2_000_000_000
 _BATCH_BYTES, _SMALL_BATCH_BYTES = 100_000, 10_000
 _IN_FLIGHT = 5
-_EVERY_SECONDS = 0.004
+_EVERY_MS = 4
 _BEFORE_SECONDS = 5.0
 _LIMIT_SECONDS = 900.0
 _ROWS = ("at rest", "under load")
@@ -67,32 +67,11 @@ def _fill(bootstrap: str, topic: str, size_bytes: int) -> None:
             check(_answer(connection), topic)
 
 
-class _Producer:
-    """Sends a batch every few milliseconds, and waits for each answer."""
+class _Producer(Repeated):
+    """Sends a batch every few milliseconds."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self.latencies_ms: list[float] = []
-        self._topic = topic
-        self._connection = connect(bootstrap)
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        sending = _produce(self._topic, _SMALL_BATCH_BYTES, 0)
-        while not self._ends.wait(_EVERY_SECONDS):
-            begun = time.perf_counter()
-            self._connection.sendall(sending)
-            check(receive(self._connection), self._topic)
-            self.latencies_ms.append((time.perf_counter() - begun) * 1000)
-
-    def __enter__(self) -> _Producer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-        self._connection.close()
+        super().__init__(bootstrap, _produce(topic, _SMALL_BATCH_BYTES, 0), _EVERY_MS, lambda answer: check(answer, topic))
 
 
 def _homes(bootstrap: str, topic: str) -> tuple[str, bool, int]:
@@ -160,25 +139,22 @@ def main() -> int:
     add_broker_options(parser)
     options = parser.parse_args()
     end_in_order()
-    rows = [name for name in _ROWS if not options.rows or any(word.strip() in name for word in options.rows.split(";"))]
+    rows = chosen_rows(options, _ROWS)
     if only_lists(options, rows):
         return 0
     names = {"jesenska": Jesenska.name, "kafka": Apache.name}
     sides = {names[side]: Figures() for side in options.sides.split(",")}
-    for number in range(options.rounds):
-        for row in rows:
-            for name in sides if number % 2 == 0 else reversed(sides):
-                print(f"round {number + 1}, {row}: {name}", file=sys.stderr, flush=True)
-                with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-                    place = Path(directory).resolve()
-                    directories = [str(place / "one"), str(place / "two")]
-                    settings = {"log.dirs": ",".join(directories), "num.partitions": "1"}
-                    broker: Broker = Apache(place, settings, _RELEASE) if name == Apache.name else Jesenska(place, settings, options.profile, options.profiles)
-                    broker.start()
-                    try:
-                        _row(broker, directories, row, options.scale, sides[name])
-                    finally:
-                        broker.stop()
+    for row, name in turns(options, rows, sides):
+        with tempfile.TemporaryDirectory(dir=options.dir) as directory:
+            place = Path(directory).resolve()
+            directories = [str(place / "one"), str(place / "two")]
+            settings = {"log.dirs": ",".join(directories), "num.partitions": "1"}
+            broker: Broker = Apache(place, settings, _RELEASE) if name == Apache.name else Jesenska(place, settings, options.profile, options.profiles)
+            broker.start()
+            try:
+                _row(broker, directories, row, options.scale, sides[name])
+            finally:
+                broker.stop()
     show(sides, options, f"Apache Kafka {_RELEASE}", f", scale {options.scale:g}")
     return 0
 

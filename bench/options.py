@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.figures import Figures, as_json, table
@@ -42,6 +43,20 @@ def only_lists(options: argparse.Namespace, names: Sequence[str]) -> bool:
     if options.profile:
         options.profiles.mkdir(parents=True, exist_ok=True)
     return False
+
+
+def chosen_rows(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """The rows that were asked for by words in their names; all where none was."""
+    return [name for name in names if not options.rows or any(word.strip() in name for word in options.rows.split(";"))]
+
+
+def turns(options: argparse.Namespace, rows: Sequence[str], sides: Mapping[str, Figures]) -> Iterator[tuple[str, str]]:
+    """Each row and the side that has its turn, round by round; the sides take turns in being first."""
+    for number in range(options.rounds):
+        for row in rows:
+            for side in sides if number % 2 == 0 else reversed(list(sides)):
+                print(f"round {number + 1}, {row}: {side}", file=sys.stderr, flush=True)
+                yield row, side
 
 
 def show(sides: Mapping[str, Figures], options: argparse.Namespace, rival: str, amount: str) -> None:

@@ -12,8 +12,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
 
 from jesenska.records.encode import encode_batch
 from jesenska.wire.codec import decode, encode
@@ -173,25 +173,26 @@ def end_to_end_latencies(bootstrap: str, topic: str, acks: int, count: int) -> l
     return found
 
 
-class Probe:
-    """Asks for ApiVersions every few milliseconds from a thread of its own while something else goes on: how long the
-    broker leaves a small request."""
+class Repeated:
+    """Sends a request every few milliseconds from a thread of its own while something else goes on, and waits for each
+    answer, which `check_answer` looks at."""
 
-    def __init__(self, bootstrap: str, every_ms: float = 5.0) -> None:
+    def __init__(self, bootstrap: str, request: bytes, every_ms: float, check_answer: Callable[[bytes], object]) -> None:
         self.latencies_ms: list[float] = []
         self._connection = connect(bootstrap)
+        self._request = request
         self._every_s = every_ms / 1000
+        self._check_answer = check_answer
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        asking = frame(ApiVersionsRequest(client_software_name="bench", client_software_version="1"), 3)
         while not self._ends.wait(self._every_s):
             begun = time.perf_counter()
-            _exchange(self._connection, asking)
+            self._check_answer(_exchange(self._connection, self._request))
             self.latencies_ms.append((time.perf_counter() - begun) * 1000)
 
-    def __enter__(self) -> Probe:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -199,6 +200,14 @@ class Probe:
         self._ends.set()
         self._thread.join()
         self._connection.close()
+
+
+class Probe(Repeated):
+    """Asks for ApiVersions: how long the broker leaves a small request."""
+
+    def __init__(self, bootstrap: str, every_ms: float = 5.0) -> None:
+        asking = frame(ApiVersionsRequest(client_software_name="bench", client_software_version="1"), 3)
+        super().__init__(bootstrap, asking, every_ms, lambda answer: None)
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> float:
