@@ -87,8 +87,8 @@ class LogDirectory:
         #: It gets no new replicas (KIP-1066).
         self.is_cordoned = False
         self._background = background
-        #: Checkpoints that are being written just now, by file name.
-        self._writing: set[str] = set()
+        #: What is being written to checkpoints just now, by file name.
+        self._writing: dict[str, Mapping[TopicPartition, int]] = {}
         #: What is to be written when that has ended, by file name.
         self._following: dict[str, list[Callable[[], None]]] = {}
         #: Logs that were truncated and wait for their recovery points to be written.
@@ -98,8 +98,6 @@ class LogDirectory:
         self._written_lowered_starts = 0
         #: What was last written, so that an idle broker leaves its disk alone.
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
-        #: What is being written, by file name.
-        self._in_flight: dict[str, Mapping[TopicPartition, int]] = {}
         #: Log start offsets that stand in their checkpoint though they are not the logs' yet, or the logs' first
         #: segments tell them: a disk may still have segments from before, and not all of them.
         self._announced_starts: dict[TopicPartition, int] = {}
@@ -172,7 +170,7 @@ class LogDirectory:
         appends before they are overwritten: the next start would take them for this one's."""
         topic_partition = log.topic_partition
         self._announced_starts.pop(topic_partition, None)
-        on_disk = [known.get(name, {}) for known in (self._written, self._in_flight) for name in _OF_ONE_LOG]
+        on_disk = [known.get(name, {}) for known in (self._written, self._writing) for name in _OF_ONE_LOG]
         if any(offsets.get(topic_partition, 0) > 0 for offsets in on_disk):
             log.hold()
             self._write(self.high_watermarks, self._present_high_watermarks, lambda _: self.truncated([log], True, _nobody_waits))
@@ -265,12 +263,10 @@ class LogDirectory:
             if done is not None:
                 done(None)
             return
-        self._writing.add(name)
-        self._in_flight[name] = values
+        self._writing[name] = values
 
         def written(outcome: BaseException | None) -> None:
-            self._writing.discard(name)
-            del self._in_flight[name]
+            del self._writing[name]
             if outcome is None:
                 self._written[name] = values
             if isinstance(outcome, OSError):

@@ -68,7 +68,7 @@ def start_after_retention(log: PartitionLog, now_ms: int) -> int | None:
     """Where the log will start when its old segments are taken out; None if none is old. Where all of it is old the
     log is rolled first: it is to be asked again once `has_queued_appends` has passed."""
     count, _ = _count_old_segments(log, now_ms)
-    return list(log.ends())[count - 1] if count else None
+    return log.ends()[count - 1] if count else None
 
 
 def _count_old_segments(log: PartitionLog, now_ms: int) -> tuple[int, str]:
