@@ -147,6 +147,14 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+_CODES = frozenset(ErrorCode)
+
+
+def error_name(code: int) -> str:
+    """The name of an error that came over the wire; a number that this release does not know is its own name."""
+    return ErrorCode(code).name if code in _CODES else str(code)
+
+
 class JesenskaError(Exception):
     """What a person may meet: one sentence with the cause and the remedy."""
 

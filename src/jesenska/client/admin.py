@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jesenska.base.errors import ClusterAuthorizationFailedError, ErrorCode, KafkaError, UnsupportedVersionError
+from jesenska.base.errors import ClusterAuthorizationFailedError, ErrorCode, KafkaError, UnsupportedVersionError, error_name
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster, TopicInfo
 from jesenska.wire.messages.k19_create_topics import (
@@ -339,5 +339,4 @@ class Admin:
 def _error(code: int, message: str | None) -> KafkaError | None:
     if code == ErrorCode.NONE:
         return None
-    name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
-    return KafkaError.of(code, message or f"The broker answers {name}.")
+    return KafkaError.of(code, message or f"The broker answers {error_name(code)}.")

@@ -28,6 +28,7 @@ from jesenska.base.errors import (
     NetworkException,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
+    error_name,
 )
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.client.backoff import Backoff
@@ -510,8 +511,7 @@ def _topic_error(name: str, code: int) -> str:
         return f"Topic {name} does not exist: create it with kafka-topics --create --topic {name}."
     if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         return f"{name!r} cannot be the name of a topic: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'."
-    known = ErrorCode(code).name if code in set(ErrorCode) else str(code)
-    return f"Topic {name}: the broker answers {known}."
+    return f"Topic {name}: the broker answers {error_name(code)}."
 
 
 def _is_of_no_controller(answer: Message) -> bool:

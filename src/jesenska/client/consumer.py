@@ -49,6 +49,7 @@ from jesenska.base.errors import (
     OffsetOutOfRangeError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
+    error_name,
 )
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.client.cluster import Cluster, PartitionInfo
@@ -575,8 +576,7 @@ class Consumer:
                         await self._reset(key, asked)
                     continue
                 if item.error_code != ErrorCode.NONE:
-                    name = ErrorCode(item.error_code).name if item.error_code in set(ErrorCode) else str(item.error_code)
-                    failures.append(KafkaError.of(item.error_code, f"{key}: the broker answers {name} to a fetch at offset {asked}."))
+                    failures.append(KafkaError.of(item.error_code, f"{key}: the broker answers {error_name(item.error_code)} to a fetch at offset {asked}."))
                     continue
                 if item.preferred_read_replica >= 0:
                     self._near[key] = item.preferred_read_replica, self.cluster.clock.monotonic() + self.cluster.metadata_max_age_seconds

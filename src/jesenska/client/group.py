@@ -34,8 +34,9 @@ from jesenska.base.errors import (
     RequestTimedOutError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
+    error_name,
 )
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.client.assignors import ASSIGNORS, COOPERATIVE, MemberView
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer, Fetched
@@ -243,8 +244,7 @@ class GroupConsumer:
             self.generation = -1
             if code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
-        name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
-        error = KafkaError.of(code, f"Group {self.group_id}: the coordinator answers {name}.")
+        error = KafkaError.of(code, f"Group {self.group_id}: the coordinator answers {error_name(code)}.")
         if code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED):
             self._fatal = error
         return error
@@ -431,12 +431,9 @@ class GroupConsumer:
 
     async def committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """As `committed`, with the leader epochs that were committed."""
-        by_topic: dict[str, list[int]] = {}
-        for key in sorted(keys):
-            by_topic.setdefault(key.topic, []).append(key.partition)
         request = OffsetFetchRequest(
             group_id=self.group_id,
-            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in by_topic.items()],
+            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in numbers_by_topic(keys).items()],
         )
         answer = await self._ask(request, OffsetFetchResponse, at_most=_ONE_GROUP_PER_REQUEST)
         error = self._heard(answer.error_code)

@@ -16,15 +16,15 @@ tree.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from jesenska.base.errors import ErrorCode, GroupIdNotFoundError, KafkaError, NetworkException, UnknownMemberIdError
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.errors import ErrorCode, GroupIdNotFoundError, KafkaError, UnknownMemberIdError, error_name
+from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.client.cluster import Cluster, Node
 from jesenska.client.coordinators import find_coordinator
+from jesenska.client.retries import persistently
 from jesenska.wire.codec import MalformedMessageError
 from jesenska.wire.consumer_protocol import decode_assignment
 from jesenska.wire.language import Message
@@ -140,7 +140,7 @@ class GroupAdmin:
         """What the group has committed, of all partitions or of these; what has no offset is left out."""
         topics = None
         if partitions is not None:
-            topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in _by_topic(partitions).items()]
+            topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in numbers_by_topic(partitions).items()]
         request = OffsetFetchRequest(group_id=group_id, topics=topics)
         answer, _ = await self._ask(group_id, request, OffsetFetchResponse, lambda got: got.error_code, at_most=_ONE_GROUP_PER_REQUEST)
         found = {}
@@ -161,7 +161,7 @@ class GroupAdmin:
             return {}
         topics = [
             OffsetCommitRequestTopic(name=topic, partitions=[_commit_of(number, offsets[TopicPartition(topic, number)]) for number in numbers])
-            for topic, numbers in _by_topic(offsets).items()
+            for topic, numbers in numbers_by_topic(offsets).items()
         ]
         request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1, member_id="", topics=topics)
 
@@ -180,7 +180,7 @@ class GroupAdmin:
         group itself is refused for."""
         topics = [
             OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers])
-            for topic, numbers in _by_topic(partitions).items()
+            for topic, numbers in numbers_by_topic(partitions).items()
         ]
         request = OffsetDeleteRequest(group_id=group_id, topics=topics)
         answer, _ = await self._ask(group_id, request, OffsetDeleteResponse, lambda got: got.error_code)
@@ -197,34 +197,25 @@ class GroupAdmin:
     ) -> tuple[Answer, Node]:
         """The coordinator's answer and the coordinator; its error is raised, after another look for a coordinator
         where that may help."""
-        deadline = self.cluster.clock.monotonic() + self.cluster.request_timeout_seconds
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                coordinator = await find_coordinator(self.cluster, group_id)
-                answer = await self.cluster.ask_broker(coordinator, request, response, at_most=at_most)
-                code = code_of(answer)
-                if code == ErrorCode.NONE:
-                    return answer, self.cluster.nodes[coordinator]
+
+        async def attempt() -> tuple[Answer, Node]:
+            coordinator = await find_coordinator(self.cluster, group_id)
+            answer = await self.cluster.ask_broker(coordinator, request, response, at_most=at_most)
+            code = code_of(answer)
+            if code != ErrorCode.NONE:
                 raise _error(code)
-            except KafkaError as error:
-                passing = error.code in _LOOK_AGAIN or isinstance(error, NetworkException)
-                if not passing or self.cluster.clock.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(self.cluster.retry_pause_seconds(attempts))
+            return answer, self.cluster.nodes[coordinator]
+
+        return await persistently(self.cluster, (*_LOOK_AGAIN, ErrorCode.NETWORK_EXCEPTION), attempt)
 
     async def _until_loaded(self, broker_id: int) -> ListGroupsResponse:
-        deadline = self.cluster.clock.monotonic() + self.cluster.request_timeout_seconds
-        attempts = 0
-        while True:
-            attempts += 1
+        async def attempt() -> ListGroupsResponse:
             answer = await self.cluster.ask_broker(broker_id, ListGroupsRequest(), ListGroupsResponse)
-            if answer.error_code == ErrorCode.NONE:
-                return answer
-            if answer.error_code not in _LOOK_AGAIN or self.cluster.clock.monotonic() > deadline:
+            if answer.error_code != ErrorCode.NONE:
                 raise _error(answer.error_code, f"Broker {broker_id}")
-            await asyncio.sleep(self.cluster.retry_pause_seconds(attempts))
+            return answer
+
+        return await persistently(self.cluster, _LOOK_AGAIN, attempt)
 
 
 def _commit_of(number: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
@@ -245,14 +236,7 @@ def _member(item: DescribeGroupsResponseMember, consumers: bool) -> GroupMember:
     return GroupMember(item.member_id, item.group_instance_id, item.client_id, item.client_host, tuple(assignment))
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return found
-
-
-_SENTENCES = {
+_SENTENCES: dict[int, str] = {
     ErrorCode.GROUP_ID_NOT_FOUND: "The group id does not exist.",
     ErrorCode.NON_EMPTY_GROUP: "The group is not empty.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Deleting offsets of a topic is forbidden while the consumer group is actively subscribed to it.",
@@ -263,9 +247,7 @@ _SENTENCES = {
 
 
 def _error(code: int, where: str = "") -> KafkaError:
-    name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
-    text = _SENTENCES.get(ErrorCode(code)) if code in set(ErrorCode) else None
-    text = text or f"The coordinator answers {name}."
+    text = _SENTENCES.get(code) or f"The coordinator answers {error_name(code)}."
     return KafkaError.of(code, f"{where}: {text}" if where else text)
 
 

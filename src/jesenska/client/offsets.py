@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jesenska.base.errors import ErrorCode, KafkaError, RequestTimedOutError
+from jesenska.base.errors import ErrorCode, KafkaError, RequestTimedOutError, error_name
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.wire.messages.k02_list_offsets import (
@@ -73,6 +73,5 @@ async def _ask(
         for item in topic_answer.partitions:
             key = TopicPartition(topic_answer.name, item.partition_index)
             if item.error_code != ErrorCode.NONE:
-                name = ErrorCode(item.error_code).name if item.error_code in set(ErrorCode) else str(item.error_code)
-                raise KafkaError.of(item.error_code, f"{key}: the broker answers {name} to a look-up of offsets.")
+                raise KafkaError.of(item.error_code, f"{key}: the broker answers {error_name(item.error_code)} to a look-up of offsets.")
             found[key] = FoundOffset(item.offset, item.timestamp, item.leader_epoch)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jesenska.base.errors import ErrorCode, KafkaError, OffsetOutOfRangeError, UnsupportedVersionError
+from jesenska.base.errors import ErrorCode, KafkaError, OffsetOutOfRangeError, UnsupportedVersionError, error_name
 from jesenska.base.identifiers import TopicPartition
 from jesenska.net.channel import Channel
 from jesenska.records.header import NO_LEADER_EPOCH
@@ -76,12 +76,8 @@ async def epoch_ends(channel: Channel, positions: Mapping[TopicPartition, tuple[
         for item in answered.partitions:
             key = TopicPartition(answered.topic, item.partition)
             if item.error_code != ErrorCode.NONE:
-                found.errors[key] = KafkaError.of(item.error_code, f"{key}: the broker answers {_name(item.error_code)} to a look-up of a leader epoch.")
+                found.errors[key] = KafkaError.of(item.error_code, f"{key}: the broker answers {error_name(item.error_code)} to a look-up of a leader epoch.")
             else:
                 is_known = item.leader_epoch >= 0 and item.end_offset >= 0
                 found.ends[key] = Position(item.end_offset, item.leader_epoch) if is_known else None
     return found
-
-
-def _name(code: int) -> str:
-    return ErrorCode(code).name if code in set(ErrorCode) else str(code)

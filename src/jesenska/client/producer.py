@@ -44,6 +44,7 @@ from jesenska.base.errors import (
     NetworkException,
     OutOfOrderSequenceNumberError,
     UnsupportedVersionError,
+    error_name,
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
@@ -512,8 +513,7 @@ class Producer:
 
     @staticmethod
     def _explain(queue: _PartitionQueue, code: int, message: str | None) -> str:
-        name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
-        return f"{queue.topic_partition}: the broker answers {name}" + (f" ({message})." if message else ".")
+        return f"{queue.topic_partition}: the broker answers {error_name(code)}" + (f" ({message})." if message else ".")
 
     def _succeed(self, queue: _PartitionQueue, base_offset: int, append_time_ms: int) -> None:
         batch = queue.queue.popleft()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.errors import ErrorCode, KafkaError, error_name
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
@@ -43,15 +43,11 @@ async def fetch_replicas(
     timeout_seconds = max_wait_ms / 1000 + cluster.request_timeout_seconds
     answer = await channel.request(request, FetchResponse, timeout_seconds=timeout_seconds, at_most=_NAMES_NOT_IDS)
     if answer.error_code != ErrorCode.NONE:
-        raise KafkaError.of(answer.error_code, f"Broker {broker_id} answers {_name(answer.error_code)} to a fetch.")
+        raise KafkaError.of(answer.error_code, f"Broker {broker_id} answers {error_name(answer.error_code)} to a fetch.")
     found: dict[TopicPartition, FetchedReplica] = {}
     for topic_answer in answer.responses:
         for item in topic_answer.partitions:
-            error = None if item.error_code == ErrorCode.NONE else KafkaError.of(item.error_code, _name(item.error_code))
+            error = None if item.error_code == ErrorCode.NONE else KafkaError.of(item.error_code, error_name(item.error_code))
             data = item.records if error is None and isinstance(item.records, memoryview) else memoryview(b"")
             found[TopicPartition(topic_answer.topic, item.partition_index)] = FetchedReplica(error, item.high_watermark if error is None else -1, data)
     return found
-
-
-def _name(code: int) -> str:
-    return ErrorCode(code).name if code in set(ErrorCode) else str(code)

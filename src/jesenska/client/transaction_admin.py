@@ -12,14 +12,15 @@ from jesenska.base.errors import (
     ErrorCode,
     InvalidRegularExpressionError,
     KafkaError,
-    NetworkException,
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
+    error_name,
 )
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.client.cluster import Cluster
 from jesenska.client.coordinators import TRANSACTION, find_coordinator
+from jesenska.client.retries import persistently
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
@@ -34,6 +35,7 @@ from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest
 #: Versions of ListTransactions with these filters.
 _HAS_DURATIONS, _HAS_PATTERNS = 1, 2
 _LOOK_AGAIN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS)
+_COORDINATOR_PASSES = (*_LOOK_AGAIN, ErrorCode.NETWORK_EXCEPTION)
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
@@ -104,48 +106,40 @@ class TransactionAdmin:
         request = ListTransactionsRequest(producer_id_filters=list(producer_ids), duration_filter=longer_than_ms)
         if version >= _HAS_PATTERNS:
             request.transactional_id_pattern = pattern
-        deadline = self._deadline()
-        attempts = 0
-        while True:
-            attempts += 1
+
+        async def attempt() -> ListTransactionsResponse:
             answer = await self.cluster.ask_broker(broker, request, ListTransactionsResponse)
-            if answer.error_code == ErrorCode.NONE:
-                return answer
-            if answer.error_code not in _LOOK_AGAIN or self.cluster.clock.monotonic() > deadline:
-                raise KafkaError.of(answer.error_code, f"Broker {broker} does not list its transactions: {_name(answer.error_code)}.")
-            await asyncio.sleep(self.cluster.retry_pause_seconds(attempts))
+            if answer.error_code != ErrorCode.NONE:
+                raise KafkaError.of(answer.error_code, f"Broker {broker} does not list its transactions: {error_name(answer.error_code)}.")
+            return answer
+
+        return await persistently(self.cluster, _LOOK_AGAIN, attempt)
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """TransactionalIdNotFoundError where the coordinator knows no such name."""
-        deadline = self._deadline()
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                coordinator = await find_coordinator(self.cluster, transactional_id, TRANSACTION)
-                request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-                answer = await self.cluster.ask_broker(coordinator, request, DescribeTransactionsResponse)
-                code = answer.transaction_states[0].error_code if answer.transaction_states else ErrorCode.UNKNOWN_SERVER_ERROR
-                if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                    raise TransactionalIdNotFoundError(f"There is no transactional id {transactional_id}: kafka-transactions list shows those that there are.")
-                if code != ErrorCode.NONE:
-                    raise KafkaError.of(code, f"The coordinator does not describe the transactional id {transactional_id}: {_name(code)}.")
-                item = answer.transaction_states[0]
-                return TransactionDescription(
-                    transactional_id,
-                    coordinator,
-                    item.producer_id,
-                    item.producer_epoch,
-                    item.transaction_state,
-                    item.transaction_timeout_ms,
-                    item.transaction_start_time_ms,
-                    tuple(sorted(TopicPartition(topic.topic, number) for topic in item.topics for number in topic.partitions)),
-                )
-            except KafkaError as error:
-                passing = error.code in _LOOK_AGAIN or isinstance(error, NetworkException)
-                if not passing or self.cluster.clock.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(self.cluster.retry_pause_seconds(attempts))
+
+        async def attempt() -> TransactionDescription:
+            coordinator = await find_coordinator(self.cluster, transactional_id, TRANSACTION)
+            request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+            answer = await self.cluster.ask_broker(coordinator, request, DescribeTransactionsResponse)
+            code = answer.transaction_states[0].error_code if answer.transaction_states else ErrorCode.UNKNOWN_SERVER_ERROR
+            if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise TransactionalIdNotFoundError(f"There is no transactional id {transactional_id}: kafka-transactions list shows those that there are.")
+            if code != ErrorCode.NONE:
+                raise KafkaError.of(code, f"The coordinator does not describe the transactional id {transactional_id}: {error_name(code)}.")
+            item = answer.transaction_states[0]
+            return TransactionDescription(
+                transactional_id,
+                coordinator,
+                item.producer_id,
+                item.producer_epoch,
+                item.transaction_state,
+                item.transaction_timeout_ms,
+                item.transaction_start_time_ms,
+                tuple(sorted(TopicPartition(topic.topic, number) for topic in item.topics for number in topic.partitions)),
+            )
+
+        return await persistently(self.cluster, _COORDINATOR_PASSES, attempt)
 
     async def describe_producers(
         self, partitions: Collection[TopicPartition], broker: int | None = None
@@ -159,11 +153,8 @@ class TransactionAdmin:
             except UnknownTopicOrPartitionError as error:
                 found[key] = error
         for asked, keys in by_broker.items():
-            by_topic: dict[str, list[int]] = {}
-            for name, number in keys:
-                by_topic.setdefault(name, []).append(number)
             request = DescribeProducersRequest(
-                topics=[DescribeProducersRequestTopic(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+                topics=[DescribeProducersRequestTopic(name=name, partition_indexes=numbers) for name, numbers in numbers_by_topic(keys).items()]
             )
             answer = await self.cluster.ask_broker(asked, request, DescribeProducersResponse)
             for topic in answer.topics:
@@ -172,7 +163,7 @@ class TransactionAdmin:
                     if item.error_code != ErrorCode.NONE:
                         if item.error_code in _MOVED:
                             self.cluster.forget_topic(key.topic)
-                        what = item.error_message or f"Broker {asked} does not describe the producers of {key}: {_name(item.error_code)}."
+                        what = item.error_message or f"Broker {asked} does not describe the producers of {key}: {error_name(item.error_code)}."
                         found[key] = KafkaError.of(item.error_code, what)
                         continue
                     found[key] = [
@@ -186,8 +177,6 @@ class TransactionAdmin:
     async def abort_in_partition(self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Writes a marker that aborts a producer's open transaction in one partition, past its coordinator: for one
         that no coordinator knows."""
-        deadline = self._deadline()
-        attempts = 0
         marker = WriteTxnMarkersRequestMarker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -195,42 +184,28 @@ class TransactionAdmin:
             topics=[WriteTxnMarkersRequestTopic(name=key.topic, partition_indexes=[key.partition])],
             coordinator_epoch=coordinator_epoch,
         )
-        while True:
-            attempts += 1
+
+        async def attempt() -> None:
             leader = (await self.cluster.leader_of(key)).leader
             answer = await self.cluster.ask_broker(leader, WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse)
             codes = [item.error_code for one in answer.markers for topic in one.topics for item in topic.partitions]
             code = codes[0] if codes else ErrorCode.UNKNOWN_SERVER_ERROR
-            if code == ErrorCode.NONE:
-                return
-            if code not in _MOVED or self.cluster.clock.monotonic() > deadline:
-                raise KafkaError.of(code, f"The leader of {key} writes no marker for producer {producer_id}: {_name(code)}.")
-            self.cluster.forget_topic(key.topic)
-            await asyncio.sleep(self.cluster.retry_pause_seconds(attempts))
+            if code in _MOVED:
+                self.cluster.forget_topic(key.topic)
+            if code != ErrorCode.NONE:
+                raise KafkaError.of(code, f"The leader of {key} writes no marker for producer {producer_id}: {error_name(code)}.")
+
+        await persistently(self.cluster, _MOVED, attempt)
 
     async def force_terminate(self, transactional_id: str) -> None:
         """Aborts what is open under the name and fences its producer, as a new producer of that name would. The
         coordinator ends the transaction soon after."""
-        deadline = self._deadline()
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                coordinator = await find_coordinator(self.cluster, transactional_id, TRANSACTION)
-                request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=int(self.cluster.request_timeout_seconds * 1000))
-                answer = await self.cluster.ask_broker(coordinator, request, InitProducerIdResponse)
-                if answer.error_code == ErrorCode.NONE:
-                    return
-                raise KafkaError.of(answer.error_code, f"The transaction of {transactional_id} is not terminated: {_name(answer.error_code)}.")
-            except KafkaError as error:
-                passing = error.code in _LOOK_AGAIN or isinstance(error, NetworkException)
-                if not passing or self.cluster.clock.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(self.cluster.retry_pause_seconds(attempts))
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=int(self.cluster.request_timeout_seconds * 1000))
 
-    def _deadline(self) -> float:
-        return self.cluster.clock.monotonic() + self.cluster.request_timeout_seconds
+        async def attempt() -> None:
+            coordinator = await find_coordinator(self.cluster, transactional_id, TRANSACTION)
+            answer = await self.cluster.ask_broker(coordinator, request, InitProducerIdResponse)
+            if answer.error_code != ErrorCode.NONE:
+                raise KafkaError.of(answer.error_code, f"The transaction of {transactional_id} is not terminated: {error_name(answer.error_code)}.")
 
-
-def _name(code: int) -> str:
-    return ErrorCode(code).name if code in set(ErrorCode) else str(code)
+        await persistently(self.cluster, _COORDINATOR_PASSES, attempt)

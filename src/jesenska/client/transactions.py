@@ -25,8 +25,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, NetworkException, ProducerFencedError, RequestTimedOutError
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, NetworkException, ProducerFencedError, RequestTimedOutError, error_name
+from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.client.cluster import Cluster
 from jesenska.client.coordinators import TRANSACTION, find_coordinator
 from jesenska.client.positions import Position
@@ -194,14 +194,11 @@ class Transactions:
             missing = [partition for partition in partitions if partition not in self._partitions]
             if not missing or self.producer is None:
                 return
-            topics: dict[str, AddPartitionsToTxnRequestTopic] = {}
-            for topic, number in missing:
-                topics.setdefault(topic, AddPartitionsToTxnRequestTopic(name=topic)).partitions.append(number)
             request = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self.producer[0],
                 v3_and_below_producer_epoch=self.producer[1],
-                v3_and_below_topics=list(topics.values()),
+                v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name=name, partitions=numbers) for name, numbers in numbers_by_topic(missing).items()],
             )
 
             def codes(answer: AddPartitionsToTxnResponse) -> Collection[int]:
@@ -294,11 +291,10 @@ class Transactions:
         """Raises the error that an answer has, and notes what becomes of the transaction."""
         if code == ErrorCode.NONE:
             return
-        name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
         if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
             error: KafkaError = ProducerFencedError(f"Another producer has the name {self.transactional_id} now: this one is done; close it.")
         else:
-            error = KafkaError.of(code, f"The coordinator of the transactions of {self.transactional_id} {what}: {name}.")
+            error = KafkaError.of(code, f"The coordinator of the transactions of {self.transactional_id} {what}: {error_name(code)}.")
         if code in _FINAL or (code == ErrorCode.INVALID_TXN_STATE and self.state is TransactionState.ENDING):
             self.state, self._error = TransactionState.FENCED, error
         elif self.state is not TransactionState.UNINITIALIZED:

@@ -30,6 +30,7 @@ from jesenska.base.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
     UnsupportedForMessageFormatError,
+    error_name,
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES, SOURCE_RANGES_AHEAD_MAX, SOURCE_SAMPLED_TOPICS_MAX
@@ -227,8 +228,7 @@ async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: in
         for partition in topic.partitions:
             if partition.partition_index == key.partition and topic.topic == key.topic:
                 if partition.error_code != ErrorCode.NONE:
-                    known = ErrorCode(partition.error_code).name if partition.error_code in set(ErrorCode) else str(partition.error_code)
-                    raise KafkaError.of(partition.error_code, f"the broker answers {known} to a fetch.")
+                    raise KafkaError.of(partition.error_code, f"the broker answers {error_name(partition.error_code)} to a fetch.")
                 return partition
     raise NetworkException(f"{key}: the broker's answer leaves the partition out.")
 

@@ -6,10 +6,10 @@ at the end, so bytes that are left over are no error."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from struct import error as StructError
 
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.wire.codec import MalformedMessageError, decoder, encode
 from jesenska.wire.language import BYTES, INT32, STRING, Array, Message, Struct, field
 
@@ -45,7 +45,7 @@ def encode_subscription(topics: Sequence[str], owned: Sequence[TopicPartition], 
     message = ConsumerProtocolSubscription(
         topics=sorted(topics),
         user_data=user_data,
-        owned_partitions=[ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers) for topic, numbers in _by_topic(owned).items()],
+        owned_partitions=[ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers) for topic, numbers in numbers_by_topic(owned).items()],
         generation_id=generation,
     )
     return _SUBSCRIPTION_WRITTEN.to_bytes(2, "big") + encode(message, _SUBSCRIPTION_WRITTEN)
@@ -69,7 +69,9 @@ def decode_subscribed_topics(data: bytes) -> list[str]:
 
 def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
     message = ConsumerProtocolAssignment(
-        assigned_partitions=[ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers) for topic, numbers in _by_topic(partitions).items()]
+        assigned_partitions=[
+            ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers) for topic, numbers in numbers_by_topic(partitions).items()
+        ]
     )
     return _ASSIGNMENT_WRITTEN.to_bytes(2, "big") + encode(message, _ASSIGNMENT_WRITTEN)
 
@@ -91,13 +93,6 @@ def decode_assignment_message(data: bytes) -> ConsumerProtocolAssignment:
 
 def owned_of(subscription: ConsumerProtocolSubscription) -> list[TopicPartition]:
     return [TopicPartition(item.topic, number) for item in subscription.owned_partitions for number in item.partitions]
-
-
-def _by_topic(partitions: Sequence[TopicPartition]) -> Mapping[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return found
 
 
 def _decode(kind: type[Message], data: bytes) -> object:

@@ -1,0 +1,27 @@
+"""What is asked again after errors that pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
+
+from jesenska.base.errors import KafkaError
+from jesenska.client.cluster import Cluster
+
+T = TypeVar("T")
+
+
+async def persistently(cluster: Cluster, passing: Collection[int], attempt: Callable[[], Awaitable[T]]) -> T:
+    """The result of an attempt. One that fails with a code that passes is made again, after the cluster's pauses, for
+    as long as a request may take; then its error is raised."""
+    deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
+    failures = 0
+    while True:
+        try:
+            return await attempt()
+        except KafkaError as error:
+            if error.code not in passing or cluster.clock.monotonic() > deadline:
+                raise
+        failures += 1
+        await asyncio.sleep(cluster.retry_pause_seconds(failures))
