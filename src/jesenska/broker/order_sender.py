@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 from jesenska.base.errors import ErrorCode, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.peer_task import PeerTask
 from jesenska.controller.desk import first_of
 from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitions, UpdateMetadata
 from jesenska.controller.events import LeaderAndIsrDone, StopReplicaDone
@@ -55,7 +56,7 @@ class _RefusedError(Exception):
         self.code = code
 
 
-class OrderSender:
+class OrderSender(PeerTask):
     """One broker's, in one epoch of the controller and one registration of the broker; on the running loop. `brokers`
     gives all that are up, `offline` the replicas that they cannot read, and `listener_name` is that over which brokers
     reach each other."""
@@ -74,9 +75,9 @@ class OrderSender:
         pause_seconds: float = 0.3,
         timeout_seconds: float = 30.0,
     ) -> None:
+        super().__init__(connect)
         self.broker_id = broker_id
         self._orderer = orderer
-        self._connect = connect
         self._brokers = brokers
         self._offline = offline
         self._listener_name = listener_name
@@ -85,25 +86,11 @@ class OrderSender:
         self._pause_seconds = pause_seconds
         self._timeout_seconds = timeout_seconds
         self._queue = OrderQueue()
-        self._news = asyncio.Event()
-        self._channel: Channel | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
         """Comes after what was put before."""
         self._queue.put(order)
         self._news.set()
-
-    async def close(self) -> None:
-        """Sends nothing more; what was not answered is not."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
 
     async def _run(self) -> None:
         while True:
@@ -126,9 +113,7 @@ class OrderSender:
                 self._queue.done()
 
     async def _send(self, request: Request) -> None:
-        channel = self._channel
-        if channel is None or channel.closed:
-            channel = self._channel = await self._connect()
+        channel = await self._connected()
         if isinstance(request, LeadAndFollow):
             await self._lead_and_follow(channel, request)
         elif isinstance(request, Tell):

@@ -21,9 +21,10 @@ from functools import partial
 from typing import Final
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.groups import Groups
+from jesenska.broker.peer_task import PeerTask
 from jesenska.coordination.shard import Marker, OfTransaction
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.log.leader_appends import AppendResult
@@ -188,30 +189,17 @@ class TransactionMarkers:
         self.written(end.number, MarkersWritten(order.transactional_id, order.producer, keys))
 
 
-class _Peer:
+class _Peer(PeerTask):
     """Markers for the partitions of one other broker: one request under way, what comes meanwhile in the next one."""
 
     def __init__(self, markers: TransactionMarkers, connect: Callable[[], Awaitable[Channel]]) -> None:
+        super().__init__(connect)
         self._markers = markers
-        self._connect = connect
         self._waiting: dict[_End, set[TopicPartition]] = {}
-        self._news = asyncio.Event()
-        self._channel: Channel | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def put(self, end: _End, key: TopicPartition) -> None:
         self._waiting.setdefault(end, set()).add(key)
         self._news.set()
-
-    async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
 
     async def _run(self) -> None:
         while True:
@@ -233,17 +221,14 @@ class _Peer:
 
     async def _send(self, taken: dict[_End, set[TopicPartition]]) -> None:
         """Takes out of `taken` what is answered."""
-        if self._channel is None or self._channel.closed:
-            self._channel = await self._connect()
+        channel = await self._connected()
         request, ends = WriteTxnMarkersRequest(), []
         for end, keys in list(taken.items()):
             marker = self._markers.marker_of(end)
             if marker is None:
                 del taken[end]
                 continue
-            topics: dict[str, list[int]] = {}
-            for topic, number in sorted(keys):
-                topics.setdefault(topic, []).append(number)
+            topics = numbers_by_topic(keys)
             ends.append(end)
             request.markers.append(
                 WriteTxnMarkersRequestMarker(
@@ -257,7 +242,7 @@ class _Peer:
             )
         if not ends:
             return
-        answer = await self._channel.request(request, WriteTxnMarkersResponse, timeout_seconds=_TIMEOUT_SECONDS)
+        answer = await channel.request(request, WriteTxnMarkersResponse, timeout_seconds=_TIMEOUT_SECONDS)
         by_producer = {end.order.producer.producer_id: end for end in ends}
         for item in answer.markers:
             found = by_producer.get(item.producer_id)

@@ -20,8 +20,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.broker.core import BrokerCore
+from jesenska.broker.peer_task import PeerTask
 from jesenska.broker.transactions import Transactions
 from jesenska.net.channel import Channel
 from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
@@ -118,29 +119,16 @@ class TransactionVerification:
             question.answer(error.code)
 
 
-class _Peer:
+class _Peer(PeerTask):
     """Questions to one other broker: one request under way, what comes meanwhile in the next one."""
 
     def __init__(self, connect: Callable[[], Awaitable[Channel]]) -> None:
-        self._connect = connect
+        super().__init__(connect)
         self._waiting: list[_Question] = []
-        self._news = asyncio.Event()
-        self._channel: Channel | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def put(self, question: _Question) -> None:
         self._waiting.append(question)
         self._news.set()
-
-    async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
 
     async def _run(self) -> None:
         while True:
@@ -178,17 +166,13 @@ class _Peer:
         return taken
 
     async def _send(self, taken: dict[str, _Question]) -> dict[str, Results]:
-        if self._channel is None or self._channel.closed:
-            self._channel = await self._connect()
-        channel = self._channel
+        channel = await self._connected()
         if channel.version_for(AddPartitionsToTxnRequest) < _FIRST_BETWEEN_BROKERS:
             # A release from before verification: its coordinator cannot be asked.
             return {name: dict.fromkeys(question.partitions, ErrorCode.NONE) for name, question in taken.items()}
         request = AddPartitionsToTxnRequest()
         for name, question in taken.items():
-            topics: dict[str, list[int]] = {}
-            for topic, number in sorted(question.partitions):
-                topics.setdefault(topic, []).append(number)
+            topics = numbers_by_topic(question.partitions)
             request.transactions.append(
                 AddPartitionsToTxnRequestTransaction(
                     transactional_id=name,

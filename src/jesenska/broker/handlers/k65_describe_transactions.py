@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import numbers_by_topic
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k65_describe_transactions import (
@@ -37,12 +38,9 @@ def _described(broker: Services, name: str) -> DescribeTransactionsResponseTrans
     if found is None:
         answer.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         return answer
-    topics: dict[str, list[int]] = {}
-    for topic, number in sorted(found.partitions):
-        topics.setdefault(topic, []).append(number)
     answer.transaction_state = found.state.label
     answer.transaction_timeout_ms = found.timeout_ms
     answer.transaction_start_time_ms = found.started_ms
     answer.producer_id, answer.producer_epoch = found.producer_id, found.producer_epoch
-    answer.topics = [DescribeTransactionsResponseTopic(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    answer.topics = [DescribeTransactionsResponseTopic(topic=topic, partitions=numbers) for topic, numbers in numbers_by_topic(found.partitions).items()]
     return answer
