@@ -25,9 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Resign, Tick, Write
+from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Resign, Tick, Write, client_error
 from jesenska.groups.events import (
     CommitOffsets,
     CommittedOffset,
@@ -100,7 +99,7 @@ class GroupCoordinator:
                 case Committed():
                     self.offsets.written(operation, event.in_time)
                 case Failed():
-                    self.offsets.failed(operation, _client_error(event.error), event.in_time)
+                    self.offsets.failed(operation, client_error(event.error), event.in_time)
                 case Late():
                     self.offsets.late(operation, event.error)
             return
@@ -108,7 +107,7 @@ class GroupCoordinator:
             case Committed():
                 self.members.written(operation, event.in_time, now)
             case Failed():
-                self.members.failed(operation, _client_error(event.error), event.in_time, now)
+                self.members.failed(operation, client_error(event.error), event.in_time, now)
             case Late():
                 self.members.late(operation, event.error, now)
 
@@ -198,14 +197,3 @@ class GroupCoordinator:
 
 def _offset_of(value: OffsetCommitValue) -> CommittedOffset:
     return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
-
-
-def _client_error(error: ErrorCode) -> ErrorCode:
-    """What a failed write of ours means to a client of the group."""
-    if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR):
-        return ErrorCode.NOT_COORDINATOR
-    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return error

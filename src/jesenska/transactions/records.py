@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError
-from jesenska.base.identifiers import TopicPartition
+from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.coordination.shard import KeyValue
 from jesenska.transactions.states import TransactionState
 from jesenska.wire.codec import MalformedMessageError, decode, encode
@@ -78,9 +78,7 @@ def encode_record(record: TransactionRecord, version: int) -> KeyValue:
     value = record.value
     if value is None:
         return KeyValue(key, None)
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(value.partitions):
-        topics.setdefault(topic, []).append(partition)
+    topics = numbers_by_topic(value.partitions)
     # A state without a transaction has no list at all.
     partitions = None if value.state is TransactionState.EMPTY else [TransactionPartitions(topic=name, partition_ids=ids) for name, ids in topics.items()]
     message = TransactionLogValue(
