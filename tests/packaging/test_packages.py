@@ -90,7 +90,9 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
-        archive.extractall(directory, filter="data")
+        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(directory)
     (source,) = directory.iterdir()
     return source
 
