@@ -255,8 +255,8 @@ class Run:
         return max(last, self.log.segments[-1].base_offset)
 
     def end_after_crash(self) -> int:
-        """An empty segment behind a gap goes, where what is before the gap was not all synced: what the gap held may be
-        lost."""
+        """An empty segment behind a gap goes, where what is before the gap was not all synced: what the gap held may
+        be lost."""
         bases = [segment.base_offset for segment in self.log.segments]
         ends = [max([base, *(header.last_offset + 1 for _, header in segment.headers())]) for base, segment in zip(bases, self.log.segments, strict=True)]
         point = self.log.recovery_point

@@ -43,7 +43,9 @@ from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.coordinators import find_coordinator
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.positions import Position
+from jesenska.client.retries import persistently
 from jesenska.client.transactions import GroupMetadata
+from jesenska.net.channel import Channel
 from jesenska.records.record import Record
 from jesenska.wire.consumer_protocol import (
     decode_assignment,
@@ -70,6 +72,8 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer", bound=Message)
 
 _ONE_GROUP_PER_REQUEST = 7
+#: OffsetFetch: from here on offsets of open transactions can be waited for.
+_FIRST_WITH_STABLE = 7
 _NAMES_NOT_IDS = 9
 _COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _JOIN_AGAIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED)
@@ -223,11 +227,18 @@ class GroupConsumer:
 
     async def _ask(self, request: Message, response: type[Answer], *, at_most: int | None = None, timeout_seconds: float | None = None) -> Answer:
         """Asks the coordinator, on a connection of the group's own: a JoinGroup waits for others."""
+        channel = await self._channel()
+        try:
+            return await channel.request(request, response, timeout_seconds=timeout_seconds or self.cluster.request_timeout_seconds, at_most=at_most)
+        except (NetworkException, RequestTimedOutError):
+            self._coordinator = None
+            raise
+
+    async def _channel(self) -> Channel:
         if self._coordinator is None:
             self._coordinator = await find_coordinator(self.cluster, self.group_id)
         try:
-            channel = await self.cluster.channel_of(self._coordinator, self._purpose)
-            return await channel.request(request, response, timeout_seconds=timeout_seconds or self.cluster.request_timeout_seconds, at_most=at_most)
+            return await self.cluster.channel_of(self._coordinator, self._purpose)
         except (NetworkException, RequestTimedOutError):
             self._coordinator = None
             raise
@@ -430,11 +441,18 @@ class GroupConsumer:
         return {key: position.offset for key, position in (await self.committed_positions(keys)).items()}
 
     async def committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """As `committed`, with the leader epochs that were committed."""
+        """As `committed`, with the leader epochs that were committed. A consumer of committed records waits until no
+        transaction that is being ended holds offsets of the partitions (KIP-447), where the coordinator can say so
+        (from 2.5 on)."""
+        return await persistently(self.cluster, (ErrorCode.UNSTABLE_OFFSET_COMMIT,), lambda: self._committed_positions(keys))
+
+    async def _committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         request = OffsetFetchRequest(
             group_id=self.group_id,
             topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in numbers_by_topic(keys).items()],
         )
+        if self._consumer.isolation_level:
+            request.require_stable = (await self._channel()).version_for(OffsetFetchRequest, _ONE_GROUP_PER_REQUEST) >= _FIRST_WITH_STABLE
         answer = await self._ask(request, OffsetFetchResponse, at_most=_ONE_GROUP_PER_REQUEST)
         error = self._heard(answer.error_code)
         if error is not None:
