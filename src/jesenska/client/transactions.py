@@ -205,9 +205,8 @@ class Transactions:
                 return [item.partition_error_code for topic in answer.results_by_topic_v3_and_below for item in topic.results_by_partition]
 
             answer = await self._ask(request, AddPartitionsToTxnResponse, codes, at_most=_ADD_PARTITIONS_OF_CLIENTS)
-            found = [code for code in codes(answer) if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)]
-            for code in found[:1]:
-                self._judge(code, "takes no partitions")
+            failed = (code for code in codes(answer) if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED))
+            self._judge(next(failed, ErrorCode.NONE), "takes no partitions")
             self._partitions.update(missing)
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata) -> None:
@@ -248,8 +247,8 @@ class Transactions:
 
         at_most = None if self.is_version_2 else _LAST_OF_VERSION_1
         answer = await self._asked(request, TxnOffsetCommitResponse, codes, at_most, lambda: self._channel_of_group(group.group_id), self._forget_groups)
-        for code in [code for code in codes(answer) if code != ErrorCode.NONE][:1]:
-            self._judge(code, f"takes no offsets of group {group.group_id}")
+        failed = (code for code in codes(answer) if code != ErrorCode.NONE)
+        self._judge(next(failed, ErrorCode.NONE), f"takes no offsets of group {group.group_id}")
 
     async def end(self, committed: bool, flush: Callable[[], Awaitable[None]]) -> None:
         """Commits or aborts. `flush` waits until everything that was sent is answered; records that were not sent yet
