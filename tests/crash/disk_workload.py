@@ -370,8 +370,8 @@ class Workload:
 
     def _mover(self) -> Callable[[_Connection], None]:
         """Replicas go from one log directory to another, the groups' offsets among them; a move may be given up for
-        another one. Those of which branches are made stay: a branch of a replica on its way is refused."""
-        replicas = [TopicPartition(name, 0) for name in (OLD, TRIMMED, BOTH)]
+        another one."""
+        replicas = [TopicPartition(name, number) for name, count in PARTITIONS.items() for number in range(count)]
         replicas += [TopicPartition(OFFSETS_TOPIC, number) for number in range(2)]
 
         def step(connection: _Connection) -> None:

@@ -19,8 +19,9 @@ from jesenska.log.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
 from jesenska.log.cleanable import SegmentFacts, cleanable_part, first_dirty_offset, groups, is_due
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_appends import append_at_once
-from jesenska.log.log_cleaner import CleanerSettings
+from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings
 from jesenska.log.log_config import LogConfig
+from jesenska.log.log_directories import LogDirectories
 from jesenska.log.reading import lookup_by_time, read_log
 from jesenska.log.time_lookup import TimeLookup
 from jesenska.records.batch import iter_headers
@@ -101,6 +102,25 @@ def test_what_was_compacted_of_a_partition_that_is_gone_says_nothing_of_its_name
     log.compact()
     assert sum(1 for segment in another.segments for _ in segment.headers()) == 1
     log.close()
+
+
+def test_a_partition_that_is_made_anew_takes_no_appends_before_what_was_compacted_of_the_old_one_is_forgotten(tmp_path: Path) -> None:
+    old = filled(tmp_path)
+    old.compact()
+    old.close(clean=False)
+    on_disk = OffsetCheckpoint(tmp_path / CLEANER_OFFSETS, FileLayer())
+    assert on_disk.read() == {PARTITION: 40}
+    background = ManualBackground()
+    surroundings = CleanerSurroundings(InlineBackground(), lambda _, call: call(), lambda: START_MS, lambda: START_MS, lambda: bytes(16))
+    directories = LogDirectories([tmp_path], background=background, cleaner_surroundings=surroundings)
+    directories.lock()
+    directories.load(lambda topic_partition, topic_id: CONFIG, START_MS)
+    directories.delete(PARTITION, START_MS)
+    log = directories.create(PARTITION, None, CONFIG, START_MS)
+    assert (on_disk.read(), log.is_hindered) == ({PARTITION: 40}, True)
+    background.run_all()
+    assert (on_disk.read(), log.is_hindered) == ({}, False)
+    directories.close()
 
 
 def test_a_log_is_compacted_when_its_dirty_share_is_larger_than_min_cleanable_dirty_ratio(tmp_path: Path) -> None:

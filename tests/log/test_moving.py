@@ -17,6 +17,7 @@ from jesenska.base.errors import KafkaError, KafkaStorageError, ReplicaNotAvaila
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log import future_files, moves, moving
 from jesenska.log.background import DirectoryWriter, InlineBackground
+from jesenska.log.branching import BranchWanted
 from jesenska.log.checkpoints import OffsetCheckpoint
 from jesenska.log.directory_lock import LogDirectoryError
 from jesenska.log.files import FileLayer
@@ -283,6 +284,50 @@ def test_a_change_of_mind_in_the_last_moment_is_followed_after_the_move(tmp_path
     assert log.directory.parent.name == "c"
     moved.directories.tick(NOW_MS)
     assert moved.names() == {"a": [], "b": [], "c": ["orders-0"]}
+    moved.close()
+
+
+def test_a_branch_of_a_replica_at_the_end_of_its_move_is_made_where_that_is_then(tmp_path: Path) -> None:
+    moved = MovingDirectories(tmp_path)
+    told = records(filled(moved))
+    moved.move(moved.b)
+    while not (moved.log.queue.is_held and moved.thread.jobs):
+        assert moved.step()
+    made: list[PartitionLog | KafkaError] = []
+    wanted = BranchWanted(TopicPartition("branch", 0), None, moved.config, 1)
+    moved.directories.branch(MOVED, wanted, NOW_MS, made.append)
+    assert (made, moved.directories.has_work_in_flight) == ([], True)
+    moved.run()
+    assert moved.log.directory == tmp_path / "b" / "orders-0"
+    [branch] = made
+    assert isinstance(branch, PartitionLog)
+    assert branch.directory == tmp_path / "b" / "branch-0"
+    assert records(branch) == told
+    assert not moved.directories.has_work_in_flight
+    moved.close()
+
+
+def test_a_move_does_not_end_while_a_branch_is_made_of_its_replica(tmp_path: Path) -> None:
+    writers = {name: ManualBackground() for name in "ab"}
+    moved = MovingDirectories(tmp_path, writers=lambda path: DirectoryWriter(writers[path.name], writers[path.name]))
+    log = moved.create()
+    append(log, *(make_batch(2, value_bytes=40) for _ in range(3)))
+    for writer in writers.values():
+        writer.run_all()
+    moved.move(moved.b)
+    made: list[PartitionLog | KafkaError] = []
+    moved.directories.branch(MOVED, BranchWanted(TopicPartition("branch", 0), None, moved.config, 1), NOW_MS, made.append)
+    for _ in range(100):
+        if not moved.step():
+            moved.elapsed_ms += 50
+    assert (made, MOVED in moved.a.logs) == ([], True)
+    for _ in range(1000):
+        if not moved.step() and not any(writer.jobs for writer in writers.values()):
+            moved.elapsed_ms += 50
+        for writer in writers.values():
+            writer.run_all()
+    assert isinstance(made[0], PartitionLog)
+    assert MOVED in moved.b.logs
     moved.close()
 
 

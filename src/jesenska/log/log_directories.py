@@ -50,7 +50,7 @@ from jesenska.log.files import FileLayer
 from jesenska.log.housekeeping import Housekeeping
 from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings, LogCleaner
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directory import FailingDirectory, LogDirectory, read_or_nothing
+from jesenska.log.log_directory import FailingDirectory, LogDirectory
 from jesenska.log.meta_properties import (
     MetaProperties,
     check_meta_properties,
@@ -193,11 +193,7 @@ class LogDirectories:
             self._adopt(found.directory, found.topic_partition, loaded, found.config, found.topic_id, now_ms, high_watermark)
         for directory in self.usable if self.cleaner is not None else ():
             with FailingDirectory(directory, self.directories):
-                # A partition that is gone may have left its line behind: another one of its name begins anew.
-                offsets = read_or_nothing(directory.cleaner_checkpoint)
-                directory.cleaner_offsets = {key: offset for key, offset in offsets.items() if key in directory.logs}
-                if len(directory.cleaner_offsets) < len(offsets):
-                    directory.cleaner_checkpoint.write(directory.cleaner_offsets)
+                directory.take_cleaner_offsets()
         for directory in self.directories:
             if directory.is_offline:
                 self.take_offline(directory)
@@ -318,8 +314,21 @@ class LogDirectories:
 
     def branch(self, source: TopicPartition, wanted: BranchWanted, now_ms: int, done: Callable[[PartitionLog | KafkaError], None]) -> None:
         """A log that begins as the copy of another one, in that one's directory, where files can be shared; the one
-        that is there if it exists. `done` is called on the owner's thread. After a crash there is all of it or
-        nothing."""
+        that is there if it exists. Where that one is at the end of a move this comes to its end before. `done` is
+        called on the owner's thread. After a crash there is all of it or nothing."""
+        self._branching.append(source)
+
+        def ended(outcome: PartitionLog | KafkaError) -> None:
+            self._branching.remove(source)
+            done(outcome)
+
+        # No other move of the source ends from here on.
+        if self.moves is None:
+            self._branch(source, wanted, now_ms, ended)
+        else:
+            self.moves.when_not_ending(source, lambda: self._branch(source, wanted, now_ms, ended))
+
+    def _branch(self, source: TopicPartition, wanted: BranchWanted, now_ms: int, done: Callable[[PartitionLog | KafkaError], None]) -> None:
         target = wanted.target
         existing, origin = self.logs.get(target), self.logs.get(source)
         if existing is not None:
@@ -336,13 +345,8 @@ class LogDirectories:
         if path.is_dir() and self._files.names(path):
             done(KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition."))
             return
-        if self.moves is not None and self.moves.is_ending(source):
-            done(KafkaStorageError(f"{target} cannot be made a branch of {source} just now, since that is being moved: try again."))
-            return
-        self._branching.append(source)
 
         def made(outcome: BranchedLog | KafkaError) -> None:
-            self._branching.remove(source)
             if isinstance(outcome, KafkaError):
                 done(outcome)
                 return

@@ -39,7 +39,7 @@ _BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ES
 #: Something that was there is not: perhaps the whole directory.
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 #: Checkpoints that a start takes a log's state from.
-_OF_ONE_LOG = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS)
+_OF_ONE_LOG = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS, checkpoints.CLEANER_OFFSETS)
 #: Hears that a checkpoint is written (None), or why not.
 Written = Callable[[BaseException | None], None]
 
@@ -146,7 +146,7 @@ class LogDirectory:
 
     def read_checkpoints(self) -> None:
         """At a start: what `checkpointed` gives from then on."""
-        read = (self.recovery_points, self.log_start_offsets, self.high_watermarks)
+        read = (self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_checkpoint)
         self._written = {checkpoint.path.name: read_or_nothing(checkpoint) for checkpoint in read}
         self._announced_starts = dict(self._written[checkpoints.LOG_START_OFFSETS])
 
@@ -173,10 +173,28 @@ class LogDirectory:
         on_disk = [known.get(name, {}) for known in (self._written, self._writing) for name in _OF_ONE_LOG]
         if any(offsets.get(topic_partition, 0) > 0 for offsets in on_disk):
             log.hold()
-            self._write(self.high_watermarks, self._present_high_watermarks, lambda _: self.truncated([log], True, _nobody_waits))
+            left: list[Callable[[Written], None]] = [self.write_high_watermarks, self.write_cleaner_offsets]
 
-    def write_cleaner_offsets(self) -> None:
-        self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, _nobody_waits)
+            def written(outcome: BaseException | None) -> None:
+                if left:
+                    left.pop()(written)
+                else:
+                    self.truncated([log], True, _nobody_waits)
+
+            written(None)
+
+    def take_cleaner_offsets(self) -> None:
+        """At a start, when the logs are there: the cleaner's offsets are those of its checkpoint. A partition that is
+        gone may have left its line behind: another one of its name begins anew."""
+        name = self.cleaner_checkpoint.path.name
+        on_disk = self._written[name]
+        self.cleaner_offsets = {key: offset for key, offset in on_disk.items() if key in self.logs}
+        if len(self.cleaner_offsets) < len(on_disk):
+            self.cleaner_checkpoint.write(self.cleaner_offsets)
+            self._written[name] = self.cleaner_offsets.copy()
+
+    def write_cleaner_offsets(self, done: Written | None = None) -> None:
+        self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, done if done is not None else _nobody_waits)
 
     def expect(self, log: PartitionLog, synced_end: int) -> None:
         """The log is about to be in this directory; what was announced of an earlier one of its name is over."""
@@ -185,8 +203,7 @@ class LogDirectory:
 
     def write_incoming(self, done: Written) -> None:
         """Writes every checkpoint, so that each knows the logs that are about to be here."""
-        cleaner_offsets = partial(self._write, self.cleaner_checkpoint, self.cleaner_offsets.copy)
-        left: list[Callable[[Written], None]] = [self.write_high_watermarks, self.write_recovery_points, cleaner_offsets]
+        left: list[Callable[[Written], None]] = [self.write_high_watermarks, self.write_recovery_points, self.write_cleaner_offsets]
 
         def written(outcome: BaseException | None) -> None:
             if outcome is not None or not left:

@@ -28,7 +28,7 @@ from jesenska.log.files import FileLayer
 from jesenska.log.future_files import future_directory_name
 from jesenska.log.log_cleaner import LogCleaner
 from jesenska.log.log_directory import LogDirectory
-from jesenska.log.moving import Move, MoveState, MoveSurroundings
+from jesenska.log.moving import BUSY_SECONDS, Move, MoveState, MoveSurroundings
 from jesenska.log.partition_loading import FoundCopy
 from jesenska.log.partition_log import PartitionLog
 
@@ -257,10 +257,13 @@ class Moves:
     def is_at_work(self) -> bool:
         return bool(self._moves)
 
-    def is_ending(self, topic_partition: TopicPartition) -> bool:
-        """True while it is decided just now in which directory the log is."""
+    def when_not_ending(self, topic_partition: TopicPartition, then: Callable[[], None]) -> None:
+        """Calls `then` at once, or a moment after it is decided in which directory the log is."""
         move = self._moves.get(topic_partition)
-        return move is not None and move.state is MoveState.CLOSING
+        if move is not None and move.state is MoveState.CLOSING:
+            self._around.later(BUSY_SECONDS, lambda: self.when_not_ending(topic_partition, then))
+        else:
+            then()
 
     def figures(self) -> list[MoveFigures]:
         """The moves that are under way or wait for their turn."""

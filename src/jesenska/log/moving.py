@@ -50,9 +50,9 @@ T = TypeVar("T")
 _SYNC_BYTES: Final = 64 * 1024 * 1024
 #: Appends wait while so much is copied and synced, and no more.
 _END_MAX_BYTES: Final = 4 * 1024 * 1024
-#: How long to wait for a disk that has no room, and for a log that is busy.
+#: How long to wait for a disk that has no room, and for a log that is busy or whose move is ending.
 _BACKOFF_SECONDS: Final = 5.0
-_BUSY_SECONDS: Final = 0.05
+BUSY_SECONDS: Final = 0.05
 _WAIT_MAX_SECONDS: Final = 1.0
 
 
@@ -311,7 +311,7 @@ class Move:
     def _close(self) -> None:
         """Appends wait from here on."""
         if self.log.is_hindered or self._owner.is_busy(self.topic_partition):
-            self._around.later(_BUSY_SECONDS, self._go_on)
+            self._around.later(BUSY_SECONDS, self._go_on)
         else:
             self.state = MoveState.CLOSING
             self.log.queue.hold(self._held)
@@ -323,7 +323,7 @@ class Move:
             self._let_go()
             if self.state is MoveState.CLOSING:
                 self.state = MoveState.COPYING
-            self._around.later(_BUSY_SECONDS, self._go_on)
+            self._around.later(BUSY_SECONDS, self._go_on)
             return
         is_ready = not (log.is_closed or log.is_failed or log.is_hindered or self._owner.is_busy(self.topic_partition))
         is_ready = is_ready and self._prepared == log.flushes.truncations
@@ -331,7 +331,7 @@ class Move:
             self._rounds += 1
             self.state = MoveState.COPYING
             self._let_go()
-            self._around.later(_BUSY_SECONDS if not is_ready else 0.0, self._go_on)
+            self._around.later(BUSY_SECONDS if not is_ready else 0.0, self._go_on)
             return
         active = self._at = log.active_segment
         try:
