@@ -41,6 +41,8 @@ class ScannedLog:
         for number, segment in enumerate(segments):
             if number + 1 < len(segments) and segments[number + 1].base_offset <= self.end:
                 continue
+            if not segment.size_bytes:
+                continue  # its file may not be there yet
             data = segment.file.path.read_bytes()[: segment.size_bytes]
             for _, header in iter_headers(data):
                 if self.end <= header.base_offset < end:
