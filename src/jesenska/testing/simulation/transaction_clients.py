@@ -232,12 +232,13 @@ class TransactionalWriter(_Asking):
             for _ in range(random.choice((1, 2, 2, 3))):
                 has_something = True
                 await self._send(transaction, random.choice(self._partitions))
+                if random.random() < 0.03:
+                    # It has a long break, and does not know how long.
+                    await asyncio.sleep(self._timeout_ms / 1000 + random.uniform(-0.5, 2.5))
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
             if random.random() < 0.3:
                 await self._commit_offset(transaction)
-            if random.random() < 0.05:
-                # It has a long break, and does not know how long.
-                await asyncio.sleep(self._timeout_ms / 1000 + random.uniform(-0.5, 2.5))
+                await asyncio.sleep(random.choice((0.0, 0.02, 0.2)))
             if random.random() < 0.05:
                 raise _GoneError("it forgets its transaction")
         except _DoomedError as error:
@@ -296,7 +297,9 @@ class TransactionalWriter(_Asking):
             transactional_id=self.transactional_id,
             acks=-1,
             timeout_ms=int(_REQUEST_SECONDS * 1000),
-            topic_data=[ProduceRequestTopic(name=partition.topic, partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))])],
+            topic_data=[
+                ProduceRequestTopic(name=partition.topic, partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))])
+            ],
         )
         cluster = self._cluster
         try:

@@ -91,7 +91,9 @@ class TransactionHistory:
     def accepted(self, producer: ProducerName, successor: ProducerName | None, what: str) -> None:
         """Something of a producer was accepted; `successor` is what `successor_of` said when it was sent."""
         if successor is not None:
-            raise ViolationError(f"{what} of producer {producer.producer_id} in epoch {producer.epoch} is accepted, and epoch {successor.epoch} was told before")
+            raise ViolationError(
+                f"{what} of producer {producer.producer_id} in epoch {producer.epoch} is accepted, and epoch {successor.epoch} was told before"
+            )
 
     def open(self, name: str) -> KnownTransaction:
         transaction = KnownTransaction(name)

@@ -2,7 +2,12 @@
 of a group that make records of records; a reader of committed records. What must never be stands in
 `transaction_history` and in `transaction_watch`.
 
-Faults are those of `schedule`, aimed at coordinators of transactions, too. At the end clocks are set right, and every
+Faults are those of `schedule`, aimed at coordinators of transactions, too, and some of them at a moment:
+
+decided          a broker has decided how a transaction ends, and not all of its partitions are marked
+offsets wait     a broker has offsets of groups that wait for the end of a transaction
+
+At the end clocks are set right, and every
 transaction must come to its end, by its producer or since its time is over: nothing holds back a last stable offset
 any more.
 
@@ -10,12 +15,13 @@ On a lone broker whose topic asks for a sync before each answer all topics do: w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.server import Broker
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.testing.simulation.clients import create_topic
 from jesenska.testing.simulation.history import RecordPlace
@@ -28,7 +34,7 @@ from jesenska.testing.simulation.transaction_watch import TransactionWatch
 from jesenska.transactions.records import TRANSACTIONS_TOPIC
 
 RESULTS = TopicPartition("results", 0)
-TRANSACTIONAL_SECONDS, TRANSACTIONAL_FAULTS = 30.0, 4
+TRANSACTIONAL_SECONDS, TRANSACTIONAL_FAULTS = 20.0, 5
 #: The first two producers share a transactional id.
 _SHARED, _OWN = 2, 1
 _SETTINGS = {
@@ -36,6 +42,8 @@ _SETTINGS = {
     "transaction.state.log.segment.bytes": "20000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
+#: How many of the faults wait for a moment, for how long, and how often it is looked whether it has come.
+_AIMED, _PATIENCE_SECONDS, _LOOK_SECONDS = 0.5, 4.0, 0.0005
 _OF_TRANSACTIONS = (TOPIC, RESULTS.topic, OFFSETS_TOPIC)
 
 
@@ -102,6 +110,36 @@ class TransactionalSimulation(Simulation):
             self._new_transactional(gone.transactional_id)
 
     # --- faults ------------------------------------------------------------------------------------------------------
+
+    def _fault(self) -> None:
+        if self.world.random.random() < _AIMED:
+            self._at_moment(self.world.random.choice((_has_decided, _has_waiting_offsets)), self.world.now + _PATIENCE_SECONDS)
+        else:
+            super()._fault()
+
+    def _at_moment(self, is_so: Callable[[Broker], bool], until: float) -> None:
+        """A broker is hit as soon as `is_so`."""
+        for host in self.hosts:
+            if host.is_up and host.program.broker is not None and is_so(host.program.broker):
+                self.later(self.world.random.uniform(0.0, 0.002), lambda: self._hit_now(host))
+                return
+        if self.world.now < until:
+            self.later(_LOOK_SECONDS, lambda: self._at_moment(is_so, until))
+
+    def _hit_now(self, host: BrokerHost) -> None:
+        random = self.world.random
+        kinds: list[Callable[[], object]] = [lambda: self.kill(host), lambda: self.kill(host), lambda: self.stop(host), self._cut]
+        kinds.append(lambda: self.slow_down(host, 1000.0, random.uniform(1.0, 3.0)))
+        if self.is_synced or self._several:
+            kinds += [lambda: self.lose_power(host)] * 2
+        if self._several:
+            other = random.choice([one for one in self.hosts if one is not host])
+            kinds += [
+                lambda: self.pause(host, random.uniform(0.5, 8.0)),
+                lambda: self.cut_between(host, other, random.uniform(0.5, 8.0)),
+                lambda: self.kill(other),
+            ]
+        random.choice(kinds)()
 
     def _one(self) -> BrokerHost:
         if self._several and self.world.random.random() < 0.3:
@@ -181,11 +219,20 @@ class TransactionalSimulation(Simulation):
             {partition: offsets[TRANSFORMERS, partition] for partition in self.topic_partitions},
         )
         told = [transaction.told for transaction in self.known.transactions]
-        self.world.tell("simulation", f"of {len(told)} transactions {told.count(True)} were committed and {told.count(False)} aborted, {len(self._results())} results")
+        self.world.tell(
+            "simulation", f"of {len(told)} transactions {told.count(True)} were committed and {told.count(False)} aborted, {len(self._results())} results"
+        )
+
+
+def _has_decided(broker: Broker) -> bool:
+    shards = (hosted.shard for hosted in broker.transactions._runtime._hosted.values())
+    return any(transaction.awaited for shard in shards for transaction in shard._known.values())
+
+
+def _has_waiting_offsets(broker: Broker) -> bool:
+    return any(hosted.shard._open for hosted in broker.groups._runtime._hosted.values())
 
 
 def transactional_simulation(seed: int, *, tree_apart: bool = False, brokers: int = 1) -> AbstractContextManager[Simulation]:
     """As `schedule.simulation`."""
-    return simulation(
-        seed, seconds=TRANSACTIONAL_SECONDS, faults=TRANSACTIONAL_FAULTS, tree_apart=tree_apart, brokers=brokers, kind=TransactionalSimulation
-    )
+    return simulation(seed, seconds=TRANSACTIONAL_SECONDS, faults=TRANSACTIONAL_FAULTS, tree_apart=tree_apart, brokers=brokers, kind=TransactionalSimulation)
