@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, NetworkException, ProducerFencedError, RequestTimedOutError
+from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, NetworkException, RequestTimedOutError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
@@ -293,14 +293,8 @@ class TransactionalWriter(_Asking):
 
     async def _produce(self, partition: TopicPartition, batch: bytearray) -> tuple[int | None, int]:
         """The error of the answer, None where there is none, and the offset."""
-        request = ProduceRequest(
-            transactional_id=self.transactional_id,
-            acks=-1,
-            timeout_ms=int(_REQUEST_SECONDS * 1000),
-            topic_data=[
-                ProduceRequestTopic(name=partition.topic, partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))])
-            ],
-        )
+        data = ProduceRequestTopic(name=partition.topic, partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))])
+        request = ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=int(_REQUEST_SECONDS * 1000), topic_data=[data])
         cluster = self._cluster
         try:
             channel = await cluster.channel_of((await cluster.leader_of(partition)).leader)
