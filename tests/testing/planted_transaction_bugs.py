@@ -20,6 +20,7 @@ from jesenska.coordination.runtime import Runtime
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.producer_state import ProducerState
+from jesenska.log.reading import aborted_transactions
 from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.transactional import transactional_simulation
 from jesenska.transactions.coordinator import TransactionCoordinator
@@ -91,8 +92,7 @@ def all_that_is_committed_is_stable() -> None:
 
 def an_aborted_transaction_is_not_listed() -> None:
     """The first of several."""
-    listed = fetches.aborted_transactions
-    fetches.aborted_transactions = lambda log, offset, result: listed(log, offset, result)[:1]  # type: ignore[attr-defined]
+    fetches.aborted_transactions = lambda log, offset, result: aborted_transactions(log, offset, result)[:1]  # type: ignore[attr-defined]
 
 
 def offsets_count_before_the_commit() -> None:

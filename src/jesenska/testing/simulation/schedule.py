@@ -180,7 +180,7 @@ class Simulation:
         )
         return BrokerHost(self.world, self._network, name, number, self._directory, {**_SETTINGS, **settings, **further}, self._start, self._excuse)
 
-    def _further_settings(self, brokers: int, others: Mapping[str, str]) -> Mapping[str, str]:
+    def _further_settings(self, brokers: int, others: Mapping[str, str]) -> dict[str, str]:
         """Settings of brokers that what clients do here asks for. `others` are the seed's."""
         return {}
 

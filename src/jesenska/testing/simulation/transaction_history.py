@@ -86,7 +86,9 @@ class TransactionHistory:
     def successor_of(self, transactional_id: str, producer: ProducerName) -> ProducerName | None:
         """Who has replaced a producer by now, as far as anybody was told; for `accepted`."""
         newest = self._newest.get(transactional_id)
-        return None if newest is None or newest == producer or producer.producer_id == newest.producer_id and producer.epoch > newest.epoch else newest
+        if newest is None or (producer.producer_id == newest.producer_id and producer.epoch >= newest.epoch):
+            return None
+        return newest
 
     def accepted(self, producer: ProducerName, successor: ProducerName | None, what: str) -> None:
         """Something of a producer was accepted; `successor` is what `successor_of` said when it was sent."""

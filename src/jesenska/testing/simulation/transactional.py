@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class TransactionalSimulation(Simulation):
         self._transformers: list[Transformer] = []
         self._reader: CommittedReader
 
-    def _further_settings(self, brokers: int, others: Mapping[str, str]) -> Mapping[str, str]:
+    def _further_settings(self, brokers: int, others: Mapping[str, str]) -> dict[str, str]:
         replicas = {
             "transaction.state.log.replication.factor": str(min(3, brokers)),
             "transaction.state.log.min.isr": others.get("min.insync.replicas", "1"),
@@ -94,7 +95,8 @@ class TransactionalSimulation(Simulation):
         self._start(process, transformer.run())
 
     def _alive(self) -> list[TransactionalWriter | Transformer]:
-        return [one for one in (*self._transactional, *self._transformers) if not one.process.is_dead]
+        everybody: list[TransactionalWriter | Transformer] = [*self._transactional, *self._transformers]
+        return [one for one in everybody if not one.process.is_dead]
 
     def _clients(self) -> list[Process]:
         return [one.process for one in self._alive()]
@@ -121,7 +123,7 @@ class TransactionalSimulation(Simulation):
         """A broker is hit as soon as `is_so`."""
         for host in self.hosts:
             if host.is_up and host.program.broker is not None and is_so(host.program.broker):
-                self.later(self.world.random.uniform(0.0, 0.002), lambda: self._hit_now(host))
+                self.later(self.world.random.uniform(0.0, 0.002), partial(self._hit_now, host))
                 return
         if self.world.now < until:
             self.later(_LOOK_SECONDS, lambda: self._at_moment(is_so, until))
@@ -201,8 +203,8 @@ class TransactionalSimulation(Simulation):
     def _judge_clients(self) -> None:
         process = Process(self.world, self._network, "last-committed")
         reader = CommittedReader(process, self.history, self.known, self._bootstrap, [*self.topic_partitions, RESULTS])
-        ends = {scanned.log.topic_partition: scanned.log.log_end_offset for scanned in self.transaction_watch.look()}
-        reading = self._start(process, reader.read_all({partition: ends[partition] for partition in reader.expected}))
+        log_ends = {scanned.log.topic_partition: scanned.log.log_end_offset for scanned in self.transaction_watch.look()}
+        reading = self._start(process, reader.read_all({partition: log_ends[partition] for partition in reader.expected}))
         self._go_on(reading.done, _REST_SECONDS, "the last reader of committed records does not come to an end")
         asking = Process(self.world, self._network, "last-offsets")
         groups = [*((group, self.topic_partitions[0]) for group in self.known.groups), *((TRANSFORMERS, partition) for partition in self.topic_partitions)]
