@@ -35,7 +35,7 @@ from jesenska.testing.simulation.transaction_watch import TransactionWatch
 from jesenska.transactions.records import TRANSACTIONS_TOPIC
 
 RESULTS = TopicPartition("results", 0)
-TRANSACTIONAL_SECONDS, TRANSACTIONAL_FAULTS = 20.0, 5
+TRANSACTIONAL_SECONDS, TRANSACTIONAL_FAULTS = 15.0, 5
 #: The first two producers share a transactional id.
 _SHARED, _OWN = 2, 1
 _SETTINGS = {
@@ -44,7 +44,7 @@ _SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 #: How many of the faults wait for a moment, for how long, and how often it is looked whether it has come.
-_AIMED, _PATIENCE_SECONDS, _LOOK_SECONDS = 0.5, 4.0, 0.0005
+_AIMED, _PATIENCE_SECONDS, _LOOK_SECONDS = 0.5, 3.0, 0.001
 _OF_TRANSACTIONS = (TOPIC, RESULTS.topic, OFFSETS_TOPIC)
 
 
@@ -131,7 +131,7 @@ class TransactionalSimulation(Simulation):
     def _hit_now(self, host: BrokerHost) -> None:
         random = self.world.random
         kinds: list[Callable[[], object]] = [lambda: self.kill(host), lambda: self.kill(host), lambda: self.stop(host), self._cut]
-        kinds.append(lambda: self.slow_down(host, 1000.0, random.uniform(1.0, 3.0)))
+        kinds += [lambda: self.slow_down(host, 1000.0, random.uniform(1.0, 3.0)), lambda: self._fill_disk(host)]
         if self.is_synced or self._several:
             kinds += [lambda: self.lose_power(host)] * 2
         if self._several:
