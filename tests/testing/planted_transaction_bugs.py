@@ -19,10 +19,10 @@ from jesenska.coordination.operations import Append, Appended
 from jesenska.coordination.runtime import Runtime
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.log.partition_log import PartitionLog
-from jesenska.log.producer_state import ProducerState
 from jesenska.log.reading import aborted_transactions
 from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.transactional import transactional_simulation
+from jesenska.transactions import coordinator
 from jesenska.transactions.coordinator import TransactionCoordinator
 from jesenska.transactions.events import Producer, ProducerAnswer
 from jesenska.transactions.states import TransactionState
@@ -133,11 +133,6 @@ def nothing_is_verified() -> None:
     _Produce.verify = lambda self, transactional_id, now_ms, *, is_kept: self.append(now_ms)  # type: ignore[method-assign]
 
 
-def a_transaction_that_has_ended_meanwhile_is_verified() -> None:
-    """A batch whose transaction ends while its coordinator is asked is written."""
-    ProducerState.is_verified = lambda self, producer_id, guard: True  # type: ignore[method-assign]
-
-
 def a_decision_is_carried_out_before_it_is_committed() -> None:
     """A coordinator does not wait for other replicas of its log."""
     init = Runtime.__init__
@@ -148,6 +143,21 @@ def a_decision_is_carried_out_before_it_is_committed() -> None:
         init(self, tenant, reading, clock)
 
     Runtime.__init__ = init_hasty  # type: ignore[method-assign]
+
+
+def who_was_replaced_repeats_the_end_of_another() -> None:
+    """Whoever asks in the epoch before is taken for who has asked before."""
+    repeats = coordinator._repeats
+
+    def repeats_all(transaction: Transaction, producer: Producer) -> bool:
+        value = transaction.value
+        transaction.value = value._replace(client_version=2)
+        try:
+            return repeats(transaction, producer)
+        finally:
+            transaction.value = value
+
+    coordinator._repeats = repeats_all
 
 
 def markers_of_groups_are_not_replayed() -> None:
@@ -179,9 +189,9 @@ BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
         (a_marker_that_is_sent_again_aborts, 1, ("",)),
         (what_was_decided_is_forgotten_at_a_restart, 1, ("does not come to an end",)),
         (nothing_is_verified, 1, ("",)),
-        (a_transaction_that_has_ended_meanwhile_is_verified, 3, ("",)),
-        (a_decision_is_carried_out_before_it_is_committed, 3, ("",)),
         (markers_of_groups_are_not_replayed, 1, ("",)),
+        (a_decision_is_carried_out_before_it_is_committed, 3, ("",)),
+        (who_was_replaced_repeats_the_end_of_another, 1, ("",)),
     )
 }
 
