@@ -66,10 +66,11 @@ PATHS: Mapping[str, Sequence[str]] = {
     "source": ["tests/test_compiled_modules.py"],
     "cluster-seeds": ["tests/testing/test_cluster_seeds.py"],
     "simulator": ["tests/testing/test_simulation.py"],
+    "transaction-seeds": ["tests/testing/test_transaction_seeds.py"],
     "codecs": ["tests/wire", "tests/records"],
     "seeds": ["tests/testing/test_seeds.py"],
 }
-COMPUTE = {"cluster-seeds", "simulator", "codecs"}
+COMPUTE = {"cluster-seeds", "simulator", "transaction-seeds", "codecs"}
 _LOW_PRIORITY = 3
 #: Many schedules of the simulator in two processes, in so many minutes: they need the machine for themselves.
 ALONE = "seeds"

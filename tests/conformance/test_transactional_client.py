@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from jesenska.base.errors import InvalidTxnStateError, KafkaError, MessageTooLargeError, ProducerFencedError
+from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, MessageTooLargeError, ProducerFencedError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
+from jesenska.client.coordinators import find_coordinator
 from jesenska.client.group import GroupConsumer
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.positions import Position
@@ -21,6 +22,7 @@ from jesenska.client.producer import Producer
 from jesenska.client.transactions import GroupMetadata
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
+from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember, LeaveGroupResponse
 from tests.conformance.conftest import RELEASES, need
 from tests.peers.apache_kafka import ApacheKafka
 
@@ -159,6 +161,36 @@ def test_offsets_are_committed_with_the_transaction(run: Callable[[Work], None])
             await producer.abort_transaction()
         await member.close()
         assert await values(cluster, "out", partitions=1) == [b"012"]
+
+    run(work)
+
+
+def test_a_member_that_its_group_has_lost_commits_no_offsets(run: Callable[[Work], None]) -> None:
+    """It says in which membership it has read, though it knows that this is over: others may have its partitions."""
+
+    async def work(cluster: Cluster) -> None:
+        await make_topic(cluster, "lost", 1)
+        async with Producer(cluster) as plain:
+            await plain.send("lost", b"read")
+        source = TopicPartition("lost", 0)
+        member = GroupConsumer(cluster, "lost", ["lost"], auto_offset_reset="earliest", auto_commit_seconds=None, heartbeat_seconds=0.05)
+        while not await member.poll(1):
+            pass
+        channel = await cluster.channel_of(await find_coordinator(cluster, "lost"))
+        leaving = LeaveGroupRequest(group_id="lost", members=[LeaveGroupRequestMember(member_id=member.member_id)])
+        assert (await channel.request(leaving, LeaveGroupResponse)).error_code == ErrorCode.NONE
+        while member.generation >= 0:
+            await asyncio.sleep(0.01)
+        async with Producer(cluster, transactional_id="lost") as producer:
+            await producer.init_transactions()
+            producer.begin_transaction()
+            with pytest.raises(KafkaError) as refused:
+                await producer.send_offsets_to_transaction({source: Position(1)}, member.group_metadata())
+            assert refused.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+            await producer.abort_transaction()
+        while not await member.poll(1):
+            pass
+        await member.close()
 
     run(work)
 

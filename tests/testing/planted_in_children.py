@@ -1,7 +1,7 @@
 """Mistakes that are made on purpose, each in a child of one process that has read all modules before.
 
 `JESENSKA_PURE=1 PYTHONHASHSEED=0 python -m tests.testing.planted_in_children` reads lines `NAME FIRST SEEDS`: a
-mistake of `planted_bugs` or of `planted_cluster_bugs`, and the seeds that are tried. It answers each with what the
+mistake of `planted_bugs`, `planted_cluster_bugs` or `planted_transaction_bugs`, and the seeds that are tried. It answers each with what the
 search prints, and then a line `exit CODE`."""
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import os
 import sys
 import traceback
 
-from tests.testing import planted_bugs, planted_cluster_bugs
+from tests.testing import planted_bugs, planted_cluster_bugs, planted_transaction_bugs
+
+
+_KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs)
 
 
 def main() -> int:
@@ -20,7 +23,7 @@ def main() -> int:
     assert planted_bugs.failure_of(1) is None, "the broker has a mistake already"
     for line in sys.stdin:
         name, first, seeds = line.split()
-        search = planted_bugs.search if name in planted_bugs.BUGS else planted_cluster_bugs.search
+        search = next(known.search for known in _KNOWN if name in known.BUGS)
         child = os.fork()
         if child == 0:
             code = 1

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.testing.simulation.coverage import FAULTS, STATES, as_table
-from tests.testing import planted_bugs, planted_cluster_bugs
+from tests.testing import planted_bugs, planted_cluster_bugs, planted_transaction_bugs
 
 _FIRST = int(os.environ.get("JESENSKA_SEED", "1"))
 #: Each mistake, and the seed from which on it is looked for, a hundred seeds at most: one that is known to find it
@@ -57,6 +57,23 @@ _CLUSTER_BUGS = {
     "what_is_being_loaded_is_kept": 30,
     "one_in_sync_is_enough": 5,
     "too_few_in_sync_sync_nothing": 50,
+}
+#: The same of clients with transactions.
+_TRANSACTION_BUGS = {
+    "a_partition_is_not_marked": 1,
+    "a_commit_is_answered_before_it_is_written": 1,
+    "who_begins_gets_the_epoch_of_before": 1,
+    "a_timeout_raises_no_epoch": 1,
+    "all_that_is_committed_is_stable": 1,
+    "an_aborted_transaction_is_not_listed": 1,
+    "offsets_count_before_the_commit": 1,
+    "offsets_of_an_open_transaction_are_forgotten": 1,
+    "a_marker_that_is_sent_again_aborts": 1,
+    "what_was_decided_is_forgotten_at_a_restart": 1,
+    "nothing_is_verified": 1,
+    "markers_of_groups_are_not_replayed": 1,
+    "a_decision_is_carried_out_before_it_is_committed": 1,
+    "who_was_replaced_repeats_the_end_of_another": 1,
 }
 #: Seeds that are tried from there on: other code may come to the same fault a little later.
 _SEEDS, _CLUSTER_SEEDS = 100, 150
@@ -107,6 +124,17 @@ def test_three_brokers_do_the_same_each_time() -> None:
     first, second = (_run("jesenska.testing.simulation", "--brokers", "3", "--trace", str(_FIRST), JESENSKA_PURE=pure) for pure in ("", "1"))
     assert first.returncode == 0, first.stdout + first.stderr
     assert "broker-2" in first.stdout
+    assert first.stdout == second.stdout
+
+
+@pytest.mark.parametrize("brokers", ["1", "3"])
+def test_clients_with_transactions_do_the_same_each_time(brokers: str) -> None:
+    arguments = ("jesenska.testing.simulation", "--transactions", "--brokers", brokers, "--trace", str(_FIRST))
+    first, second = (_run(*arguments, JESENSKA_PURE=pure) for pure in ("", "1"))
+    assert first.returncode == 0, first.stdout + first.stderr
+    found = re.search(r"of \d+ transactions (\d+) were committed and (\d+) aborted, (\d+) results", first.stdout)
+    assert found is not None
+    assert all(int(count) > 0 for count in found.groups())
     assert first.stdout == second.stdout
 
 
@@ -180,6 +208,15 @@ def test_a_broker_with_a_mistake_is_found_out(bug: str, searches: _Searches) -> 
     assert printed.startswith("seed ")
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", _TRANSACTION_BUGS)
+def test_a_mistake_with_transactions_is_found_out(bug: str, searches: _Searches) -> None:
+    code, printed = searches.find(bug, _TRANSACTION_BUGS[bug], _SEEDS)
+    assert code == 0, printed
+    assert printed.startswith("seed ")
+
+
 def test_every_mistake_is_looked_for() -> None:
+    assert list(planted_transaction_bugs.BUGS) == list(_TRANSACTION_BUGS)
     assert list(planted_bugs.BUGS) == list(_BUGS)
     assert list(planted_cluster_bugs.BUGS) == list(_CLUSTER_BUGS)

@@ -94,6 +94,17 @@ def test_with_version_2_each_end_raises_the_epoch_and_may_be_asked_for_again() -
     assert driver.add(following, P0, version=2) is ErrorCode.NONE
 
 
+def test_an_end_is_not_repeated_by_who_was_replaced_by_a_producer_that_raises_no_epochs() -> None:
+    """The end that is complete is the other one's, whose epoch would be given to two."""
+    for commits in (False, True):
+        driver = Driver()
+        first = driver.begin()
+        second = driver.begin()
+        driver.add(second, P0)
+        assert driver.end(second, commits=commits).error is ErrorCode.NONE
+        assert driver.end(first, commits=commits, version=2) == ProducerAnswer(ErrorCode.PRODUCER_FENCED)
+
+
 def test_with_version_2_an_abort_without_a_transaction_raises_the_epoch_too() -> None:
     driver = Driver()
     producer = driver.begin()

@@ -120,6 +120,7 @@ class GroupConsumer:
         self.topics = frozenset(topics)
         self.member_id = ""
         self.generation = -1
+        self._membership = GroupMetadata(group_id, group_instance_id=group_instance_id)
         self._assignors = tuple(assignors)
         self._instance_id = group_instance_id
         self._session_ms = int(session_timeout_seconds * 1000)
@@ -167,8 +168,10 @@ class GroupConsumer:
         return set(self._owned)
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this member is, for offsets that a transaction commits; without a member id where it is none now."""
-        return GroupMetadata(self.group_id, self.generation, self.member_id if self.generation >= 0 else "", self._instance_id)
+        """The membership in which records were read, for offsets that a transaction commits. It stays when the group
+        has lost this member, until the next poll joins again: offsets of somebody without a member id would be taken,
+        whoever has the partitions by then."""
+        return self._membership
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._consumer.position(topic_partition)
@@ -333,6 +336,7 @@ class GroupConsumer:
             raise error
         self._join_due = False
         self._failures = 0
+        self._membership = GroupMetadata(self.group_id, self.generation, self.member_id, self._instance_id)
         self._heart = asyncio.get_running_loop().create_task(self._beat())
         await self._take(set(decode_assignment(bytes(answer.assignment))), joined.protocol_name or "")
 

@@ -397,6 +397,9 @@ def _repeats(transaction: Transaction, producer: Producer) -> bool:
     value = transaction.value
     if transaction.is_pending or value.state not in (*_PREPARED, *_COMPLETE):
         return False
+    if value.client_version < RAISES_EPOCH:
+        # The end of another producer's transaction, which has raised no epoch: who asks was replaced by that one.
+        return False
     if producer.producer_id == value.producer_id:
         return producer.epoch + 1 == value.producer_epoch
     return producer.producer_id == value.previous_producer_id and producer.epoch == LAST_EPOCH - 1 and value.producer_epoch == 0

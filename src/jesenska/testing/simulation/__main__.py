@@ -12,11 +12,12 @@ from collections import Counter
 from jesenska.testing.simulation.coverage import Cell, as_json, as_table
 from jesenska.testing.simulation.many_seeds import outcomes_of
 from jesenska.testing.simulation.schedule import simulation
+from jesenska.testing.simulation.transactional import transactional_simulation
 
 
-def show(seed: int, tree_apart: bool, brokers: int) -> int:
+def show(seed: int, tree_apart: bool, brokers: int, transactional: bool) -> int:
     """Prints what happens under a seed."""
-    with simulation(seed, tree_apart=tree_apart, brokers=brokers) as one:
+    with (transactional_simulation if transactional else simulation)(seed, tree_apart=tree_apart, brokers=brokers) as one:
         failure = None
         try:
             one.run()
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument("--trace", type=int, metavar="SEED", help="Print what happens under one seed.")
     parser.add_argument("--tree-apart", action="store_true", help="The tree is a program of its own, with faults of its own.")
     parser.add_argument("--brokers", type=int, default=1, metavar="N", help="Brokers that share such a tree (default: 1).")
+    parser.add_argument("--transactions", action="store_true", help="Clients use transactions.")
     parser.add_argument("--coverage", action="store_true", help="Print how often each state of a broker met each fault (with several brokers).")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="What the outcome is printed as (default: text).")
     options = parser.parse_args()
@@ -46,11 +48,11 @@ def main() -> int:
         # The order of sets is part of what happens.
         os.execve(sys.executable, [sys.executable, "-m", "jesenska.testing.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
     if options.trace is not None:
-        return show(options.trace, options.tree_apart, options.brokers)
+        return show(options.trace, options.tree_apart, options.brokers, options.transactions)
     failures: dict[int, str] = {}
     counts: Counter[Cell] = Counter()
     seeds = range(options.seed, options.seed + options.schedules)
-    for seed, failure, met in outcomes_of(seeds, options.tree_apart, options.brokers, options.processes):
+    for seed, failure, met in outcomes_of(seeds, options.tree_apart, options.brokers, options.processes, options.transactions):
         counts.update(met)
         if failure is not None:
             failures[seed] = failure

@@ -158,6 +158,9 @@ class BrokerHost:
         self._clock_offset_ms += change_ms
         self.program.process.clock.offset_ms = self._clock_offset_ms
 
+    def set_clock_right(self) -> None:
+        self.set_clock(-self._clock_offset_ms)
+
     def heal(self) -> None:
         self.files.is_full = False
         self.program.process.slowness = 1.0

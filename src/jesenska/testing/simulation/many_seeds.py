@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 
 from jesenska.testing.simulation.coverage import Cell
 from jesenska.testing.simulation.schedule import simulation
+from jesenska.testing.simulation.transactional import transactional_simulation
 
 #: Seeds that a process takes: those of three brokers leave about 20 MB each.
 _SEEDS_OF_A_PROCESS = 10
@@ -20,9 +21,9 @@ _SEEDS_OF_A_PROCESS = 10
 Outcome = tuple[int, str | None, Counter[Cell]]
 
 
-def outcome_of(seed: int, tree_apart: bool, brokers: int) -> Outcome:
+def outcome_of(seed: int, tree_apart: bool, brokers: int, transactional: bool) -> Outcome:
     failure = None
-    with simulation(seed, tree_apart=tree_apart, brokers=brokers) as one:
+    with (transactional_simulation if transactional else simulation)(seed, tree_apart=tree_apart, brokers=brokers) as one:
         try:
             one.run()
         except Exception as error:
@@ -30,7 +31,7 @@ def outcome_of(seed: int, tree_apart: bool, brokers: int) -> Outcome:
         return seed, failure, one.coverage.counts
 
 
-def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes: int) -> Iterator[Outcome]:
+def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes: int, transactional: bool = False) -> Iterator[Outcome]:
     """As they come. RuntimeError if a process ends without having said all that was asked of it."""
     made = multiprocessing.get_context("fork")
     size = max(1, min(_SEEDS_OF_A_PROCESS, len(seeds) // (4 * processes)))
@@ -40,7 +41,7 @@ def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes:
         while waiting and len(working) < processes:
             chosen = waiting.pop(0)
             ours, theirs = made.Pipe(duplex=False)
-            process: BaseProcess = made.Process(target=_run, args=(chosen, tree_apart, brokers, theirs), daemon=True)
+            process: BaseProcess = made.Process(target=_run, args=(chosen, tree_apart, brokers, transactional, theirs), daemon=True)
             process.start()
             theirs.close()
             working[ours] = process, list(chosen)
@@ -60,8 +61,8 @@ def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes:
                 yield outcome
 
 
-def _run(seeds: Sequence[int], tree_apart: bool, brokers: int, told: Connection) -> None:
+def _run(seeds: Sequence[int], tree_apart: bool, brokers: int, transactional: bool, told: Connection) -> None:
     """What a process does."""
     gc.disable()
     for seed in seeds:
-        told.send(outcome_of(seed, tree_apart, brokers))
+        told.send(outcome_of(seed, tree_apart, brokers, transactional))

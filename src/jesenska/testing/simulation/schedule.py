@@ -172,9 +172,17 @@ class Simulation:
         name = f"broker-{number}"
         settings = {"broker.id": str(number), "listeners": f"PLAINTEXT://{name}:{_PORT}"}
         further = (
-            (compacted.BROKER_SETTINGS if self._compacts else {}) | (_TREE_APART if self._tree_apart else {}) | (_SEVERAL if brokers > 1 else {}) | dict(others)
+            (compacted.BROKER_SETTINGS if self._compacts else {})
+            | (_TREE_APART if self._tree_apart else {})
+            | (_SEVERAL if brokers > 1 else {})
+            | dict(others)
+            | self._further_settings(brokers, others)
         )
         return BrokerHost(self.world, self._network, name, number, self._directory, {**_SETTINGS, **settings, **further}, self._start, self._excuse)
+
+    def _further_settings(self, brokers: int, others: Mapping[str, str]) -> dict[str, str]:
+        """Settings of brokers that what clients do here asks for. `others` are the seed's."""
+        return {}
 
     @property
     def _several(self) -> bool:
@@ -199,13 +207,7 @@ class Simulation:
             made = self._start(maker, create_topic(maker, self._bootstrap, KEYED, 1, len(self.hosts), compacted.TOPIC_SETTINGS | settings))
             self._go_on(made.done, 60.0, "the compacted topic is not made")
         maker.end()
-        if self._compacts:
-            process = Process(world, self._network, self._name("writer"))
-            self._writers.append(KeyedWriter(process, self._bootstrap, self.history.on_acknowledged))
-            self._start(process, self._writers[0].run())
-        for _ in range(2):
-            self._new_writer()
-            self._new_member()
+        self._begin_clients(settings)
         self._watch()
         for _ in range(self._fault_count):
             world.at(world.random.uniform(2.0, self._seconds - 5.0), self._fault)
@@ -213,11 +215,18 @@ class Simulation:
         self._judge_tasks()
         self._end()
 
-    def _end(self) -> None:
-        world = self.world
-        world.tell("simulation", "no more faults; everybody comes to an end")
-        self._is_over = True
-        self._heal()
+    def _begin_clients(self, settings: Mapping[str, str]) -> None:
+        """The topic is there; `settings` are the seed's for any other."""
+        if self._compacts:
+            process = Process(self.world, self._network, self._name("writer"))
+            self._writers.append(KeyedWriter(process, self._bootstrap, self.history.on_acknowledged))
+            self._start(process, self._writers[0].run())
+        for _ in range(2):
+            self._new_writer()
+            self._new_member()
+
+    def _end_clients(self) -> None:
+        """Faults are over: has everybody come to an end."""
         for writer in self._writers:
             writer.is_stopping = True
         writing = [task for process, task in self._tasks if process.name.startswith("writer")]
@@ -226,6 +235,13 @@ class Simulation:
         for member in self._members:
             member.is_stopping = True
         self._go_on(lambda: all(task.done() for process, task in self._tasks if not process.is_dead), _REST_SECONDS, "a member does not come to an end")
+
+    def _end(self) -> None:
+        world = self.world
+        world.tell("simulation", "no more faults; everybody comes to an end")
+        self._is_over = True
+        self._heal()
+        self._end_clients()
         self._go_on(self._is_in_sync, _REST_SECONDS, "not all replicas come into sync again")
         if self._several:
             self._go_on(self.watch.is_agreed, _REST_SECONDS, "not all brokers agree who is controller and who is up")
@@ -242,6 +258,7 @@ class Simulation:
         world.tell("simulation", f"{len(self.history.acknowledged)} acknowledged records are there, the logs end at {list(ends.values())}")
         self._go_on(lambda: self._different_log() is None, _REST_SECONDS, "not all replicas have the same log")
         self._judge_compacted()
+        self._judge_clients()
         for host in self.hosts:
             broker = host.program.broker
             assert broker is not None
@@ -275,6 +292,9 @@ class Simulation:
             if any(log != logs[0] for log in logs):
                 return name
         return None
+
+    def _judge_clients(self) -> None:
+        """What else must be, once everybody is done and in sync."""
 
     def _judge_compacted(self) -> None:
         """What is in compacted logs, once everybody is done and in sync."""
@@ -747,12 +767,13 @@ def simulation(
     brokers: int = 1,
     is_synced: bool | None = None,
     min_in_sync: int | None = None,
+    kind: type[Simulation] = Simulation,
 ) -> Iterator[Simulation]:
-    """A simulation in a directory of its own, which goes with it. `is_synced` (whether answers wait for a sync) and
-    `min_in_sync` (min.insync.replicas) are the seed's where they are None."""
+    """A simulation of a kind in a directory of its own, which goes with it. `is_synced` (whether answers wait for a
+    sync) and `min_in_sync` (min.insync.replicas) are the seed's where they are None."""
     directory = Path(tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None))
     with _garbage_left_lying():
-        made = Simulation(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart, brokers=brokers, is_synced=is_synced, min_in_sync=min_in_sync)
+        made = kind(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart, brokers=brokers, is_synced=is_synced, min_in_sync=min_in_sync)
         try:
             yield made
         finally:

@@ -1,0 +1,575 @@
+"""Producers with transactions, and readers of committed records, as programs of a simulation.
+
+`TransactionalWriter` asks brokers itself, in the versions of old and new clients, and does what clients of transactions
+may do: it shares its transactional id with others, forgets to end a transaction, gives up what is not answered.
+`Transformer` is jesenska's own client: a member of a group that makes a record of each committed one, and commits its
+offsets in the same transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, NetworkException, RequestTimedOutError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.client.consumer import Consumer
+from jesenska.client.coordinators import GROUP, TRANSACTION, find_coordinator
+from jesenska.client.group import GroupConsumer
+from jesenska.client.offsets import EARLIEST
+from jesenska.client.positions import Position
+from jesenska.client.producer import Producer, RecordMetadata
+from jesenska.net.channel import Channel
+from jesenska.records.encode import encode_batch
+from jesenska.records.record import Record
+from jesenska.testing.simulation.clients import cluster_of
+from jesenska.testing.simulation.history import History
+from jesenska.testing.simulation.process import Process
+from jesenska.testing.simulation.transaction_history import KnownTransaction, ProducerName, TransactionHistory
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from jesenska.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic, AddPartitionsToTxnResponse
+from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from jesenska.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+from jesenska.wire.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+Answer = TypeVar("Answer", bound=Message)
+
+TRANSFORMERS: Final = "transformers"
+_COMMITTED: Final = 1
+_REQUEST_SECONDS = 2.0
+#: The first version of OffsetFetch that can wait for transactions, and the last for one group.
+_OFFSET_FETCH = 7
+#: How often something is asked before it is given up; the end of a transaction is asked for until it is known.
+_ATTEMPTS_MAX = 25
+_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+#: Nothing has come of the request, and nothing will.
+_AGAIN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
+_FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+_LEADER_MOVED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+
+
+class Versions(NamedTuple):
+    """The highest versions of requests that a client speaks."""
+
+    init: int
+    add: int
+    add_offsets: int
+    commit_offsets: int
+    produce: int
+    end: int
+
+    @property
+    def raises_epochs(self) -> bool:
+        """Transactions raise the epoch, and leaders add partitions to them (KIP-890)."""
+        return self.end >= 5
+
+
+#: Clients of 0.11, of 2.0, of 2.8, of 3.9, and of today.
+CLIENTS: Final = (Versions(0, 0, 0, 0, 3, 0), Versions(1, 1, 1, 2, 6, 1), Versions(4, 3, 3, 3, 9, 3), Versions(5, 3, 4, 4, 11, 4), Versions(5, 3, 4, 5, 12, 5))
+#: From here on InitProducerId takes the present id and epoch (KIP-360).
+_KEEPS_ID = 3
+
+
+class _DoomedError(Exception):
+    """The transaction cannot be committed."""
+
+
+class _GoneError(Exception):
+    """Somebody else is this producer now, or this one must begin anew."""
+
+
+class _Asking:
+    """A program that asks coordinators itself."""
+
+    def __init__(self, process: Process, known: TransactionHistory, bootstrap: str) -> None:
+        self.process = process
+        self._known = known
+        self._random = process.world.random
+        self._cluster: Cluster = cluster_of(process, bootstrap)
+        self._cluster.request_timeout_seconds = _REQUEST_SECONDS
+        self._coordinators: dict[tuple[str, int], int] = {}
+
+    async def _ask(self, request: Message, response: type[Answer], key: str, key_type: int, at_most: int) -> Answer | None:
+        """The coordinator's answer; None where there is none, so that nobody knows what has become of it."""
+        try:
+            node = self._coordinators.get((key, key_type))
+            if node is None:
+                node = self._coordinators[key, key_type] = await find_coordinator(self._cluster, key, key_type)
+            channel: Channel = await self._cluster.channel_of(node)
+            return await channel.request(request, response, timeout_seconds=_REQUEST_SECONDS, at_most=at_most)
+        except KafkaError:
+            self._coordinators.pop((key, key_type), None)
+            return None
+
+    async def _pause(self, error: int | None = None) -> None:
+        if error in _MOVED:
+            self._coordinators.clear()
+        await asyncio.sleep(0.02 if error == ErrorCode.CONCURRENT_TRANSACTIONS else self._random.uniform(0.05, 0.3))
+
+    async def _offset_of(self, group: str, partition: TopicPartition, *, is_stable: bool) -> int | None:
+        """What a group is told to have committed, -1 for nothing; None where that cannot be told."""
+        request = OffsetFetchRequest(
+            group_id=group, topics=[OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])], require_stable=is_stable
+        )
+        answer = await self._ask(request, OffsetFetchResponse, group, GROUP, _OFFSET_FETCH)
+        error = None if answer is None else answer.error_code or answer.topics[0].partitions[0].error_code
+        if answer is None or error != ErrorCode.NONE:
+            if error != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                self._coordinators.pop((group, GROUP), None)
+            return None
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+
+class TransactionalWriter(_Asking):
+    """A producer of numbered records in transactions to the partitions of one topic."""
+
+    def __init__(
+        self,
+        process: Process,
+        history: History,
+        known: TransactionHistory,
+        bootstrap: str,
+        partitions: Sequence[TopicPartition],
+        transactional_id: str,
+        versions: Versions,
+    ) -> None:
+        super().__init__(process, known, bootstrap)
+        self.is_stopping = False
+        self.committed = self.aborted = self.unknown = 0
+        self.transactional_id = transactional_id
+        #: The group whose offsets it commits: a number that grows.
+        self.group = f"of-{process.name}"
+        self._history = history
+        self._partitions = partitions
+        self._versions = versions
+        self._producer = ProducerName(-1, -1)
+        self._sequences: dict[TopicPartition, int] = {}
+        self._added: set[TopicPartition] = set()
+        #: Something was sent whose fate is not known: a new epoch is asked for (KIP-360).
+        self._needs_epoch = False
+        self._number = self._serial = 0
+        self._timeout_ms = self._random.choice((2500, 4000, 8000))
+
+    async def run(self) -> None:
+        while not self.is_stopping:
+            try:
+                await self._begin(None)
+                while not self.is_stopping:
+                    await self._one_transaction()
+                    await asyncio.sleep(self._random.choice((0.0, 0.05, 0.3, 0.6)))
+            except _GoneError as error:
+                self.process.world.tell(self.process.name, f"begins anew: {error}")
+                await asyncio.sleep(self._random.uniform(0.3, 4.0))
+        await self._cluster.close()
+        self.process.world.tell(self.process.name, f"has committed {self.committed} transactions, aborted {self.aborted}, and does not know of {self.unknown}")
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def _until_taken(self, ask: Callable[[], Awaitable[Collection[int] | None]], what: str) -> None:
+        """Asks until there are no errors. _GoneError for who is fenced, _DoomedError for what else cannot be."""
+        for _ in range(_ATTEMPTS_MAX):
+            codes = await ask()
+            error = None if codes is None else next((code for code in codes if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED), 0)
+            if error == 0:
+                return
+            if error in _FENCED:
+                raise _GoneError(f"{what} is refused")
+            if error is not None and error not in (*_MOVED, *_AGAIN, *_LEADER_MOVED):
+                raise _DoomedError(f"{what} is answered {ErrorCode(error).name}")
+            await self._pause(error)
+        raise _DoomedError(f"{what} is not answered")
+
+    # --- a producer --------------------------------------------------------------------------------------------------
+
+    async def _begin(self, present: ProducerName | None) -> None:
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
+        if present is not None and self._versions.init >= _KEEPS_ID:
+            request.producer_id, request.producer_epoch = present
+        while True:
+            answer = await self._ask(request, InitProducerIdResponse, self.transactional_id, TRANSACTION, self._versions.init)
+            if answer is not None:
+                if answer.error_code == ErrorCode.NONE:
+                    break
+                if answer.error_code in _FENCED:
+                    raise _GoneError("its id is another's")
+                if answer.error_code not in (*_MOVED, *_AGAIN):
+                    raise AssertionError(f"InitProducerId is answered {ErrorCode(answer.error_code).name}")
+            if self.is_stopping:
+                raise _GoneError("it is told to stop")
+            await self._pause(None if answer is None else answer.error_code)
+        self._producer = ProducerName(answer.producer_id, answer.producer_epoch)
+        self._known.begun(self.transactional_id, self._producer)
+        self._sequences.clear()
+        self._needs_epoch = False
+
+    # --- one transaction ---------------------------------------------------------------------------------------------
+
+    async def _one_transaction(self) -> None:
+        random = self._random
+        self._serial += 1
+        transaction = self._known.open(f"{self.process.name}/{self._serial}")
+        self._added.clear()
+        has_something = is_doomed = False
+        try:
+            for _ in range(random.choice((1, 2, 2, 3))):
+                has_something = True
+                await self._send(transaction, random.choice(self._partitions))
+                if random.random() < 0.03:
+                    # It has a long break, and does not know how long.
+                    await asyncio.sleep(self._timeout_ms / 1000 + random.uniform(-0.5, 2.5))
+                await asyncio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
+            if random.random() < 0.3:
+                await self._commit_offset(transaction)
+                await asyncio.sleep(random.choice((0.0, 0.02, 0.2)))
+            if random.random() < 0.05:
+                raise _GoneError("it forgets its transaction")
+        except _DoomedError as error:
+            self.process.world.tell(self.process.name, f"aborts {transaction.name}: {error}")
+            is_doomed = True
+        if has_something:
+            await self._end(transaction, commits=not is_doomed and random.random() < 0.75)
+        if self._needs_epoch:
+            await self._begin(self._producer)
+
+    async def _send(self, transaction: KnownTransaction, partition: TopicPartition) -> None:
+        """A batch, until it is acknowledged or given up."""
+        random, producer = self._random, self._producer
+        if not self._versions.raises_epochs and partition not in self._added:
+            await self._until_taken(lambda: self._add(partition), "a partition")
+            self._added.add(partition)
+        count, first = random.choice((1, 1, 2, 4)), self._sequences.get(partition, 0)
+        values = []
+        for _ in range(count):
+            values.append(f"{self.process.name}-{self._number}".encode() + b"." * random.choice((0, 0, 0, 500)))
+            self._number += 1
+            self._known.sends(transaction, values[-1])
+        batch = encode_batch(
+            [(self.process.clock.now_ms(), None, value, ()) for value in values],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=first,
+            is_transactional=True,
+        )
+        # Some clients have no patience: they give up what may be on its way still.
+        attempts = 1 if random.random() < 0.3 else _ATTEMPTS_MAX
+        self._needs_epoch = True
+        for _ in range(attempts):
+            successor = self._known.successor_of(self.transactional_id, producer)
+            error, offset = await self._produce(partition, batch)
+            if error == ErrorCode.NONE:
+                self._known.accepted(producer, successor, "a record")
+                break
+            if error in _FENCED:
+                raise _GoneError("a record is refused")
+            if error is not None and error not in _LEADER_MOVED:
+                raise _DoomedError(f"a record is answered {ErrorCode(error).name}")
+            if attempts > 1:
+                await self._pause(error)
+        else:
+            raise _DoomedError("a record is not answered")
+        self._needs_epoch = False
+        self._sequences[partition] = first + count
+        for number, value in enumerate(values):
+            self._history.sent(partition, offset + number, value)
+            self._known.acknowledged(transaction, partition, offset + number)
+
+    async def _produce(self, partition: TopicPartition, batch: bytearray) -> tuple[int | None, int]:
+        """The error of the answer, None where there is none, and the offset."""
+        data = ProduceRequestTopic(name=partition.topic, partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))])
+        request = ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=int(_REQUEST_SECONDS * 1000), topic_data=[data])
+        cluster = self._cluster
+        try:
+            channel = await cluster.channel_of((await cluster.leader_of(partition)).leader)
+            answer = await channel.request(request, ProduceResponse, timeout_seconds=_REQUEST_SECONDS, at_most=self._versions.produce)
+        except KafkaError:
+            cluster.forget_topic(partition.topic)
+            return None, -1
+        result = answer.responses[0].partition_responses[0]
+        if result.error_code in _LEADER_MOVED:
+            cluster.forget_topic(partition.topic)
+        return result.error_code, result.base_offset
+
+    async def _add(self, partition: TopicPartition) -> Collection[int] | None:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self._producer.producer_id,
+            v3_and_below_producer_epoch=self._producer.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name=partition.topic, partitions=[partition.partition])],
+        )
+        answer = await self._ask(request, AddPartitionsToTxnResponse, self.transactional_id, TRANSACTION, self._versions.add)
+        return None if answer is None else [item.partition_error_code for topic in answer.results_by_topic_v3_and_below for item in topic.results_by_partition]
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    async def _commit_offset(self, transaction: KnownTransaction) -> None:
+        if not self._versions.raises_epochs:
+            await self._until_taken(self._add_offsets, "a group")
+        producer, group = self._producer, self.group
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id, group_id=group, producer_id=producer.producer_id, producer_epoch=producer.epoch, topics=[self._offset()]
+        )
+        self._known.sends_offset(group, transaction, self._serial)
+
+        async def commit() -> Collection[int] | None:
+            successor = self._known.successor_of(self.transactional_id, producer)
+            answer = await self._ask(request, TxnOffsetCommitResponse, group, GROUP, self._versions.commit_offsets)
+            if answer is None:
+                return None
+            code = answer.topics[0].partitions[0].error_code
+            if code == ErrorCode.NONE:
+                self._known.accepted(producer, successor, "an offset")
+            return (code,)
+
+        await self._until_taken(commit, "an offset")
+        if self._random.random() < 0.5:
+            await self._look_at_offset(is_stable=False)
+
+    def _offset(self) -> TxnOffsetCommitRequestTopic:
+        partition = self._partitions[0]
+        return TxnOffsetCommitRequestTopic(
+            name=partition.topic,
+            partitions=[TxnOffsetCommitRequestPartition(partition_index=partition.partition, committed_offset=self._serial, committed_metadata="")],
+        )
+
+    async def _add_offsets(self) -> Collection[int] | None:
+        producer = self._producer
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id=self.group
+        )
+        answer = await self._ask(request, AddOffsetsToTxnResponse, self.transactional_id, TRANSACTION, self._versions.add_offsets)
+        return None if answer is None else (answer.error_code,)
+
+    async def _look_at_offset(self, *, is_stable: bool) -> None:
+        offset = await self._offset_of(self.group, self._partitions[0], is_stable=is_stable)
+        if offset is not None:
+            self._known.offset_told(self.group, offset, is_stable=is_stable)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def _end(self, transaction: KnownTransaction, *, commits: bool) -> None:
+        """Asks until it is known how the transaction has ended, or that this cannot be known."""
+        producer = self._producer
+        request = EndTxnRequest(transactional_id=self.transactional_id, producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=commits)
+        transaction.commits = commits
+        may_be_taken = False
+        while True:
+            successor = self._known.successor_of(self.transactional_id, producer)
+            answer = await self._ask(request, EndTxnResponse, self.transactional_id, TRANSACTION, self._versions.end)
+            error = None if answer is None else answer.error_code
+            if answer is not None and error == ErrorCode.NONE:
+                break
+            if error is not None and error not in (*_MOVED, *_AGAIN):
+                self.process.world.tell(self.process.name, f"does not end {transaction.name}: {ErrorCode(error).name}")
+                if may_be_taken:
+                    self.unknown += 1
+                elif commits:
+                    self._known.refused(transaction)
+                raise _GoneError("it cannot end its transaction")
+            may_be_taken = may_be_taken or error not in _AGAIN
+            await self._pause(error)
+        if not may_be_taken:
+            self._known.accepted(producer, successor, "the end of a transaction")
+        self._known.ended(transaction, commits)
+        if commits:
+            self.committed += 1
+        else:
+            self.aborted += 1
+        if answer.producer_id >= 0:
+            self._producer = ProducerName(answer.producer_id, answer.producer_epoch)
+            self._known.begun(self.transactional_id, self._producer)
+            self._sequences.clear()
+            self._needs_epoch = False
+        if transaction.offset >= 0 and self._random.random() < 0.5:
+            await self._look_at_offset(is_stable=True)
+
+
+class Transformer:
+    """A member of a group that reads committed records, and writes one for each."""
+
+    def __init__(
+        self, process: Process, history: History, known: TransactionHistory, bootstrap: str, source: str, target: TopicPartition, transactional_id: str
+    ) -> None:
+        self.process = process
+        self.is_stopping = False
+        self.transactional_id = transactional_id
+        self.written = 0
+        self._history = history
+        self._known = known
+        self._source = source
+        self._target = target
+        self._random = process.world.random
+        self._cluster: Cluster = cluster_of(process, bootstrap)
+        self._serial = 0
+
+    async def run(self) -> None:
+        while not self.is_stopping:
+            producer = Producer(
+                self._cluster,
+                transactional_id=self.transactional_id,
+                transaction_timeout_seconds=6.0,
+                random_source=self._random,
+                delivery_timeout_seconds=20.0,
+                linger_seconds=0.0,
+            )
+            consumer = GroupConsumer(
+                self._cluster,
+                TRANSFORMERS,
+                [self._source],
+                session_timeout_seconds=6.0,
+                heartbeat_seconds=1.0,
+                max_poll_interval_seconds=10.0,
+                auto_commit_seconds=None,
+                auto_offset_reset="earliest",
+                isolation_level=_COMMITTED,
+            )
+            try:
+                await producer.init_transactions()
+                await self._transform(producer, consumer)
+            except KafkaError as error:
+                self.process.world.tell(self.process.name, f"begins anew: {type(error).__name__}")
+                await asyncio.sleep(self._random.uniform(0.1, 1.0))
+            await producer.close(flush=False)
+            await consumer.close()
+        await self._cluster.close()
+        self.process.world.tell(self.process.name, f"has written {self.written} records of others")
+
+    async def _transform(self, producer: Producer, consumer: GroupConsumer) -> None:
+        power_losses = self._history.power_losses
+        while not self.is_stopping:
+            try:
+                records = await consumer.poll(0.5, 20)
+            except KafkaError:
+                await asyncio.sleep(0.2)
+                continue
+            if self._history.power_losses != power_losses:
+                return  # what it would read next may be gone, or another's
+            if not records:
+                continue
+            self._serial += 1
+            transaction = self._known.open(f"{self.process.name}/{self._serial}")
+            producer.begin_transaction()
+            sent: list[asyncio.Future[RecordMetadata]] = []
+            is_asked = False
+            try:
+                for partition, found in records.items():
+                    for record in found:
+                        value = b"%d:%d:%s/%d" % (partition.partition, record.offset, self.process.name.encode(), self._serial)
+                        self._known.sends(transaction, value)
+                        sent.append(await producer.send(self._target.topic, value, partition=self._target.partition))
+                # Not the consumer's position: a marker that it has passed may be lost with the power.
+                offsets = {partition: Position(found[-1].offset + 1) for partition, found in records.items()}
+                await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+                if self._random.random() < 0.1:
+                    raise InvalidTxnStateError("It has second thoughts.")
+                transaction.commits = is_asked = True
+                await self._commit(producer)
+            except KafkaError:
+                if producer.transactions is None or not producer.transactions.may_abort:
+                    raise
+                transaction.commits = is_asked
+                await producer.abort_transaction()
+                self._known.ended(transaction, False)
+                return
+            self._known.ended(transaction, True)
+            for future in sent:
+                self._known.acknowledged(transaction, self._target, future.result().offset)
+            self.written += sum(map(len, records.values()))
+
+    @staticmethod
+    async def _commit(producer: Producer) -> None:
+        """Asks again where nobody knows whether it was committed."""
+        while True:
+            try:
+                await producer.commit_transaction()
+                return
+            except (NetworkException, RequestTimedOutError):
+                if producer.transactions is None or producer.transactions.may_abort:
+                    raise
+
+
+class CommittedReader:
+    """Reads committed records from the beginning on, and what it was given is judged."""
+
+    def __init__(self, process: Process, history: History, known: TransactionHistory, bootstrap: str, partitions: Sequence[TopicPartition]) -> None:
+        self.process = process
+        self.is_stopping = False
+        self._history = history
+        self._known = known
+        self._partitions = partitions
+        self._cluster: Cluster = cluster_of(process, bootstrap)
+        #: Below what it has had everything.
+        self.expected = dict.fromkeys(partitions, 0)
+
+    async def run(self) -> None:
+        consumer = Consumer(self._cluster, isolation_level=_COMMITTED, max_wait_seconds=0.5)
+        begun: int | None = None
+        while not self.is_stopping:
+            try:
+                if begun != self._history.power_losses:
+                    # It may have been ahead of what is synced.
+                    losses = self._history.power_losses
+                    await consumer.assign(dict.fromkeys(self._partitions, EARLIEST))
+                    begun, self.expected = losses, dict.fromkeys(self._partitions, 0)
+                found = await consumer.poll(0.5)
+            except KafkaError:
+                await asyncio.sleep(0.2)
+                continue
+            if begun == self._history.power_losses:
+                self._judge(found)
+        await consumer.close()
+        await self._cluster.close()
+
+    def _judge(self, found: Mapping[TopicPartition, Sequence[Record]]) -> None:
+        for partition, records in found.items():
+            for record in records:
+                self._known.received(self.process.name, partition, self.expected[partition], record.offset, record.value or b"")
+                self.expected[partition] = record.offset + 1
+
+    async def read_all(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Reads everything below `ends`, as the last one."""
+        consumer = Consumer(self._cluster, isolation_level=_COMMITTED, max_wait_seconds=0.2)
+        while not consumer.assignment():
+            try:
+                await consumer.assign(dict.fromkeys(ends, EARLIEST))
+            except KafkaError:
+                await asyncio.sleep(0.5)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            self._judge(await consumer.poll(0.5))
+        for partition, end in ends.items():
+            self._known.passed(partition, self.expected[partition], end)
+        await consumer.close()
+        await self._cluster.close()
+
+
+class OffsetReader(_Asking):
+    """Asks for the offsets of groups once everything is decided."""
+
+    async def read(self, groups: Iterable[tuple[str, TopicPartition]]) -> dict[tuple[str, TopicPartition], int]:
+        found: dict[tuple[str, TopicPartition], int] = {}
+        for group, partition in groups:
+            offset = None
+            while offset is None:
+                offset = await self._offset_of(group, partition, is_stable=True)
+                if offset is None:
+                    await self._pause()
+            found[group, partition] = offset
+        await self._cluster.close()
+        return found

@@ -1,0 +1,220 @@
+"""What the clients of transactions were told in a simulation, and what must never be, whatever fails.
+
+decided first     a reader of committed records gets none of a transaction that its producer has not asked to commit
+whole or not      of a transaction it gets all acknowledged records, or none
+committed         of a transaction whose commit was answered it gets all
+aborted           of a transaction whose abort was answered, or whose commit was refused, it gets none
+fenced            a producer whose successor is known when it sends something is not told that this is written
+offsets           a group's offset in a transaction is not told before the commit is asked for; at the end the newest
+                  of those stands whose transaction is committed
+once              a record that is made of another one stands in the topic of results once, if it stands there, and it
+                  does where the group's offset is above that other one
+
+A transaction of a producer that is gone, or that was not answered, may have ended either way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.testing.simulation.history import RecordPlace, ViolationError
+
+NO_OFFSET = -1
+
+
+class ProducerName(NamedTuple):
+    """A producer as its coordinator names it."""
+
+    producer_id: int
+    epoch: int
+
+
+class KnownTransaction:
+    """One transaction as its producer knows it."""
+
+    __slots__ = ("commits", "is_refused", "is_seen", "name", "offset", "places", "skipped", "told")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: Where its acknowledged records stand.
+        self.places: list[RecordPlace] = []
+        #: Its producer has asked for the commit.
+        self.commits = False
+        #: The end that its producer was told: True for a commit; None where it was told nothing.
+        self.told: bool | None = None
+        #: Nobody has accepted a commit of it, and nobody can any more.
+        self.is_refused = False
+        #: A reader of committed records has had a record of it.
+        self.is_seen = False
+        #: A record of it that such a reader was not given.
+        self.skipped: RecordPlace | None = None
+        #: What a group commits in it.
+        self.offset = NO_OFFSET
+
+    def __str__(self) -> str:
+        return f"the transaction {self.name}"
+
+    @property
+    def is_aborted(self) -> bool:
+        return self.told is False or self.is_refused
+
+
+class TransactionHistory:
+    """What has been told so far. Every method raises ViolationError."""
+
+    def __init__(self) -> None:
+        self.transactions: list[KnownTransaction] = []
+        #: The transaction of each record that was sent.
+        self._of: dict[bytes, KnownTransaction] = {}
+        self._at: dict[RecordPlace, KnownTransaction] = {}
+        #: The newest producer of each transactional id that anybody was told of.
+        self._newest: dict[str, ProducerName] = {}
+        #: What readers of committed records have had.
+        self.committed: dict[RecordPlace, bytes] = {}
+        #: Transactions with offsets of a group, in the order of those.
+        self._groups: dict[str, list[KnownTransaction]] = {}
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    def begun(self, transactional_id: str, told: ProducerName) -> None:
+        """A producer was told who it is from now on."""
+        newest = self._newest.get(transactional_id)
+        if newest is None or told.producer_id != newest.producer_id or told.epoch > newest.epoch:
+            self._newest[transactional_id] = told
+
+    def successor_of(self, transactional_id: str, producer: ProducerName) -> ProducerName | None:
+        """Who has replaced a producer by now, as far as anybody was told; for `accepted`."""
+        newest = self._newest.get(transactional_id)
+        if newest is None or (producer.producer_id == newest.producer_id and producer.epoch >= newest.epoch):
+            return None
+        return newest
+
+    def accepted(self, producer: ProducerName, successor: ProducerName | None, what: str) -> None:
+        """Something of a producer was accepted; `successor` is what `successor_of` said when it was sent."""
+        if successor is not None:
+            raise ViolationError(
+                f"{what} of producer {producer.producer_id} in epoch {producer.epoch} is accepted, and epoch {successor.epoch} was told before"
+            )
+
+    def open(self, name: str) -> KnownTransaction:
+        transaction = KnownTransaction(name)
+        self.transactions.append(transaction)
+        return transaction
+
+    def sends(self, transaction: KnownTransaction, value: bytes) -> None:
+        """A record is about to be sent."""
+        self._of[value] = transaction
+
+    def acknowledged(self, transaction: KnownTransaction, partition: TopicPartition, offset: int) -> None:
+        place = RecordPlace(partition, offset)
+        transaction.places.append(place)
+        self._at[place] = transaction
+
+    def ended(self, transaction: KnownTransaction, commits: bool) -> None:
+        """A producer was told that its transaction has ended so."""
+        transaction.told = commits
+        self._judge(transaction)
+
+    def refused(self, transaction: KnownTransaction) -> None:
+        """The first request for a commit was refused for good."""
+        transaction.is_refused = True
+        self._judge(transaction)
+
+    def _judge(self, transaction: KnownTransaction) -> None:
+        if transaction.is_seen and transaction.is_aborted:
+            raise ViolationError(f"{transaction} is aborted, and a reader of committed records has had a record of it")
+        if transaction.skipped is not None:
+            place = transaction.skipped
+            if transaction.told:
+                raise ViolationError(f"{transaction} is committed, and its record at offset {place.offset} of {place.partition} is not given to a reader")
+            if transaction.is_seen:
+                raise ViolationError(f"{transaction} is read, and its record at offset {place.offset} of {place.partition} is not given to a reader")
+
+    # --- readers -----------------------------------------------------------------------------------------------------
+
+    def received(self, reader: str, partition: TopicPartition, expected: int, offset: int, value: bytes) -> None:
+        """A reader of committed records, which has had everything below `expected`, got this one next."""
+        if offset < expected:
+            raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
+        self.passed(partition, expected, offset)
+        transaction = self._of.get(value)
+        if transaction is None:
+            raise ViolationError(f"{reader} reads {value[:40]!r} at offset {offset} of {partition}, which nobody has sent")
+        if not transaction.commits:
+            raise ViolationError(f"{reader} reads offset {offset} of {partition}: {transaction} is not to be committed so far")
+        self.committed[RecordPlace(partition, offset)] = value
+        transaction.is_seen = True
+        self._judge(transaction)
+
+    def passed(self, partition: TopicPartition, expected: int, offset: int) -> None:
+        """A reader of committed records goes from one offset to another without a record between them."""
+        for at in range(expected, offset):
+            place = RecordPlace(partition, at)
+            transaction = self._at.get(place)
+            if transaction is not None:
+                transaction.skipped = place
+                self._judge(transaction)
+
+    # --- offsets of groups -------------------------------------------------------------------------------------------
+
+    def sends_offset(self, group: str, transaction: KnownTransaction, offset: int) -> None:
+        """An offset of a group, larger than those before, is about to be committed in a transaction. Its producer asks
+        for the commit only where it was told that the offset is in it."""
+        transaction.offset = offset
+        self._groups.setdefault(group, []).append(transaction)
+
+    def offset_told(self, group: str, offset: int, *, is_stable: bool) -> None:
+        """Somebody is told what a group has committed; `is_stable`: no transaction is being ended that would change
+        it."""
+        for transaction in self._groups.get(group, ()):
+            if transaction.offset == offset and (transaction.is_aborted or not transaction.commits):
+                raise ViolationError(f"group {group} is told offset {offset}, and {transaction} is not committed")
+            if is_stable and transaction.offset > offset and transaction.told:
+                raise ViolationError(f"group {group} is told offset {offset}, and {transaction} was committed with offset {transaction.offset}")
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def judge_all(self) -> None:
+        """Everything was read from its beginning by a reader of committed records, to the end."""
+        for transaction in self.transactions:
+            there = [place for place in transaction.places if place in self.committed]
+            if there and len(there) < len(transaction.places):
+                lost = next(place for place in transaction.places if place not in self.committed)
+                raise ViolationError(f"{transaction} is read, and not its record at offset {lost.offset} of {lost.partition}")
+            if transaction.told and transaction.places and not there:
+                place = transaction.places[0]
+                raise ViolationError(f"{transaction} is committed, and its record at offset {place.offset} of {place.partition} is lost")
+
+    def judge_offset(self, group: str, offset: int) -> None:
+        """What stands for a group at the very end, after `judge_all`."""
+        self.offset_told(group, offset, is_stable=True)
+        for transaction in self._groups.get(group, ()):
+            if not transaction.places:
+                continue
+            if transaction.offset > offset and transaction.is_seen:
+                raise ViolationError(f"{transaction} is committed, and group {group} has offset {offset} and not {transaction.offset} of it")
+            if transaction.offset == offset and not transaction.is_seen:
+                raise ViolationError(f"group {group} has offset {offset} of {transaction}, whose records are not committed")
+
+    @property
+    def groups(self) -> Iterable[str]:
+        return tuple(self._groups)
+
+
+def judge_results(inputs: Iterable[RecordPlace], results: Iterable[RecordPlace], offsets: Mapping[TopicPartition, int]) -> None:
+    """`inputs` are the committed records, `results` what each record of the topic of results was made of, and
+    `offsets` what the group has committed."""
+    made: set[RecordPlace] = set()
+    known = set(inputs)
+    for place in results:
+        if place in made:
+            raise ViolationError(f"offset {place.offset} of {place.partition} is worked on twice")
+        if place not in known:
+            raise ViolationError(f"offset {place.offset} of {place.partition} is worked on, and is no committed record")
+        if place.offset >= offsets.get(place.partition, 0):
+            raise ViolationError(f"offset {place.offset} of {place.partition} is worked on, and the group has offset {offsets.get(place.partition, 0)}")
+        made.add(place)
+    for place in sorted(known - made):
+        if place.offset < offsets.get(place.partition, 0):
+            raise ViolationError(f"offset {place.offset} of {place.partition} is not worked on, and the group has offset {offsets[place.partition]}")

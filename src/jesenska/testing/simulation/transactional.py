@@ -1,0 +1,240 @@
+"""Simulations whose clients use transactions: producers of all ages, some of which share a transactional id; members
+of a group that make records of records; a reader of committed records. What must never be stands in
+`transaction_history` and in `transaction_watch`.
+
+Faults are those of `schedule`, aimed at coordinators of transactions, too, and some of them at a moment:
+
+decided          a broker has decided how a transaction ends, and not all of its partitions are marked
+offsets wait     a broker has offsets of groups that wait for the end of a transaction
+
+At the end clocks are set right, and every
+transaction must come to its end, by its producer or since its time is over: nothing holds back a last stable offset
+any more.
+
+On a lone broker whose topic asks for a sync before each answer all topics do: what was decided survives the power."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.server import Broker
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.testing.simulation.clients import create_topic
+from jesenska.testing.simulation.history import RecordPlace
+from jesenska.testing.simulation.host import BrokerHost
+from jesenska.testing.simulation.process import Process
+from jesenska.testing.simulation.schedule import _REST_SECONDS, TOPIC, Simulation, simulation
+from jesenska.testing.simulation.transaction_clients import CLIENTS, TRANSFORMERS, CommittedReader, OffsetReader, TransactionalWriter, Transformer
+from jesenska.testing.simulation.transaction_history import TransactionHistory, judge_results
+from jesenska.testing.simulation.transaction_watch import TransactionWatch
+from jesenska.transactions.records import TRANSACTIONS_TOPIC
+
+RESULTS = TopicPartition("results", 0)
+TRANSACTIONAL_SECONDS, TRANSACTIONAL_FAULTS = 15.0, 5
+#: The first two producers share a transactional id.
+_SHARED, _OWN = 2, 1
+_SETTINGS = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.segment.bytes": "20000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
+#: How many of the faults wait for a moment, for how long, and how often it is looked whether it has come.
+_AIMED, _PATIENCE_SECONDS, _LOOK_SECONDS = 0.5, 3.0, 0.001
+_OF_TRANSACTIONS = (TOPIC, RESULTS.topic, OFFSETS_TOPIC)
+
+
+class TransactionalSimulation(Simulation):
+    """One seed's run."""
+
+    def __init__(self, seed: int, directory: Path, **others: Any) -> None:
+        super().__init__(seed, directory, **others)
+        self.known = TransactionHistory()
+        self.transaction_watch = TransactionWatch(self.hosts, _OF_TRANSACTIONS.__contains__)
+        self._transactional: list[TransactionalWriter] = []
+        self._transformers: list[Transformer] = []
+        self._reader: CommittedReader
+
+    def _further_settings(self, brokers: int, others: Mapping[str, str]) -> dict[str, str]:
+        replicas = {
+            "transaction.state.log.replication.factor": str(min(3, brokers)),
+            "transaction.state.log.min.isr": others.get("min.insync.replicas", "1"),
+        }
+        return _SETTINGS | replicas | ({"log.flush.interval.messages": "1"} if self.is_synced and brokers == 1 else {})
+
+    # --- programs ----------------------------------------------------------------------------------------------------
+
+    def _begin_clients(self, settings: Mapping[str, str]) -> None:
+        maker = Process(self.world, self._network, "admin")
+        made = self._start(maker, create_topic(maker, self._bootstrap, RESULTS.topic, 1, len(self.hosts), settings))
+        self._go_on(made.done, 60.0, "the topic of results is not made")
+        maker.end()
+        for number in range(_SHARED + _OWN):
+            self._new_transactional(f"id-{max(0, number - 1)}")
+        for number in range(2):
+            self._new_transformer(f"transformer-{number}")
+        process = Process(self.world, self._network, self._name("reader"))
+        self._reader = CommittedReader(process, self.history, self.known, self._bootstrap, [*self.topic_partitions, RESULTS])
+        self._start(process, self._reader.run())
+
+    def _new_transactional(self, transactional_id: str) -> None:
+        process = Process(self.world, self._network, self._name("writer"))
+        versions = self.world.random.choice((*CLIENTS, CLIENTS[-1], CLIENTS[-1]))
+        writer = TransactionalWriter(process, self.history, self.known, self._bootstrap, self.topic_partitions, transactional_id, versions)
+        self._transactional.append(writer)
+        self._start(process, writer.run())
+
+    def _new_transformer(self, transactional_id: str) -> None:
+        process = Process(self.world, self._network, self._name("member"))
+        transformer = Transformer(process, self.history, self.known, self._bootstrap, TOPIC, RESULTS, transactional_id)
+        self._transformers.append(transformer)
+        self._start(process, transformer.run())
+
+    def _alive(self) -> list[TransactionalWriter | Transformer]:
+        everybody: list[TransactionalWriter | Transformer] = [*self._transactional, *self._transformers]
+        return [one for one in everybody if not one.process.is_dead]
+
+    def _clients(self) -> list[Process]:
+        return [one.process for one in self._alive()]
+
+    def _member_gone(self) -> None:
+        """A producer is killed, perhaps within a transaction; another takes its place, and its name."""
+        gone = self.world.random.choice(self._alive())
+        self.world.tell("fault", f"{gone.process.name} is killed")
+        gone.process.end()
+        if isinstance(gone, Transformer):
+            self._new_transformer(gone.transactional_id)
+        else:
+            self._new_transactional(gone.transactional_id)
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def _fault(self) -> None:
+        if self.world.random.random() < _AIMED:
+            self._at_moment(self.world.random.choice((_has_decided, _has_waiting_offsets)), self.world.now + _PATIENCE_SECONDS)
+        else:
+            super()._fault()
+
+    def _at_moment(self, is_so: Callable[[Broker], bool], until: float) -> None:
+        """A broker is hit as soon as `is_so`."""
+        for host in self.hosts:
+            if host.is_up and host.program.broker is not None and is_so(host.program.broker):
+                self.later(self.world.random.uniform(0.0, 0.002), partial(self._hit_now, host))
+                return
+        if self.world.now < until:
+            self.later(_LOOK_SECONDS, lambda: self._at_moment(is_so, until))
+
+    def _hit_now(self, host: BrokerHost) -> None:
+        random = self.world.random
+        kinds: list[Callable[[], object]] = [lambda: self.kill(host), lambda: self.kill(host), lambda: self.stop(host), self._cut]
+        kinds += [lambda: self.slow_down(host, 1000.0, random.uniform(1.0, 3.0)), lambda: self._fill_disk(host)]
+        if self.is_synced or self._several:
+            kinds += [lambda: self.lose_power(host)] * 2
+        if self._several:
+            other = random.choice([one for one in self.hosts if one is not host])
+            kinds += [
+                lambda: self.pause(host, random.uniform(0.5, 8.0)),
+                lambda: self.cut_between(host, other, random.uniform(0.5, 8.0)),
+                lambda: self.kill(other),
+            ]
+        random.choice(kinds)()
+
+    def _one(self) -> BrokerHost:
+        if self._several and self.world.random.random() < 0.3:
+            leader = self.watch.leader_of(TopicPartition(TRANSACTIONS_TOPIC, self.world.random.randrange(2)))
+            if leader >= 0 and self._may_be_hit(self.hosts[leader]):
+                return self.hosts[leader]
+        return super()._one()
+
+    def _heal(self) -> None:
+        super()._heal()
+        for host in self.hosts:
+            host.set_clock_right()
+
+    # --- what must be ------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        self.transaction_watch.look()
+        super()._watch()
+
+    def _end_clients(self) -> None:
+        for writer in self._transactional:
+            writer.is_stopping = True
+        self._end_of("writer", "a producer does not come to an end")
+        self._go_on(self._is_decided, _REST_SECONDS, "a transaction does not come to an end")
+        self._go_on(self._is_worked_on, _REST_SECONDS, "the group does not work on every committed record")
+        for transformer in self._transformers:
+            transformer.is_stopping = True
+        self._end_of("member", "a member does not come to an end")
+        self._go_on(self._is_decided, _REST_SECONDS, "a member's transaction does not come to an end")
+        self._reader.is_stopping = True
+        self._end_of("reader", "a reader does not come to an end")
+
+    def _end_of(self, kind: str, otherwise: str) -> None:
+        tasks = [task for process, task in self._tasks if process.name.startswith(kind) and not process.is_dead]
+        self._go_on(lambda: all(task.done() for task in tasks), _REST_SECONDS, otherwise)
+        self._judge_tasks()
+
+    def _is_decided(self) -> bool:
+        """Whether no transaction is open anywhere, and everything is stable."""
+        if not self._is_in_sync():
+            return False
+        logs = self.transaction_watch.look()
+        return all(not scanned.open and scanned.log.last_stable_offset == scanned.log.log_end_offset for scanned in logs)
+
+    def _is_worked_on(self) -> bool:
+        """Whether the reader has had what was made of every record whose transaction was committed."""
+        made = {place for place, _ in self._results()}
+        return all(place in made for transaction in self.known.transactions if transaction.told for place in transaction.places if place.partition != RESULTS)
+
+    def _results(self) -> list[tuple[RecordPlace, int]]:
+        """What each result was made of, and its offset."""
+        found = []
+        for place, value in self.known.committed.items():
+            if place.partition == RESULTS:
+                partition, offset, _ = value.split(b":")
+                found.append((RecordPlace(TopicPartition(TOPIC, int(partition)), int(offset)), place.offset))
+        return found
+
+    def _judge_clients(self) -> None:
+        process = Process(self.world, self._network, "last-committed")
+        reader = CommittedReader(process, self.history, self.known, self._bootstrap, [*self.topic_partitions, RESULTS])
+        log_ends = {scanned.log.topic_partition: scanned.log.log_end_offset for scanned in self.transaction_watch.look()}
+        reading = self._start(process, reader.read_all({partition: log_ends[partition] for partition in reader.expected}))
+        self._go_on(reading.done, _REST_SECONDS, "the last reader of committed records does not come to an end")
+        asking = Process(self.world, self._network, "last-offsets")
+        groups = [*((group, self.topic_partitions[0]) for group in self.known.groups), *((TRANSFORMERS, partition) for partition in self.topic_partitions)]
+        asked = self._start(asking, OffsetReader(asking, self.known, self._bootstrap).read(groups))
+        self._go_on(asked.done, _REST_SECONDS, "the offsets of groups are not told")
+        self._judge_tasks()
+        offsets: dict[tuple[str, TopicPartition], int] = asked.result()
+        self.known.judge_all()
+        for group in self.known.groups:
+            self.known.judge_offset(group, offsets[group, self.topic_partitions[0]])
+        judge_results(
+            [place for place in self.known.committed if place.partition != RESULTS],
+            [place for place, _ in self._results()],
+            {partition: offsets[TRANSFORMERS, partition] for partition in self.topic_partitions},
+        )
+        told = [transaction.told for transaction in self.known.transactions]
+        self.world.tell(
+            "simulation", f"of {len(told)} transactions {told.count(True)} were committed and {told.count(False)} aborted, {len(self._results())} results"
+        )
+
+
+def _has_decided(broker: Broker) -> bool:
+    shards = (hosted.shard for hosted in broker.transactions._runtime._hosted.values())
+    return any(transaction.awaited for shard in shards for transaction in shard._known.values())
+
+
+def _has_waiting_offsets(broker: Broker) -> bool:
+    return any(hosted.shard._open for hosted in broker.groups._runtime._hosted.values())
+
+
+def transactional_simulation(seed: int, *, tree_apart: bool = False, brokers: int = 1) -> AbstractContextManager[Simulation]:
+    """As `schedule.simulation`."""
+    return simulation(seed, seconds=TRANSACTIONAL_SECONDS, faults=TRANSACTIONAL_FAULTS, tree_apart=tree_apart, brokers=brokers, kind=TransactionalSimulation)

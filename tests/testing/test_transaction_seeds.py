@@ -1,0 +1,26 @@
+"""No seed of the simulator breaks what is promised to clients that use transactions, of one broker and of three
+(`test_seeds` and `test_cluster_seeds` have those without)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.testing.many_seeds import TIMEOUT_SECONDS, run_seeds
+
+_SEEDS = int(os.environ.get("JESENSKA_TRANSACTION_SIMULATIONS", "200"))
+#: Of so many one is of three brokers, which takes more than twice as long.
+_OF_THREE = 4
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_SECONDS)
+def test_what_one_broker_promises_of_transactions_holds_under_every_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_seeds(1, _SEEDS - _SEEDS // _OF_THREE, capsys, "--transactions") == ""
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_SECONDS)
+def test_what_three_brokers_promise_of_transactions_holds_under_every_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_seeds(3, _SEEDS // _OF_THREE, capsys, "--transactions") == ""
