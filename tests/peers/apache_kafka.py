@@ -118,6 +118,25 @@ def jars(version: str) -> Path:
     return folder
 
 
+def streams_jar(version: str) -> Path:
+    """The jar of that release's Kafka Streams, without RocksDB: programs keep their state in memory."""
+    folder = CACHE / version / "streams"
+    jar = folder / f"kafka-streams-{version}.jar"
+    if not jar.exists():
+        jars(version)
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            artifact = f"-Dartifact=org.apache.kafka:kafka-streams:{version}"
+            subprocess.run(
+                ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:copy", artifact, f"-DoutputDirectory={made}"],
+                check=True,
+                stdout=sys.stderr,
+                env={"MAVEN_OPTS": SHORT_RUN, **os.environ},
+            )
+            Path(made, jar.name).rename(jar)
+    return jar
+
+
 def write_whole(file: Path, text: str) -> None:
     """Writes a file that other test runs may read at the same time: they see all of it, or none."""
     with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as new:
