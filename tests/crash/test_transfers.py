@@ -18,11 +18,12 @@ import pytest
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.testing import BrokerProcess
-from jesenska.testing.faults import Fault, Round, Schedule, ServerFaults, Target, apply, check, read_history
+from jesenska.testing.faults import Fault, Round, Schedule, Target, apply, check, read_history
 from jesenska.testing.faults.transaction_checkers import ABORTED, TORN
 from tests.cluster.cluster import BrokerCluster
 from tests.conformance.test_java_transactions import create_topics
-from tests.crash.bank import LIBRDKAFKA, Bank, Process
+from tests.crash.bank import LIBRDKAFKA, Bank
+from tests.crash.talking_process import Faults
 from tests.crash.transfers import ENTRIES, PARTITIONS, TRANSFERS, Transfer, entries_of, wrong
 from tests.testing.made_history import MadeHistory
 
@@ -61,18 +62,6 @@ def _drawn(seed: int, rounds: int, brokers: list[str], clients: list[str]) -> Sc
     return Schedule(seed, tuple(one(number) for number in range(rounds)))
 
 
-class _Client(ServerFaults):
-    """A worker, which may have ended by itself: then it stands still already."""
-
-    def __init__(self, worker: Process) -> None:
-        super().__init__(worker)
-        self._worker = worker
-
-    def pause(self) -> None:
-        if self._worker.code is None:
-            super().pause()
-
-
 def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None:
     with BrokerCluster(tmp_path / "cluster", session_ms=1500, settings=_SETTINGS) as cluster:
         for topic in (TRANSFERS, ENTRIES):
@@ -81,7 +70,7 @@ def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None
         watchers = tuple(dict.fromkeys([LIBRDKAFKA, *LOADS]))
         bank = Bank(cluster.bootstrap, LOADS, tmp_path, watchers=watchers)
         targets = {f"broker {broker_id}": Target(broker) for broker_id, broker in cluster.brokers.items()}
-        targets |= {name: Target(_Client(worker)) for name, worker in bank.workers.items()}
+        targets |= {name: Target(Faults(worker)) for name, worker in bank.workers.items()}
         schedule = _drawn(SEED, ROUNDS, [name for name in targets if name.startswith("broker")], list(bank.workers))
         print(schedule.to_json())
         try:
