@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 120 * ROUNDS)]
 
 _SETTINGS = {
     "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "2000",

@@ -35,6 +35,8 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 90 * ROUNDS)]
 
 _SETTINGS = {
     "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "2000",
@@ -89,7 +91,7 @@ def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None
 
 def test_a_reader_of_uncommitted_records_is_found(tmp_path: Path) -> None:
     """What the checkers find must be found where it is: a watcher that is shown records of aborted transactions."""
-    with BrokerProcess(tmp_path / "data", settings=_SETTINGS | {"min.insync.replicas": "1"}, warm=True) as broker:
+    with BrokerProcess(tmp_path / "data", warm=True) as broker:
         asyncio.run(create_topics(broker.bootstrap, TRANSFERS, ENTRIES, partitions=PARTITIONS))
         bank = Bank(broker.bootstrap, [LIBRDKAFKA], tmp_path, watched="read_uncommitted")
         bank.start()

@@ -104,7 +104,7 @@ public class TransferClient {
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
                 KafkaConsumer<String, String> consumer = consumer(
                         "group.id", GROUP, "auto.offset.reset", "earliest", "max.poll.records", 5, "session.timeout.ms", 4000,
-                        "heartbeat.interval.ms", 500, "partition.assignment.strategy", "org.apache.kafka.clients.consumer.RangeAssignor")) {
+                        "heartbeat.interval.ms", 500, "max.poll.interval.ms", 12000, "partition.assignment.strategy", "org.apache.kafka.clients.consumer.RangeAssignor")) {
             again("init", producer::initTransactions);
             write("transactional", "");
             consumer.subscribe(List.of(TRANSFERS));
