@@ -91,7 +91,7 @@ def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None
 
 def test_a_reader_of_uncommitted_records_is_found(tmp_path: Path) -> None:
     """What the checkers find must be found where it is: a watcher that is shown records of aborted transactions."""
-    with BrokerProcess(tmp_path / "data", warm=True) as broker:
+    with BrokerProcess(tmp_path / "data", settings={"group.min.session.timeout.ms": "1000"}, warm=True) as broker:
         asyncio.run(create_topics(broker.bootstrap, TRANSFERS, ENTRIES, partitions=PARTITIONS))
         bank = Bank(broker.bootstrap, [LIBRDKAFKA], tmp_path, watched="read_uncommitted")
         bank.start()

@@ -76,6 +76,16 @@ def test_a_last_stable_offset_within_a_transaction_tears_it(told: Told) -> None:
     assert (finding.kind, finding.offsets) == (TORN, (4, 5, 5))
 
 
+def test_a_last_stable_offset_at_which_another_transaction_begins_is_right(told: Told) -> None:
+    records = [("t", 0, b"from"), ("t", 0, b"to")]
+    told.send(*records)
+    told.end(*records)
+    told.reader.polled(_KEY, [(4, b"from")])
+    told.reader.stable({_KEY: 5})
+    told.read_all([(4, b"from"), (6, b"to")], [])
+    assert told.kinds() == []
+
+
 @pytest.mark.parametrize("end", [4, 6])
 def test_a_last_stable_offset_before_or_behind_a_transaction_is_right(told: Told, end: int) -> None:
     records = [("t", 0, b"from"), ("t", 0, b"to")]

@@ -7,13 +7,13 @@
 What all of them take for granted, beside what `checkers` does: all readers read committed records only. Each record of
 a transaction has a value of its own. The last full read of a partition begins when no transaction is open any more.
 
-In one partition a transaction appears at one moment: a last stable offset lies before all of its records or behind all
-of them. Several partitions show it one after the other, as their markers are written; so the last full reads alone say
-whether it is whole."""
+A last stable offset is where an open transaction begins, or the end. So it never stands at a record of a transaction
+that is not its first one in the partition. It may lie within one that was committed, where another began in between and
+is still open: Kafka shows the first part then. Several partitions show a transaction one after the other, as their
+markers are written. So the last full reads alone say whether it is whole."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -121,8 +121,9 @@ def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
 
 
 def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
-    """Transactions of which a part was shown: a last stable offset within a partition's records of it, or records in
-    the last full reads while others are not. One finding for each transaction and partition."""
+    """Transactions of which a part was shown: a last stable offset at a record of it that is not its first one in the
+    partition, or records in the last full reads while others are not. One finding for each transaction and
+    partition."""
     ends: dict[Key, set[int]] = defaultdict(set)
     places: dict[tuple[Key, str], int] = {}
     for operation in history:
@@ -136,7 +137,6 @@ def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
         elif isinstance(operation, FullReadEnded):
             for topic, partition, _, offset in operation.ranges:
                 ends[topic, partition].add(offset)
-    ordered = {key: sorted(offsets) for key, offsets in ends.items()}
     reads = last_full_reads(history)
     last = {key: set(read.values.values()) for key, read in reads.items()}
     found = []
@@ -146,12 +146,10 @@ def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
         parts = transaction.by_partition()
         for key, values in parts.items():
             shown = sorted(places[key, value] for value in values if (key, value) in places)
-            at = bisect_right(ordered.get(key, []), shown[0]) if shown else 0
-            stable = ordered[key][at] if shown and at < len(ordered.get(key, [])) else None
-            if stable is not None and stable <= shown[-1]:
-                sentence = (
-                    f"The last stable offset {stable} of {place_of(key)} lies within {transaction.name}, which has records from {shown[0]} to {shown[-1]}."
-                )
+            stable = next((offset for offset in shown[1:] if offset in ends[key]), None)
+            if stable is not None:
+                where = f"which has records from {shown[0]} to {shown[-1]}"
+                sentence = f"The last stable offset {stable} of {place_of(key)} lies within {transaction.name}, {where}."
                 found.append(Finding(TORN, *key, (shown[0], stable, shown[-1]), (), sentence))
         read = [(key, value) for key, values in parts.items() for value in values if value in last.get(key, ())]
         missing = [(key, value) for key, values in parts.items() if key in last for value in values if value not in last[key]]
