@@ -14,6 +14,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
+from jesenska.client.coordinators import find_coordinator
 from jesenska.client.group import GroupConsumer
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.positions import Position
@@ -21,6 +22,7 @@ from jesenska.client.producer import Producer
 from jesenska.client.transactions import GroupMetadata
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
+from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember, LeaveGroupResponse
 from tests.conformance.conftest import RELEASES, need
 from tests.peers.apache_kafka import ApacheKafka
 
@@ -159,6 +161,36 @@ def test_offsets_are_committed_with_the_transaction(run: Callable[[Work], None])
             await producer.abort_transaction()
         await member.close()
         assert await values(cluster, "out", partitions=1) == [b"012"]
+
+    run(work)
+
+
+def test_a_member_that_the_group_has_forgotten_commits_no_offsets(run: Callable[[Work], None]) -> None:
+    """It finds that out by a heartbeat, between a poll and the commit: what it has read is another member's now."""
+
+    async def work(cluster: Cluster) -> None:
+        await make_topic(cluster, "lost-in", 1)
+        await make_topic(cluster, "lost-out", 1)
+        source = TopicPartition("lost-in", 0)
+        async with Producer(cluster) as plain:
+            await plain.send("lost-in", b"0")
+        member = GroupConsumer(cluster, "lost", ["lost-in"], auto_offset_reset="earliest", auto_commit_seconds=None, heartbeat_seconds=0.1)
+        while not await member.poll(1):
+            pass
+        leave = LeaveGroupRequest(group_id="lost", members=[LeaveGroupRequestMember(member_id=member.member_id)])
+        answer = await cluster.ask_broker(await find_coordinator(cluster, "lost"), leave, LeaveGroupResponse)
+        assert (answer.error_code, answer.members[0].error_code) == (0, 0)
+        while member.generation >= 0:
+            await asyncio.sleep(0.02)
+        async with Producer(cluster, transactional_id="lost") as producer:
+            await producer.init_transactions()
+            with pytest.raises(KafkaError):
+                async with producer.transaction():
+                    await producer.send("lost-out", b"0")
+                    await producer.send_offsets_to_transaction({source: Position(1)}, member.group_metadata())
+        assert source not in await member.committed_positions([source])
+        await member.close()
+        assert await values(cluster, "lost-out", partitions=1) == []
 
     run(work)
 

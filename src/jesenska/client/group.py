@@ -122,6 +122,7 @@ class GroupConsumer:
         self.generation = -1
         self._assignors = tuple(assignors)
         self._instance_id = group_instance_id
+        self._metadata = GroupMetadata(group_id, -1, "", group_instance_id)
         self._session_ms = int(session_timeout_seconds * 1000)
         # Kafka's consumers, too, give a rebalance the time that there may be between two polls.
         self._rebalance_ms = int(max_poll_interval_seconds * 1000)
@@ -167,8 +168,10 @@ class GroupConsumer:
         return set(self._owned)
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this member is, for offsets that a transaction commits; without a member id where it is none now."""
-        return GroupMetadata(self.group_id, self.generation, self.member_id if self.generation >= 0 else "", self._instance_id)
+        """Who this member was when it was given the partitions that it has, for offsets that a transaction commits.
+        That stays so where the group has gone on without it: the commit is refused then, as the records are another
+        member's now."""
+        return self._metadata
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._consumer.position(topic_partition)
@@ -333,6 +336,7 @@ class GroupConsumer:
             raise error
         self._join_due = False
         self._failures = 0
+        self._metadata = GroupMetadata(self.group_id, joined.generation_id, joined.member_id, self._instance_id)
         self._heart = asyncio.get_running_loop().create_task(self._beat())
         await self._take(set(decode_assignment(bytes(answer.assignment))), joined.protocol_name or "")
 
