@@ -69,6 +69,7 @@ from jesenska.wire.messages.k46_list_partition_reassignments import ListPartitio
 from jesenska.wire.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from jesenska.wire.messages.k48_describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasRequestComponent
 from jesenska.wire.messages.k50_describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from jesenska.wire.messages.k57_update_features import UpdateFeaturesRequest, UpdateFeaturesRequestFeatureUpdate
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest
 from jesenska.wire.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from jesenska.wire.messages.k65_describe_transactions import DescribeTransactionsRequest
@@ -371,6 +372,8 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
         components=[DescribeClientQuotasRequestComponent(entity_type="user", match_type=_SPECIFIED, match=None)]
     ),
     50: lambda served, version: DescribeUserScramCredentialsRequest(users=None),
+    # The level that is in force already.
+    57: lambda served, version: UpdateFeaturesRequest(feature_updates=[UpdateFeaturesRequestFeatureUpdate(feature="transaction.version", max_version_level=2)]),
     60: lambda served, version: DescribeClusterRequest(),
     61: lambda served, version: DescribeProducersRequest(topics=[DescribeProducersRequestTopic(name=served.name, partition_indexes=[0])]),
     65: lambda served, version: DescribeTransactionsRequest(transactional_ids=[served.new_transaction()[0]]),

@@ -82,6 +82,8 @@ def test_transactions_are_listed_with_their_coordinators(at: Tool) -> None:
     assert (committed[0], committed[1], committed[3]) == ("committed", "1", "CompleteCommit")
     assert (left[0], left[1], left[3]) == ("left open", "1", "Ongoing")
     assert rows(at(kafka_transactions.main, "list", "--transactional-id-pattern", "comm.*")) == [committed]
+    assert rows(at(kafka_transactions.main, "list", "--transactional-id-pattern", "(?i)COMMITTED|nobody's")) == [committed]
+    assert rows(at(kafka_transactions.main, "list", "--transactional-id-pattern", "comm")) == []
     assert rows(at(kafka_transactions.main, "list", "--duration-filter", "86400000")) == []
     assert left in rows(at(kafka_transactions.main, "list", "--duration-filter", "0"))
 
@@ -155,7 +157,7 @@ def test_a_transaction_is_terminated_by_force(at: Tool, broker: BrokerProcess) -
         (["find-hanging", "--broker-id", "1", "--partition", "0"], "requires --topic"),
         (["abort", "--topic", "t", "--partition", "0"], "must be identified either with --start-offset"),
         (["abort", "--topic", "t", "--partition", "0", "--start-offset", "99"], "Could not find any open transactions starting at offset 99 on partition t-0"),
-        (["list", "--transactional-id-pattern", "("], "is no regular expression"),
+        (["list", "--transactional-id-pattern", "("], "Broker 1 does not take '(' as a regular expression: write it in RE2's syntax."),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_1(at: Tool, arguments: list[str], says: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.cli import kafka_console_consumer, kafka_consumer_perf_test, kafka_get_offsets, kafka_producer_perf_test
+from jesenska.cli import kafka_console_consumer, kafka_consumer_perf_test, kafka_get_offsets, kafka_producer_perf_test, kafka_transactions
 from jesenska.cli.kafka_producer_perf_test import Values
 from jesenska.cli.perf_figures import Consumed, Latencies, date_text
 from jesenska.testing import BrokerProcess
@@ -128,8 +128,10 @@ def test_records_that_the_broker_refuses_are_counted_and_the_exit_code_says_so(p
         (["--record-size", "10", "--throughput", "0"], "--throughput is records per second"),
         (["--record-size", "10", "--num-records", "0"], "--num-records should be greater than zero"),
         (["--record-size", "10", "--warmup-records", "10"], "--warmup-records must be smaller"),
-        (["--record-size", "10", "--transactional-id", "t"], "Transactions are not built yet"),
-        (["--record-size", "10", "--producer-props", "transactional.id=t"], "Transactions are not built yet"),
+        (["--record-size", "10", "--transactional-id", ""], "--transactional-id is empty"),
+        (["--record-size", "10", "--transaction-duration-ms", "0"], "--transaction-duration-ms should be greater than zero"),
+        (["--record-size", "10", "--transactional-id", "t", "--producer-props", "acks=1"], "idempotence"),
+        (["--record-size", "10", "--transactional-id", "t", "--producer-props", "transaction.timeout.ms=99999999"], "transaction.timeout.ms"),
         (["--record-size", "10", "--producer-props", "acks"], "'acks' is not a setting"),
         (["--record-size", "10", "--producer-props", "acks=2"], "acks"),
     ],
@@ -138,6 +140,35 @@ def test_a_mistake_of_the_producers_is_one_sentence(produce: Run, arguments: lis
     result = produce("perf-mistakes", 10, *arguments)
     assert (result.code, result.out) == (1, "")
     assert says in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["--transactional-id", "perf-flag", "--producer-props", "transactional.id=perf-other"], "perf-flag"),
+        (["--producer-props", "transactional.id=perf-setting", "transaction.timeout.ms=30000"], "perf-setting"),
+        (["--transaction-duration-ms", "60000"], "performance-producer-"),
+        (["--transactional-id", "perf-each", "--each-record"], "perf-each"),
+        (["--transactional-id", "perf-often", "--transaction-duration-ms", "1", "--producer-props", "batch.size=1000"], "perf-often"),
+    ],
+)
+def test_transactional_records_are_committed_under_the_id(produce: Run, tool: Tool, fast_broker: BrokerProcess, arguments: list[str], name: str) -> None:
+    topic, at = f"perf-{name}", ("--bootstrap-server", fast_broker.bootstrap)
+    result = produce(topic, 2000, "--record-size", "50", *arguments)
+    assert (result.code, result.err) == (0, "")
+    read = tool(
+        kafka_console_consumer.main, *at, "--topic", topic, "--from-beginning", "--isolation-level", "read_committed",
+        "--max-messages", "2000", "--timeout-ms", "20000",
+    )  # fmt: skip
+    assert len(read.lines) == 2000
+    listed = [line.split() for line in tool(kafka_transactions.main, *at, "list").lines[1:]]
+    (found,) = [line for line in listed if line[0].startswith(name)]
+    assert found[3] == "CompleteCommit"
+    described = tool(kafka_transactions.main, *at, "describe", "--transactional-id", found[0]).lines[1].split()
+    # The epoch goes up with each transaction.
+    epoch, timeout_ms = int(described[3]), described[5]
+    assert (epoch > 3) == (name == "perf-often")
+    assert timeout_ms == ("30000" if name == "perf-setting" else "60000")
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=60), st.integers(-10, 2000))

@@ -3,6 +3,7 @@
 
     apache_kafka.py fetch 4.3.1                                   resolve the jars (Maven, once; about 10 s)
     apache_kafka.py archive 4.3.1                                 keep its classes as Java lays them out in memory
+    apache_kafka.py streams 4.3.1                                 resolve the jar of Kafka Streams
     apache_kafka.py serve 4.3.1 --dir D [--nodes 3] [--heap 1g]   start brokers, print their addresses, stop on Ctrl-C
     apache_kafka.py serve 3.9.1 --dir D --zookeeper               ZooKeeper mode (3.9 and older)
     apache_kafka.py tool  3.9.1 kafka-topics --bootstrap-server … a Kafka tool of that release, as its script would run
@@ -116,6 +117,25 @@ def jars(version: str) -> Path:
         )
     (folder / ".complete").touch()
     return folder
+
+
+def streams_jar(version: str) -> Path:
+    """The jar of that release's Kafka Streams, without RocksDB: programs keep their state in memory."""
+    folder = CACHE / version / "streams"
+    jar = folder / f"kafka-streams-{version}.jar"
+    if not jar.exists():
+        jars(version)
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            artifact = f"-Dartifact=org.apache.kafka:kafka-streams:{version}"
+            subprocess.run(
+                ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:copy", artifact, f"-DoutputDirectory={made}"],
+                check=True,
+                stdout=sys.stderr,
+                env={"MAVEN_OPTS": SHORT_RUN, **os.environ},
+            )
+            Path(made, jar.name).rename(jar)
+    return jar
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -440,6 +460,7 @@ def main() -> int:
     fetch = commands.add_parser("fetch")
     fetch.add_argument("version")
     commands.add_parser("archive").add_argument("version")
+    commands.add_parser("streams").add_argument("version")
     serve = commands.add_parser("serve")
     serve.add_argument("version")
     serve.add_argument("--dir", required=True)
@@ -460,6 +481,8 @@ def main() -> int:
         print(jars(options.version))
     elif options.command == "archive":
         print(make_class_archive(options.version))
+    elif options.command == "streams":
+        print(streams_jar(options.version))
     elif options.command == "tool":
         return subprocess.run(tool_command(options.version, options.name, *options.arguments), check=False).returncode
     else:

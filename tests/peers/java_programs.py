@@ -10,29 +10,32 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from tests.peers.apache_kafka import SHORT_RUN, jars, java_program
+from tests.peers.apache_kafka import SHORT_RUN, jars, java_program, streams_jar
 
 _HERE = Path(__file__).parent
 
 
-def class_path_and_program(release: str, name: str) -> tuple[str, str]:
+def class_path_and_program(release: str, name: str, *, streams: bool = False) -> tuple[str, str]:
     """What follows `java -cp`: the path, with that release's jars, and the class. Without a compiler it is the source,
-    which Java then compiles at each start."""
+    which Java then compiles at each start. `streams`: with the jar of Kafka Streams."""
     folder = jars(release)
+    path = f"{folder}/*"
+    if streams:
+        path += f"{os.pathsep}{streams_jar(release)}"
     source = _HERE / f"{name}.java"
     javac = java_program("javac")
     if shutil.which(javac) is None:
-        return f"{folder}/*", str(source)
-    return f"{folder}/*{os.pathsep}{_classes(folder, source, javac)}", name
+        return path, str(source)
+    return f"{path}{os.pathsep}{_classes(folder, path, source, javac)}", name
 
 
-def _classes(folder: Path, source: Path, javac: str) -> Path:
+def _classes(folder: Path, path: str, source: Path, javac: str) -> Path:
     """The folder with the classes of a program, compiled for what stands in it and for this compiler."""
     real = Path(shutil.which(javac) or javac).resolve()
     kept = folder / f"{source.stem}-{zlib.crc32(source.read_bytes() + str(real).encode()):08x}"
     if not kept.exists():
         with tempfile.TemporaryDirectory(dir=folder) as made:
-            command = [javac, f"-J{SHORT_RUN}", "-nowarn", "-cp", f"{folder}/*", "-d", f"{made}/classes", str(source)]
+            command = [javac, f"-J{SHORT_RUN}", "-nowarn", "-cp", path, "-d", f"{made}/classes", str(source)]
             subprocess.run(command, check=True, capture_output=True)
             # Another test run may have been first.
             with suppress(OSError):

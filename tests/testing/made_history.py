@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -27,8 +28,9 @@ from jesenska.testing.faults.history import (
     SendBegan,
     SendFailed,
 )
+from jesenska.testing.faults.transaction_checkers import ABORTED, LOST_TRANSACTION, TORN
 
-TOPIC, GROUP = "t", "g"
+TOPIC, GROUP, LEDGER = "t", "g", "ledger"
 LAST_READER = "last-reader"
 
 
@@ -309,6 +311,37 @@ def _show_what_nobody_sent(operations: list[Operation], chance: Random) -> list[
     return _at_the_end(operations, 0, chance.choice([*refused, "from nowhere"]))
 
 
+def _with_transaction(operations: list[Operation], shown: list[tuple[int, int, bytes]], *, commits: bool = True) -> list[Operation]:
+    """A transaction of one record in each of two partitions of another topic, and a full read of these that is given
+    `shown`: (partition, offset, value)."""
+    made = MadeHistory()
+    made.now_ns = itertools.count(operations[-1].time_ns + 1).__next__  # type: ignore[method-assign]
+    writer, reader = made.client("w"), made.client("reader-of-transactions")
+    writer.transactional()
+    records = [(LEDGER, 0, b"from"), (LEDGER, 1, b"to")]
+    for record in records:
+        writer.sending(*record)
+    writer.ended(writer.ending(records, commits=commits), commits=commits)
+    keys = [TopicPartition(LEDGER, number) for number in range(2)]
+    reader.full_read(keys)
+    for partition, offset, value in shown:
+        reader.polled(keys[partition], [(offset, value)])
+    reader.full_read_ended(dict.fromkeys(keys, (0, 2)))
+    return [*operations, *made.operations]
+
+
+def _show_what_was_aborted(operations: list[Operation], chance: Random) -> list[Operation] | None:
+    return _with_transaction(operations, [(0, 0, b"from"), (1, 0, b"to")][: chance.randint(1, 2)], commits=False)
+
+
+def _tear(operations: list[Operation], chance: Random) -> list[Operation] | None:
+    return _with_transaction(operations, [chance.choice([(0, 0, b"from"), (1, 0, b"to")])])
+
+
+def _lose_a_transaction(operations: list[Operation], chance: Random) -> list[Operation] | None:
+    return _with_transaction(operations, [])
+
+
 #: Each fault by the kind that is to be found; None where a history has nothing to plant it on.
 PLANTS: dict[str, Callable[[list[Operation], Random], list[Operation] | None]] = {
     LOST: _lose,
@@ -319,4 +352,7 @@ PLANTS: dict[str, Callable[[list[Operation], Random], list[Operation] | None]] =
     SKIPPED: _skip,
     WENT_BACK: _forget_a_commit,
     UNEXPECTED: _show_what_nobody_sent,
+    ABORTED: _show_what_was_aborted,
+    TORN: _tear,
+    LOST_TRANSACTION: _lose_a_transaction,
 }

@@ -13,7 +13,6 @@ import traceback
 
 from tests.testing import planted_bugs, planted_cluster_bugs, planted_transaction_bugs
 
-
 _KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs)
 
 

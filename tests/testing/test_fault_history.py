@@ -48,7 +48,7 @@ def test_the_format_is_the_one_in_its_description() -> None:
 
     assert described.__doc__ is not None
     lines = [line.strip() for line in described.__doc__.replace(',\n     "back"', ',"back"').splitlines() if line.startswith("    {")]
-    assert len(lines) == 12
+    assert len(lines) == 16
     for line in lines:
         assert to_line(from_line(line.encode())) == line.encode() + b"\n"
 

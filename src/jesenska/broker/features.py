@@ -1,12 +1,15 @@
 """The features that this cluster has, as clients read them in ApiVersions (KIP-584).
 
-    transaction.version   2: clients have their epochs raised with each transaction, and leaders add partitions to
-                          transactions for them (KIP-890). Each broker must serve that, so it is 2 while every broker
-                          that is registered says that it does, and else 0
+    transaction.version   1: records of transactional ids may have tagged fields; 2: clients have their epochs raised
+                          with each transaction, and leaders add partitions to transactions for them (KIP-890)
 
-The epoch is the tree's number of the change that brought the last broker or took it away: the same for every broker,
-and larger with each change, so that clients know which of two answers is newer. A watch tells a
-broker when to look.
+The level in force is the highest that every registered broker offers, unless UpdateFeatures has set a limit below
+that. So a broker of Apache Kafka 3.9, which offers none, takes it to 0 while it is there. Limits stand in the node
+`/feature`, in a field of our own: brokers of Apache Kafka end themselves where that node names a feature as finalised
+that they do not know.
+
+The epoch is the tree's number of the last change, of the brokers or of that node: the same for every broker, and
+larger with each change, so that clients know which of two answers is newer. Watches tell a broker when to look.
 
 A mover.
 """
@@ -16,11 +19,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from jesenska.base.errors import InvalidUpdateVersionError
+from jesenska.broker.feature_levels import Update, refusal
 from jesenska.metadata import paths
+from jesenska.metadata.nodes import decode_feature_limits, encode_feature
 from jesenska.metadata.store import SessionState, Store
-from jesenska.metadata.tree_operations import NoNodeError, TreeError
+from jesenska.metadata.tree_operations import BadVersionError, NoNodeError, TreeError
 from jesenska.metadata.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
@@ -39,12 +46,15 @@ class Features:
         self.transaction_version = 0
         #: -1 until the tree has been looked at.
         self.epoch = -1
+        #: What each registered broker offers, and the limits that were set.
+        self._offered: dict[int, int] = {}
+        self._limits: dict[str, int] = {}
         self._looking: asyncio.Task[None] | None = None
         self._again = False
 
     async def begin(self) -> None:
-        """Looks for the first time; TreeError. From then on it looks when brokers come or go, and after the tree was
-        out of reach."""
+        """Looks for the first time; TreeError. From then on it looks when brokers come or go, when a limit is set, and
+        after the tree was out of reach."""
         await self._look()
         self._store.on_state(self._entered)
 
@@ -59,6 +69,31 @@ class Features:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def update(self, updates: Sequence[Update], *, validate_only: bool) -> None:
+        """Sets levels, all or none; this broker knows them when it returns, others soon after.
+        InvalidUpdateVersionError with the reason for the first that is refused; TreeError."""
+        while True:
+            await self._look()
+            levels = {TRANSACTION_VERSION: self.transaction_version}
+            limits = dict(self._limits)
+            for update in updates:
+                why = refusal(update, levels, {TRANSACTION_VERSION: self._offered})
+                if why is not None:
+                    raise InvalidUpdateVersionError(f"The update failed for all features since the following feature had an error: {why}")
+                if update.level == SUPPORTED[update.feature][1]:
+                    limits.pop(update.feature, None)
+                else:
+                    limits[update.feature] = update.level
+            if validate_only or not updates:
+                return
+            try:
+                _, stat = await self._store.get(paths.FEATURE)
+                await self._store.set(paths.FEATURE, encode_feature(limits), stat.version)
+            except BadVersionError:
+                continue  # another broker has set one
+            await self._look()
+            return
 
     def _entered(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
@@ -79,18 +114,26 @@ class Features:
                 return
 
     async def _look(self) -> None:
-        names, stat = await self._store.children(paths.BROKER_IDS, self._changed)
-        levels = []
+        names, brokers = await self._store.children(paths.BROKER_IDS, self._changed)
+        offered = {}
         for name in names:
             try:
                 data, _ = await self._store.get(f"{paths.BROKER_IDS}/{name}")
             except NoNodeError:
                 continue
-            levels.append(transaction_level_of(data))
-        level = min(levels, default=0)
+            offered[int(name)] = transaction_level_of(data)
+        limits: Mapping[str, int] = {}
+        changed = brokers.pzxid
+        # Also where there is no such node yet: the watch tells of its coming.
+        if await self._store.exists(paths.FEATURE, self._changed) is not None:
+            data, stat = await self._store.get(paths.FEATURE)
+            limits, changed = decode_feature_limits(data), max(changed, stat.mzxid)
+        if changed < self.epoch:
+            return  # another look was later
+        level = min(limits.get(TRANSACTION_VERSION, SUPPORTED[TRANSACTION_VERSION][1]), min(offered.values(), default=0))
         if level != self.transaction_version:
             logger.info("the cluster's %s is %d", TRANSACTION_VERSION, level)
-        self.transaction_version, self.epoch = level, stat.pzxid
+        self.transaction_version, self.epoch, self._offered, self._limits = level, changed, offered, dict(limits)
 
 
 def transaction_level_of(registration: bytes) -> int:

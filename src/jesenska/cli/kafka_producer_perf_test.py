@@ -12,7 +12,12 @@ connecting left out.
 Values are random letters A to Z, lines of a file in random order, or numbers. A batch goes to a partition drawn at
 random.
 
-Left out: transactions, --print-metrics.
+With --transactional-id, --transaction-duration-ms or the setting transactional.id all is written in transactions, each
+of which is committed once it is so old and a batch (with --each-record: a record) comes; the last one at the end. The
+id of the flag goes before that of the settings. Without an id it is performance-producer- with a random end; without a
+duration it is three seconds. Commits are in the rates.
+
+Left out: --print-metrics.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -37,6 +43,7 @@ from jesenska.records.record import RecordInput
 #: More than the fields around a record's value take.
 _RECORD_OVERHEAD_BYTES = 26
 _LETTERS_BYTES = 1024 * 1024
+_ID_PREFIX, _DURATION_MS = "performance-producer-", 3000
 _FILE_LIMIT_BYTES = 1024 * 1024 * 1024
 
 
@@ -58,8 +65,10 @@ def _parser() -> Parser:
     parser.add_argument("--warmup-records", type=int, default=0, metavar="N", help="Leave the first records out of a second summary (default: 0).")
     parser.add_argument("--reporting-interval", type=int, default=5000, metavar="MS", help="How often to say how it goes (default: 5000).")
     parser.add_argument("--each-record", action="store_true", help="Hand over one record after another instead of whole batches (not in Kafka's tool).")
-    for name in ("--transactional-id", "--transaction-duration-ms"):
-        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--transactional-id", metavar="ID", help="Write in transactions under this name (goes before the setting transactional.id).")
+    parser.add_argument(
+        "--transaction-duration-ms", type=int, metavar="MS", help="Write in transactions, and commit each after this time (default of transactions: 3000)."
+    )
     parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
     add_output(parser)
     return parser
@@ -74,12 +83,11 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     _check(parser, options)
     texts = read_properties(options.producer_config or options.command_config) | properties_of(options.property_list)
     options.bootstrap_server = options.bootstrap_server or texts.get("bootstrap.servers")
-    if "transactional.id" in texts:
-        raise JesenskaError("Transactions are not built yet: leave transactional.id out.")
     settings = client_settings(parser, PRODUCER_SETTINGS, texts)
     values = _values(options)
     if values.largest + _RECORD_OVERHEAD_BYTES + HEADER_SIZE > settings["max.request.size"]:
         raise JesenskaError(f"A record of {values.largest} bytes is more than max.request.size allows ({settings['max.request.size']} bytes).")
+    transactional_id = _transactional_id(options, settings["transactional.id"])
     compression = settings["compression.type"]
     level_name = f"compression.{compression}.level"
     async with cluster_of(options, texts, PRODUCER_SETTINGS) as cluster:
@@ -96,14 +104,20 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
             buffer_memory=settings["buffer.memory"],
             delivery_timeout_seconds=settings["delivery.timeout.ms"] / 1000,
             retries=settings["retries"],
+            transactional_id=transactional_id,
+            transaction_timeout_seconds=settings["transaction.timeout.ms"] / 1000,
         )
         async with producer:
+            if transactional_id is not None:
+                await producer.init_transactions()
             return await _Load(cluster, producer, values, options).run()
 
 
 def _check(parser: Parser, options: argparse.Namespace) -> None:
-    if options.transactional_id is not None or options.transaction_duration_ms is not None:
-        raise JesenskaError("Transactions are not built yet: leave --transactional-id and --transaction-duration-ms out.")
+    if options.transaction_duration_ms is not None and options.transaction_duration_ms <= 0:
+        parser.error("--transaction-duration-ms should be greater than zero")
+    if options.transactional_id == "":
+        parser.error("--transactional-id is empty: give a name, or leave it out")
     if options.print_metrics:
         raise JesenskaError("Metrics are not published yet: leave --print-metrics out.")
     if options.num_records <= 0:
@@ -116,6 +130,14 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         parser.error("--warmup-records must be smaller than --num-records")
     if options.reporting_interval <= 0:
         parser.error("--reporting-interval should be greater than zero")
+
+
+def _transactional_id(options: argparse.Namespace, setting: str | None) -> str | None:
+    """The name to write in transactions under; None to write without them."""
+    found: str | None = options.transactional_id or setting
+    if found is None and options.transaction_duration_ms is not None:
+        return f"{_ID_PREFIX}{uuid.UUID(bytes=system_random().randbytes(16), version=4)}"
+    return found
 
 
 class Values:
@@ -192,12 +214,15 @@ class _Load:
         self._window = Latencies(self._began)
         self._steady: Latencies | None = None
         self._failures: dict[str, int] = {}
+        self._transaction_seconds = (options.transaction_duration_ms or _DURATION_MS) / 1000
+        #: When the open transaction began; None where none is open.
+        self._transaction_began: float | None = None
 
     async def run(self) -> int:
         if self._options.warmup_records and not self._json:
             print(f"Warmup first {self._options.warmup_records} records. Steady state results will print after the complete test summary.")
         await (self._send_records() if self._options.each_record else self._send_batches())
-        await self._producer.flush()
+        await (self._commit() if self._transaction_began is not None else self._producer.flush())
         await asyncio.sleep(0)  # the callbacks of the last records
         if self._json:
             document = self._all.document(self._last)
@@ -221,12 +246,14 @@ class _Load:
             limit = self._total - sent if self._rate is None else await self._until_due(sent, room)
             now = clock.monotonic()
             records, size = self._values.batch(sent, limit, room, clock.now_ms())
+            self._begin(now)
             encoded = encode_batch(records, producer.compression, level=producer.compression_level)
             future = await producer.send_batch(topic, self._random.randrange(partitions), encoded, len(records))
             future.add_done_callback(self._batch_done(sent, len(records), size, now, before))
             sent += len(records)
             before = now
             await asyncio.sleep(0)
+            await self._end_in_time()
 
     async def _send_records(self) -> None:
         for number in range(self._total):
@@ -235,10 +262,28 @@ class _Load:
                 await asyncio.sleep(wait)
             now = self._clock.monotonic()
             [(_, _, value, _)], size = self._values.batch(number, 1, 0, 0)
+            self._begin(now)
             future = await self._producer.send(self._options.topic, bytes(value or b""))
             future.add_done_callback(self._record_done(number, size, now))
             if number % 64 == 0:
                 await asyncio.sleep(0)
+            await self._end_in_time()
+
+    def _begin(self, now: float) -> None:
+        """Begins a transaction, if all is written in transactions and none is open."""
+        if self._producer.transactions is not None and self._transaction_began is None:
+            self._producer.begin_transaction()
+            self._transaction_began = now
+
+    async def _end_in_time(self) -> None:
+        """Commits the open transaction once it is old enough."""
+        if self._transaction_began is not None and self._clock.monotonic() - self._transaction_began >= self._transaction_seconds:
+            await self._commit()
+
+    async def _commit(self) -> None:
+        self._transaction_began = None
+        await self._producer.commit_transaction()
+        self._last = max(self._last, self._clock.monotonic())
 
     async def _until_due(self, sent: int, room: int) -> int:
         """Waits until a batch is full at the rate, or its first record has lingered; gives how many records are due

@@ -4,7 +4,6 @@ for one that nobody else will end."""
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from jesenska.base.errors import (
     error_name,
 )
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
+from jesenska.base.re2_pattern import PatternError, Re2Pattern
 from jesenska.client.cluster import Cluster
 from jesenska.client.coordinators import TRANSACTION, find_coordinator
 from jesenska.client.retries import persistently
@@ -30,7 +30,7 @@ from jesenska.wire.messages.k27_write_txn_markers import (
 )
 from jesenska.wire.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic, DescribeProducersResponse
 from jesenska.wire.messages.k65_describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse, ListTransactionsResponseTransaction
 
 #: Versions of ListTransactions with these filters.
 _HAS_DURATIONS, _HAS_PATTERNS = 1, 2
@@ -85,35 +85,41 @@ class TransactionAdmin:
         """All that the coordinators know: those open for longer than a time (-1: all), whose names a pattern matches
         whole, of these producers (empty: all). Where a broker knows no patterns (before 4.1), it is matched here.
         UnsupportedVersionError where a broker knows no durations (before 3.8)."""
-        try:
-            matches = re.compile(pattern or "").fullmatch
-        except re.error as error:
-            raise InvalidRegularExpressionError(f"The pattern {pattern!r} is no regular expression: {error}.") from error
         await self.cluster.refresh([])
         brokers = sorted(self.cluster.nodes)
         answers = await asyncio.gather(*(self._listed_by(broker, longer_than_ms, pattern, producer_ids) for broker in brokers))
         return [
             ListedTransaction(item.transactional_id, broker, item.producer_id, item.transaction_state)
             for broker, answer in zip(brokers, answers, strict=True)
-            for item in answer.transaction_states
-            if pattern is None or matches(item.transactional_id)
+            for item in answer
         ]
 
-    async def _listed_by(self, broker: int, longer_than_ms: int, pattern: str | None, producer_ids: Collection[int]) -> ListTransactionsResponse:
+    async def _listed_by(
+        self, broker: int, longer_than_ms: int, pattern: str | None, producer_ids: Collection[int]
+    ) -> list[ListTransactionsResponseTransaction]:
         version = (await self.cluster.channel_of(broker)).version_for(ListTransactionsRequest)
         if longer_than_ms >= 0 and version < _HAS_DURATIONS:
             raise UnsupportedVersionError(f"Broker {broker} does not know for how long transactions are open: leave the filter out.")
         request = ListTransactionsRequest(producer_id_filters=list(producer_ids), duration_filter=longer_than_ms)
+        matched_here: Re2Pattern | None = None
         if version >= _HAS_PATTERNS:
             request.transactional_id_pattern = pattern
+        elif pattern:
+            try:
+                matched_here = Re2Pattern(pattern)
+            except PatternError as error:
+                raise InvalidRegularExpressionError(f"The pattern {pattern!r} cannot be matched. {error}") from error
 
-        async def attempt() -> ListTransactionsResponse:
+        async def attempt() -> list[ListTransactionsResponseTransaction]:
             answer = await self.cluster.ask_broker(broker, request, ListTransactionsResponse)
+            if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+                raise InvalidRegularExpressionError(f"Broker {broker} does not take {pattern!r} as a regular expression: write it in RE2's syntax.")
             if answer.error_code != ErrorCode.NONE:
                 raise KafkaError.of(answer.error_code, f"Broker {broker} does not list its transactions: {error_name(answer.error_code)}.")
-            return answer
+            return answer.transaction_states
 
-        return await persistently(self.cluster, _LOOK_AGAIN, attempt)
+        found = await persistently(self.cluster, _LOOK_AGAIN, attempt)
+        return found if matched_here is None else [item for item in found if matched_here.matches(item.transactional_id)]
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """TransactionalIdNotFoundError where the coordinator knows no such name."""

@@ -292,6 +292,9 @@ class Transactions:
             return
         if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
             error: KafkaError = ProducerFencedError(f"Another producer has the name {self.transactional_id} now: this one is done; close it.")
+        elif code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            allowed = "more than 0 and no more than the brokers' transaction.max.timeout.ms"
+            error = KafkaError.of(code, f"The brokers do not take a transaction.timeout.ms of {int(self._timeout_seconds * 1000)}: it must be {allowed}.")
         else:
             error = KafkaError.of(code, f"The coordinator of the transactions of {self.transactional_id} {what}: {error_name(code)}.")
         if code in _FINAL or (code == ErrorCode.INVALID_TXN_STATE and self.state is TransactionState.ENDING):

@@ -271,9 +271,19 @@ class ProducerIdBlock:
         return ProducerIdBlock(_int(value, "broker"), _int(value, "block_start"), _int(value, "block_end"))
 
 
-def encode_feature() -> bytes:
-    """The node that says that features are kept track of, and that none is set."""
-    return _dump({"features": {}, "version": 2, "status": 1})
+def encode_feature(limits: Mapping[str, int] | None = None) -> bytes:
+    """The node that says that features are kept track of, and that none is finalised in Kafka's own way. `limits`: the
+    highest level that a feature may have here, in a field that Kafka does not read."""
+    return _dump({"features": {}, "version": 2, "status": 1, **({"limits": limits} if limits else {})})
+
+
+def decode_feature_limits(data: bytes) -> dict[str, int]:
+    """The limits in that node; none where it is not one of ours."""
+    try:
+        found = json.loads(data)["limits"]
+        return {str(name): level for name, level in found.items() if type(level) is int and level >= 0}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:

@@ -1,21 +1,23 @@
-"""ListTransactions (key 66), versions 0-1: the transactional ids that this broker coordinates (KIP-664).
+"""ListTransactions (key 66), versions 0-2: the transactional ids that this broker coordinates (KIP-664).
 
 0      filters by state and producer id; states that Kafka does not know are named
 1      filter by duration: transactions that have been open for longer (KIP-994)
+2      a pattern that whole transactional ids match (KIP-1152), in RE2's syntax; the empty one is none
 
-COORDINATOR_LOAD_IN_PROGRESS while one of the partitions is loaded.
-
-Left out: version 2, a pattern of transactional ids (KIP-1152). It asks for a matcher whose time a pattern from the
-network cannot make long.
+COORDINATOR_LOAD_IN_PROGRESS while one of the partitions is loaded; INVALID_REGULAR_EXPRESSION for a pattern that is
+none, or is too large for `re2_pattern`. Ids are matched in slices.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import KafkaError
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.re2_pattern import PatternError, Re2Pattern
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
+from jesenska.broker.slices import Slices
 from jesenska.transactions.records import NO_TIME, TransactionValue
 from jesenska.transactions.states import TransactionState
 from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse, ListTransactionsResponseTransaction
@@ -23,15 +25,26 @@ from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest
 if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
+logger = logging.getLogger(__name__)
+
 _STATES = {state.label: state for state in TransactionState}
 
 
-@handles(ListTransactionsRequest, 0, 1)
+@handles(ListTransactionsRequest, 0, 2)
 def handle(broker: Services, request: ListTransactionsRequest, context: Context) -> Outcome:
+    return _list(broker, request)
+
+
+async def _list(broker: Services, request: ListTransactionsRequest) -> ListTransactionsResponse:
     try:
         shards = broker.transactions.shards()
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
+    try:
+        pattern = Re2Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except PatternError as refused:
+        logger.info("the pattern %.200r of transactional ids is refused: %s", request.transactional_id_pattern, refused)
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     response = ListTransactionsResponse(unknown_state_filters=[state for state in dict.fromkeys(request.state_filters) if state not in _STATES])
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     producer_ids, now_ms = set(request.producer_id_filters), broker.clock.now_ms()
@@ -45,10 +58,28 @@ def handle(broker: Services, request: ListTransactionsRequest, context: Context)
             return value.started_ms != NO_TIME and now_ms - value.started_ms > request.duration_filter
         return value.state is not TransactionState.DEAD
 
-    response.transaction_states = [
+    found = [
         ListTransactionsResponseTransaction(transactional_id=name, producer_id=value.producer_id, transaction_state=value.state.label)
         for shard in shards
         for name, value in shard.all()
         if wanted(value)
     ]
+    if pattern is None:
+        response.transaction_states = found
+        return response
+    between = Slices(broker.clock)
+    for item in found:
+        await between()
+        if await _matches(pattern, item.transactional_id, between):
+            response.transaction_states.append(item)
     return response
+
+
+async def _matches(pattern: Re2Pattern, text: str, between: Slices) -> bool:
+    matching = pattern.matching(text)
+    while True:
+        try:
+            next(matching)
+        except StopIteration as done:
+            return bool(done.value)
+        await between()

@@ -9,6 +9,7 @@
     poll skip            a consumer passed over an offset at which there is a record
     commit went back     a group's committed offset is lower than one that was acknowledged, or seen, before
     unexpected           a record was read that nobody sent, or that was certainly not written
+    aborted, torn and lost transactions    `transaction_checkers` says when
 
 What all of them take for granted: a history is in the order of its times, as `read_history` gives it; each send has a
 value of its own; topics keep what they have (cleanup.policy=delete, no retention, nobody deletes records) and have
@@ -27,15 +28,15 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
+from jesenska.testing.faults.findings import NAMED_MAX, Finding, Key, T, first_of, more_of, place_of
+from jesenska.testing.faults.full_reads import last_full_reads
 from jesenska.testing.faults.history import (
     Assigned,
     CommitAcknowledged,
     CommitBegan,
     CommittedFound,
     FullReadBegan,
-    FullReadEnded,
     Operation,
     Polled,
     ProducerBegan,
@@ -44,6 +45,16 @@ from jesenska.testing.faults.history import (
     SendFailed,
     Sought,
 )
+from jesenska.testing.faults.transaction_checkers import (
+    ABORTED,
+    LOST_TRANSACTION,
+    TORN,
+    aborted_reads,
+    lost_transactions,
+    torn_transactions,
+)
+
+__all__ = ["CHECKERS", "Finding", "check"]
 
 LOST = "lost"
 NOT_READ = "not read"
@@ -55,31 +66,10 @@ SKIPPED = "poll skip"
 WENT_BACK = "commit went back"
 UNEXPECTED = "unexpected"
 
-#: Topic and partition.
-Key = tuple[str, int]
-T = TypeVar("T")
 
 _ACKS_ALL = -1
 #: So many requests of an idempotent producer may be in flight without a change of order.
 _IN_FLIGHT_IN_ORDER_MAX = 5
-#: Offsets and values that a finding names; its sentence has the number of all.
-_NAMED_MAX = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that must not be. `offsets` and `values` are what it is about, the first ten of them; the sentence
-    says the rest."""
-
-    kind: str
-    topic: str
-    partition: int
-    offsets: tuple[int, ...]
-    values: tuple[str | None, ...]
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.sentence}"
 
 
 # --- what became of each send ----------------------------------------------------------------------------------------
@@ -156,51 +146,7 @@ def _runs(found: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
         yield run
 
 
-def _place(key: Key) -> str:
-    return f"{key[0]}-{key[1]}"
-
-
-def _first(items: Sequence[T]) -> tuple[T, ...]:
-    return tuple(items[:_NAMED_MAX])
-
-
-def _more(count: int) -> str:
-    """What a sentence about the first of several says of the others."""
-    return f", and {count - 1} more" if count > 1 else ""
-
-
 # --- producers -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _FullRead:
-    """What a full read has got of one partition. `start` and `end` are unknown until it has ended."""
-
-    began_ns: int
-    start: int = 0
-    end: int = 0
-    values: dict[int, str | None] = field(default_factory=dict)
-
-
-def _last_full_reads(history: Iterable[Operation]) -> dict[Key, _FullRead]:
-    """Of each partition the full read that ended last."""
-    reading: dict[str, dict[Key, _FullRead]] = {}
-    done: dict[Key, _FullRead] = {}
-    for operation in history:
-        if isinstance(operation, Polled):
-            read = reading.get(operation.client, {}).get((operation.topic, operation.partition))
-            if read is not None:
-                read.values.update(operation.records)
-        elif isinstance(operation, FullReadBegan):
-            reading[operation.client] = {(topic, partition): _FullRead(operation.time_ns) for topic, partition in operation.partitions}
-        elif isinstance(operation, FullReadEnded):
-            begun = reading.pop(operation.client, {})
-            for topic, partition, start, end in operation.ranges:
-                ended = begun.get((topic, partition))
-                if ended is not None:
-                    ended.start, ended.end = start, end
-                    done[topic, partition] = ended
-    return done
 
 
 def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding]:
@@ -211,7 +157,7 @@ def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding
     on several machines, end the load before it. `trimmed`: the topics have a retention, or records were deleted, so
     that what was acknowledged below the first offset that there is counts as deleted. Unknown sends cannot be lost.
     Records without a value are looked for at their offset. NOT_READ where a partition has no full read at all."""
-    reads = _last_full_reads(history)
+    reads = last_full_reads(history)
     missing: dict[Key, dict[int, _Sent]] = defaultdict(dict)
     elsewhere: dict[Key, list[_Sent]] = defaultdict(list)
     unread: dict[Key, int] = defaultdict(int)
@@ -238,7 +184,7 @@ def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding
         found += [_lost(key, [sent for _, sent in run], f"at offset {run[0][0]}") for run in _runs(sends)]
     found += [_lost(key, items, "at an offset that it was not told") for key, items in elsewhere.items()]
     for key, count in unread.items():
-        sentence = f"{_place(key)} has {count} acknowledged records, and nobody has read it from its beginning to its end: add a full read to the history."
+        sentence = f"{place_of(key)} has {count} acknowledged records, and nobody has read it from its beginning to its end: add a full read to the history."
         found.append(Finding(NOT_READ, *key, (), (), sentence))
     return found
 
@@ -246,9 +192,9 @@ def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding
 def _lost(key: Key, sends: list[_Sent], where: str) -> Finding:
     first = sends[0]
     more = f", and {len(sends) - 1} more behind it are" if len(sends) > 1 else ", is"
-    sentence = f"{first.value!r}, acknowledged to {first.client} {where} of {_place(key)}{more} not in the last full read."
+    sentence = f"{first.value!r}, acknowledged to {first.client} {where} of {place_of(key)}{more} not in the last full read."
     offsets = [sent.offset for sent in sends if sent.offset is not None and sent.offset >= 0]
-    return Finding(LOST, *key, _first(offsets), _first([sent.value for sent in sends]), sentence)
+    return Finding(LOST, *key, first_of(offsets), first_of([sent.value for sent in sends]), sentence)
 
 
 def duplicated(history: Sequence[Operation]) -> list[Finding]:
@@ -281,10 +227,10 @@ def duplicated(history: Sequence[Operation]) -> list[Finding]:
         if (topic, value) in others or not 0 < sends < len(places):
             continue
         ordered = sorted(places)
-        named = ", ".join(f"offset {offset} of {topic}-{partition}" for partition, offset in ordered[:_NAMED_MAX])
+        named = ", ".join(f"offset {offset} of {topic}-{partition}" for partition, offset in ordered[:NAMED_MAX])
         times = "once" if sends == 1 else f"{sends} times"
         sentence = f"{value!r} was sent {times} by an idempotent producer and stands at {len(ordered)} places: {named}."
-        found.append(Finding(DUPLICATED, topic, ordered[0][0], _first([offset for _, offset in ordered]), (value,), sentence))
+        found.append(Finding(DUPLICATED, topic, ordered[0][0], first_of([offset for _, offset in ordered]), (value,), sentence))
     return found
 
 
@@ -316,7 +262,7 @@ def reordered(history: Sequence[Operation]) -> list[Finding]:
         previous = before.get((sent.client, sent.key))
         if previous is not None and offset < previous[0]:
             sentence = (
-                f"{sent.client} sent {previous[1].value!r} before {sent.value!r}, and in {_place(sent.key)} "
+                f"{sent.client} sent {previous[1].value!r} before {sent.value!r}, and in {place_of(sent.key)} "
                 f"they stand at the offsets {previous[0]} and {offset}."
             )
             found.append(Finding(REORDERED, *sent.key, (previous[0], offset), (previous[1].value, sent.value), sentence))
@@ -353,8 +299,8 @@ def inconsistent_offsets(history: Sequence[Operation]) -> list[Finding]:
         for run in _runs(offsets):
             offset, (one, other) = run[0]
             more = f", as {len(run) - 1} offsets behind it differ" if len(run) > 1 else ""
-            sentence = f"Offset {offset} of {_place(key)} was {_shown(*one)}, and {_shown(*other)}{more}."
-            found.append(Finding(INCONSISTENT, *key, _first([at for at, _ in run]), (one[0], other[0]), sentence))
+            sentence = f"Offset {offset} of {place_of(key)} was {_shown(*one)}, and {_shown(*other)}{more}."
+            found.append(Finding(INCONSISTENT, *key, first_of([at for at, _ in run]), (one[0], other[0]), sentence))
     return found
 
 
@@ -461,10 +407,10 @@ def poll_skips(history: Sequence[Operation]) -> list[Finding]:
         first, end = bisect_left(offsets, expected), bisect_left(offsets, offset)
         if first == end:
             continue
-        named = offsets[first : min(end, first + _NAMED_MAX)]
+        named = offsets[first : min(end, first + NAMED_MAX)]
         sentence = (
-            f"{poll.client} was given offset {offset} of {_place(key)} where {expected} comes next, "
-            f"without {seen[key][named[0]]!r} at offset {named[0]}{_more(end - first)}."
+            f"{poll.client} was given offset {offset} of {place_of(key)} where {expected} comes next, "
+            f"without {seen[key][named[0]]!r} at offset {named[0]}{more_of(end - first)}."
         )
         found.append(Finding(SKIPPED, *key, tuple(named), tuple(seen[key][at] for at in named), sentence))
     return found
@@ -517,7 +463,7 @@ def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
             allowed = min(register.floors[at:]) if at >= 0 else -1
             if operation.offset < allowed and operation.offset not in register.unanswered.values():
                 sentence = (
-                    f"Group {operation.group} had committed offset {floor} of {_place(key)}, "
+                    f"Group {operation.group} had committed offset {floor} of {place_of(key)}, "
                     f"and {operation.client} found {operation.offset if operation.offset >= 0 else 'nothing'} there."
                 )
                 found.append(Finding(WENT_BACK, *key, (floor, operation.offset), (), sentence))
@@ -538,6 +484,9 @@ CHECKERS: dict[str, Callable[[Sequence[Operation]], list[Finding]]] = {
     SKIPPED: poll_skips,
     WENT_BACK: commits_that_went_back,
     UNEXPECTED: unexpected,
+    ABORTED: aborted_reads,
+    TORN: torn_transactions,
+    LOST_TRANSACTION: lost_transactions,
 }
 
 

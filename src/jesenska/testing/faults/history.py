@@ -13,12 +13,20 @@
     {"what":"found","time_ns":11,"client":"c","began_ns":10,"group":"g","topic":"t","partition":0,"offset":18}
     {"what":"full read","time_ns":12,"client":"r","partitions":[["t",0]]}
     {"what":"full read ended","time_ns":13,"client":"r","ranges":[["t",0,0,19]]}
+    {"what":"transactional","time_ns":14,"client":"w"}
+    {"what":"ending","time_ns":15,"client":"w","number":0,"commits":true,"records":[["t",0,"w-0"]]}
+    {"what":"ended","time_ns":16,"client":"w","number":0,"commits":true}
+    {"what":"stable","time_ns":17,"client":"r","ends":[["t",0,19]]}
 
 `client` names a producer or a consumer; `time_ns` is its monotonic clock in nanoseconds, at which it wrote the line.
 A `send` is written before the record leaves, so that a record whose line is missing was never sent. `value` is a text
 that stands for the record's value; two records are the same where it is the same, so each send needs one of its own.
 `partition` is -1 in a `send` that leaves the choice open; `offset` is -1 in an `acknowledged` that does not say it and
 in a `found` of a group that has committed nothing. Other fields are ignored.
+
+A transactional producer writes `transactional` before its first send. `ending` is written before the transaction's end
+is asked for, with every record that the transaction has sent; `ended` when that was answered without an error.
+`stable` is written by a reader of committed records.
 
 A process that is killed leaves a line that is cut off, as the last one: it is ignored, and cut off when another writer
 goes on with the file. Each file has one writer at a time; `read_history` merges several by their times. Clients on one
@@ -179,6 +187,38 @@ class FullReadEnded(Operation):
     ranges: tuple[tuple[str, int, int, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionalBegan(Operation):
+    """A producer all of whose sends are in transactions. What it sends counts only where EndBegan says that its
+    transaction is to be committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndBegan(Operation):
+    """A transaction is about to be committed or aborted; `records` are all that it has sent: (topic, partition,
+    value). Without EndAcknowledged it may be committed or aborted, also later, but as a whole."""
+
+    number: int
+    commits: bool
+    records: tuple[tuple[str, int, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndAcknowledged(Operation):
+    """The end of a transaction was answered without an error."""
+
+    number: int
+    commits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StableEnd(Operation):
+    """A reader of committed records was told these last stable offsets, (topic, partition, offset), and has been given
+    every record below them."""
+
+    ends: tuple[tuple[str, int, int], ...]
+
+
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +283,14 @@ def _ranges(found: Any) -> tuple[tuple[Any, ...], ...]:
     return tuple(_rows(found, "[topic, partition, offset, offset]", _text, _integer, _integer, _integer))
 
 
+def _places(found: Any) -> tuple[tuple[Any, ...], ...]:
+    return tuple(_rows(found, "[topic, partition, value]", _text, _integer, _value))
+
+
+def _ends(found: Any) -> tuple[tuple[Any, ...], ...]:
+    return tuple(_rows(found, "[topic, partition, offset]", _text, _integer, _integer))
+
+
 _PLACE: Mapping[str, Callable[[Any], Any]] = {"topic": _text, "partition": _integer}
 _COMMIT: Mapping[str, Callable[[Any], Any]] = {"group": _text, **_PLACE, "offset": _integer}
 #: The fields of each kind of line, in the order of its class.
@@ -259,6 +307,10 @@ _SHAPES: Mapping[str, tuple[type[Operation], Mapping[str, Callable[[Any], Any]]]
     "found": (CommittedFound, {"began_ns": _integer, **_COMMIT}),
     "full read": (FullReadBegan, {"partitions": _partitions}),
     "full read ended": (FullReadEnded, {"ranges": _ranges}),
+    "transactional": (TransactionalBegan, {}),
+    "ending": (EndBegan, {"number": _integer, "commits": _flag, "records": _places}),
+    "ended": (EndAcknowledged, {"number": _integer, "commits": _flag}),
+    "stable": (StableEnd, {"ends": _ends}),
 }
 _READERS = {what: (made, tuple({"time_ns": _integer, "client": _text, **fields}.items())) for what, (made, fields) in _SHAPES.items()}
 _NAMES = {made: what for what, (made, _) in _SHAPES.items()}
@@ -469,6 +521,21 @@ class ClientHistory:
     def failed(self, number: int, *, certain: bool) -> None:
         self._write(SendFailed, number, certain)
 
+    # A transactional producer.
+
+    def transactional(self) -> None:
+        """All that it sends is in transactions."""
+        self._write(TransactionalBegan)
+
+    def ending(self, records: Iterable[tuple[str, int, bytes | None]], *, commits: bool) -> int:
+        """A transaction that has sent these records is about to end; the number to tell its answer under."""
+        number = self._number()
+        self._write(EndBegan, number, commits, tuple((topic, partition, value_text(value)) for topic, partition, value in records))
+        return number
+
+    def ended(self, number: int, *, commits: bool) -> None:
+        self._write(EndAcknowledged, number, commits)
+
     # A consumer.
 
     def assigned(self, partitions: Iterable[TopicPartition], reset: Mapping[TopicPartition, int | None]) -> None:
@@ -506,3 +573,7 @@ class ClientHistory:
     def full_read_ended(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """It has read each from the first offset up to below the second."""
         self._write(FullReadEnded, tuple((key.topic, key.partition, start, end) for key, (start, end) in ranges.items()))
+
+    def stable(self, ends: Mapping[TopicPartition, int]) -> None:
+        """It was told these last stable offsets, and has been given every committed record below them."""
+        self._write(StableEnd, tuple((key.topic, key.partition, offset) for key, offset in ends.items()))

@@ -1,0 +1,41 @@
+"""UpdateFeatures (key 57), versions 0-2: the levels of the cluster's features are changed, all of the request or none
+(KIP-584). Every broker does it; the controller is the one that clients ask.
+
+0      levels go up only: `allow_downgrade` has no effect, as in Kafka
+1      how a level may go down; `validate_only`
+2      no answer for each feature
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.feature_levels import Update
+from jesenska.broker.gate import handles
+from jesenska.broker.topics import as_kafka_error
+from jesenska.wire.messages.k57_update_features import UpdateFeaturesRequest, UpdateFeaturesResponse, UpdateFeaturesResponseResult
+
+if TYPE_CHECKING:
+    from jesenska.broker.services import Services
+
+_LAST_WITH_RESULTS = 1
+
+
+@handles(UpdateFeaturesRequest, 0, 2)
+def handle(broker: Services, request: UpdateFeaturesRequest, context: Context) -> Outcome:
+    return _update(broker, request, context.version)
+
+
+async def _update(broker: Services, request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:
+    updates = [Update(item.feature, item.max_version_level, item.upgrade_type) for item in request.feature_updates]
+    try:
+        await broker.features.update(updates, validate_only=request.validate_only)
+    except Exception as error:
+        refused = as_kafka_error(error)
+        return UpdateFeaturesResponse(error_code=refused.code, error_message=refused.message or None)
+    response = UpdateFeaturesResponse(error_message=None)
+    if version <= _LAST_WITH_RESULTS:
+        # Kafka's answer has the name of the code where it has nothing to say.
+        response.results = [UpdateFeaturesResponseResult(feature=item.feature, error_message="NONE") for item in updates]
+    return response

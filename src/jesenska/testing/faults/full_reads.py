@@ -1,0 +1,40 @@
+"""What full reads have got: the last one of each partition says what became of what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from jesenska.testing.faults.findings import Key
+from jesenska.testing.faults.history import FullReadBegan, FullReadEnded, Operation, Polled
+
+
+@dataclass(slots=True)
+class FullRead:
+    """What a full read has got of one partition. `start` and `end` are unknown until it has ended."""
+
+    began_ns: int
+    start: int = 0
+    end: int = 0
+    values: dict[int, str | None] = field(default_factory=dict)
+
+
+def last_full_reads(history: Iterable[Operation]) -> dict[Key, FullRead]:
+    """Of each partition the full read that ended last."""
+    reading: dict[str, dict[Key, FullRead]] = {}
+    done: dict[Key, FullRead] = {}
+    for operation in history:
+        if isinstance(operation, Polled):
+            read = reading.get(operation.client, {}).get((operation.topic, operation.partition))
+            if read is not None:
+                read.values.update(operation.records)
+        elif isinstance(operation, FullReadBegan):
+            reading[operation.client] = {(topic, partition): FullRead(operation.time_ns) for topic, partition in operation.partitions}
+        elif isinstance(operation, FullReadEnded):
+            begun = reading.pop(operation.client, {})
+            for topic, partition, start, end in operation.ranges:
+                ended = begun.get((topic, partition))
+                if ended is not None:
+                    ended.start, ended.end = start, end
+                    done[topic, partition] = ended
+    return done

@@ -1,0 +1,184 @@
+"""What must never be of transactions, looked for in a history. Pure functions: a history in, findings out.
+
+    aborted record read  a record was read whose transaction was aborted, or was never asked to be committed
+    torn transaction     of a transaction that was committed, one part was shown and another was not
+    lost transaction     a transaction was committed and acknowledged, and no record of it is in the last full reads
+
+What all of them take for granted, beside what `checkers` does: all readers read committed records only. Each record of
+a transaction has a value of its own. The last full read of a partition begins when no transaction is open any more.
+
+A last stable offset is where an open transaction begins, or the end. So it never stands at a record of a transaction
+that is not its first one in the partition. It may lie within one that was committed, where another began in between and
+is still open: Kafka shows the first part then. Several partitions show a transaction one after the other, as their
+markers are written. So the last full reads alone say whether it is whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from jesenska.testing.faults.findings import Finding, Key, first_of, more_of, place_of
+from jesenska.testing.faults.full_reads import last_full_reads
+from jesenska.testing.faults.history import (
+    EndAcknowledged,
+    EndBegan,
+    FullReadEnded,
+    Operation,
+    Polled,
+    SendBegan,
+    StableEnd,
+    TransactionalBegan,
+)
+
+ABORTED = "aborted record read"
+TORN = "torn transaction"
+LOST_TRANSACTION = "lost transaction"
+
+#: Topic and value.
+_Value = tuple[str, str]
+
+
+class _Outcome(Enum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """A transaction whose commit was asked for, or its abort. `acknowledged_ns` is 0 where nothing was answered."""
+
+    client: str
+    number: int
+    records: tuple[tuple[str, int, str | None], ...]
+    outcome: _Outcome
+    acknowledged_ns: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"transaction {self.number} of {self.client}"
+
+    def by_partition(self) -> dict[Key, list[str]]:
+        found: dict[Key, list[str]] = defaultdict(list)
+        for topic, partition, value in self.records:
+            if value is not None:
+                found[topic, partition].append(value)
+        return found
+
+
+def _transactions(history: Iterable[Operation]) -> list[_Transaction]:
+    """Each end that was asked for. One that was asked to commit and then to abort is aborted once that is answered."""
+    found: list[_Transaction] = []
+    asked: dict[tuple[str, int], _Transaction] = {}
+    by_records: dict[tuple[str, tuple[tuple[str, int, str | None], ...]], _Transaction] = {}
+    for operation in history:
+        if isinstance(operation, EndBegan):
+            who = operation.client, operation.records
+            known = by_records.get(who)
+            if known is None:
+                outcome = _Outcome.UNKNOWN if operation.commits else _Outcome.ABORTED
+                known = by_records[who] = _Transaction(operation.client, operation.number, operation.records, outcome)
+                found.append(known)
+            elif operation.commits:
+                known.outcome = _Outcome.UNKNOWN
+            asked[operation.client, operation.number] = known
+        elif isinstance(operation, EndAcknowledged):
+            ended = asked.get((operation.client, operation.number))
+            if ended is not None:
+                ended.outcome = _Outcome.COMMITTED if operation.commits else _Outcome.ABORTED
+                ended.acknowledged_ns = operation.time_ns
+    return found
+
+
+def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
+    """Values that were read though their transaction was aborted or nobody has asked for its commit; each once."""
+    clients = {operation.client for operation in history if isinstance(operation, TransactionalBegan)}
+    #: Values that must not be read, and why.
+    refused: dict[_Value, str] = {}
+    for operation in history:
+        if isinstance(operation, SendBegan) and operation.client in clients and operation.value is not None:
+            refused[operation.topic, operation.value] = "whose transaction was never asked to be committed"
+    for transaction in _transactions(history):
+        for topic, _, value in transaction.records:
+            if value is None:
+                continue
+            if transaction.outcome is _Outcome.ABORTED:
+                refused[topic, value] = f"of {transaction.name}, which was aborted"
+            else:
+                refused.pop((topic, value), None)
+    found = []
+    for poll in history:
+        if not isinstance(poll, Polled):
+            continue
+        for offset, value in poll.records:
+            why = refused.pop((poll.topic, value), None) if value is not None else None
+            if why is not None:
+                sentence = f"{poll.client} was given {value!r} at offset {offset} of {poll.topic}-{poll.partition}, {why}."
+                found.append(Finding(ABORTED, poll.topic, poll.partition, (offset,), (value,), sentence))
+    return found
+
+
+def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
+    """Transactions of which a part was shown: a last stable offset at a record of it that is not its first one in the
+    partition, or records in the last full reads while others are not. One finding for each transaction and
+    partition."""
+    ends: dict[Key, set[int]] = defaultdict(set)
+    places: dict[tuple[Key, str], int] = {}
+    for operation in history:
+        if isinstance(operation, Polled):
+            for offset, value in operation.records:
+                if value is not None:
+                    places.setdefault(((operation.topic, operation.partition), value), offset)
+        elif isinstance(operation, StableEnd):
+            for topic, partition, offset in operation.ends:
+                ends[topic, partition].add(offset)
+        elif isinstance(operation, FullReadEnded):
+            for topic, partition, _, offset in operation.ranges:
+                ends[topic, partition].add(offset)
+    reads = last_full_reads(history)
+    last = {key: set(read.values.values()) for key, read in reads.items()}
+    found = []
+    for transaction in _transactions(history):
+        if transaction.outcome is _Outcome.ABORTED:
+            continue
+        parts = transaction.by_partition()
+        for key, values in parts.items():
+            shown = sorted(places[key, value] for value in values if (key, value) in places)
+            stable = next((offset for offset in shown[1:] if offset in ends[key]), None)
+            if stable is not None:
+                where = f"which has records from {shown[0]} to {shown[-1]}"
+                sentence = f"The last stable offset {stable} of {place_of(key)} lies within {transaction.name}, {where}."
+                found.append(Finding(TORN, *key, (shown[0], stable, shown[-1]), (), sentence))
+        read = [(key, value) for key, values in parts.items() for value in values if value in last.get(key, ())]
+        missing = [(key, value) for key, values in parts.items() if key in last for value in values if value not in last[key]]
+        if read and missing:
+            key, value = missing[0]
+            sentence = (
+                f"Of {transaction.name} the last full reads have {read[0][1]!r} of {place_of(read[0][0])}, "
+                f"and not {value!r} of {place_of(key)}{more_of(len(missing))}."
+            )
+            found.append(Finding(TORN, *key, (), first_of([value for _, value in missing]), sentence))
+    return found
+
+
+def lost_transactions(history: Sequence[Operation]) -> list[Finding]:
+    """Transactions whose commit was acknowledged before the last full reads of all their partitions began, and of
+    which these have nothing."""
+    reads = last_full_reads(history)
+    values = {key: set(read.values.values()) for key, read in reads.items()}
+    found = []
+    for transaction in _transactions(history):
+        parts = transaction.by_partition()
+        if transaction.outcome is not _Outcome.COMMITTED or not parts or not parts.keys() <= reads.keys():
+            continue
+        if any(transaction.acknowledged_ns > reads[key].began_ns for key in parts):
+            continue
+        if not any(value in values[key] for key, sent in parts.items() for value in sent):
+            key, sent = next(iter(parts.items()))
+            sentence = (
+                f"The commit of {transaction.name} was acknowledged, and no record of it is in the last full reads, not even {sent[0]!r} of {place_of(key)}."
+            )
+            found.append(Finding(LOST_TRANSACTION, *key, (), first_of(sent), sentence))
+    return found

@@ -1,0 +1,90 @@
+"""Apache Kafka Streams with exactly_once_v2 on three brokers, while brokers and instances are killed and stand still:
+each result is there once.
+
+JESENSKA_ROUNDS says how many rounds (default: 1), JESENSKA_SEED which, JESENSKA_RELEASES of which Streams (default:
+4.3.1). By default there is one instance, and a broker is killed; with more rounds there are two, which are killed too:
+
+    JESENSKA_ROUNDS=20 JESENSKA_RELEASES=3.9.1,4.3.1 python -m pytest tests/crash/test_streams.py -s
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from jesenska.testing.faults import Fault, Round, Schedule, Target, apply
+from tests.cluster.cluster import BrokerCluster
+from tests.crash.streams_load import INPUTS, OUTPUTS, PARTITIONS, StreamsLoad, wrong
+from tests.crash.talking_process import Faults, said
+
+ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "1"))
+SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
+RELEASES = os.environ.get("JESENSKA_RELEASES", "4.3.1").split(",")
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 120 * ROUNDS)]
+
+_SETTINGS = {
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "2000",
+    "group.min.session.timeout.ms": "1000",
+}
+_SECONDS = (0.1, 6.0)
+_STEPS = (20, 80)
+_WHAT = (("kill", "broker"), ("kill", "instance"), ("pause", "broker"), ("pause", "instance"))
+
+
+def _drawn(seed: int, rounds: int, brokers: list[str], instances: list[str]) -> Schedule:
+    """Each fault in turn; in every third round another target has one at the same time."""
+    chance = random.Random(seed)
+
+    def one(number: int) -> Round:
+        kind, what = _WHAT[number % len(_WHAT)]
+        target = chance.choice(brokers if what == "broker" else instances)
+        faults = [Fault(kind, target, round(chance.uniform(*_SECONDS), 3))]
+        if number % 3 == 2:
+            other = chance.choice([name for name in (*brokers, *instances) if name != target])
+            faults.append(Fault(chance.choice(("kill", "pause")), other, round(chance.uniform(*_SECONDS), 3)))
+        return Round(tuple(faults), chance.randint(*_STEPS))
+
+    return Schedule(seed, tuple(one(number) for number in range(rounds)))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_result_is_there_once_whatever_fails(tmp_path: Path, release: str) -> None:
+    with BrokerCluster(tmp_path / "cluster", session_ms=1500, settings=_SETTINGS) as cluster:
+        for topic in (*INPUTS, *OUTPUTS):
+            cluster.create(topic, PARTITIONS)
+        load = StreamsLoad(cluster.bootstrap, release, 2 if ROUNDS > 1 else 1, tmp_path, SEED)
+        targets = {f"broker {broker_id}": Target(broker) for broker_id, broker in cluster.brokers.items()}
+        targets |= {instance.name: Target(Faults(instance)) for instance in load.instances}
+        schedule = _drawn(SEED, ROUNDS, [name for name in targets if name.startswith("broker")], [item.name for item in load.instances])
+        print(schedule.to_json())
+        try:
+            apply(schedule, targets, load)
+        finally:
+            starts = {item.name: item.starts for item in load.instances}
+            print(f"{load.keys} keys, {load.words.total()} words; starts {starts}; errors {said(load.instances, 'error')}")
+        cluster.until_whole()
+        for topic in OUTPUTS:
+            cluster.until_logs_equal(topic, PARTITIONS)
+    assert load.keys > 10 * ROUNDS
+    assert load.wrong() == []
+
+
+def test_a_result_that_is_there_twice_or_missing_is_found() -> None:
+    words = Counter({"a": 2})
+    right = {("counts", 0): [("a", "1"), ("a", "2")], ("pairs", 0): [("0", "left 0+right 0")]}
+    assert wrong(right, words, 1) == []
+    assert wrong(right, words, 2) == ["pairs too many: []; missing: [(('1', 'left 1+right 1'), 1)]"]
+    assert wrong({**right, ("pairs", 1): [("0", "left 0+right 0")]}, words, 1) == ["pairs too many: [(('0', 'left 0+right 0'), 1)]; missing: []"]
+    assert wrong({**right, ("counts", 0): [("a", "1"), ("a", "2"), ("a", "2")]}, words, 1) == [
+        "a was written 2 times and counted up to 2, with the steps [(2, 2)]"
+    ]

@@ -1,0 +1,127 @@
+"""Transfers between accounts, made in transactions, while brokers and clients are killed and stand still: the sum of
+the balances is right in every snapshot of committed records, and each transfer is made once.
+
+JESENSKA_ROUNDS says how many rounds (default: 2), JESENSKA_SEED which, JESENSKA_LOADS whose clients are at work
+(default: librdkafka; also releases of Apache Kafka's client):
+
+    JESENSKA_ROUNDS=30 JESENSKA_LOADS=librdkafka,librdkafka,3.9.1,4.3.1 python -m pytest tests/crash/test_transfers.py -s
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.testing import BrokerProcess
+from jesenska.testing.faults import Fault, Round, Schedule, Target, apply, check, read_history
+from jesenska.testing.faults.transaction_checkers import ABORTED, TORN
+from tests.cluster.cluster import BrokerCluster
+from tests.conformance.test_java_transactions import create_topics
+from tests.crash.bank import LIBRDKAFKA, Bank
+from tests.crash.talking_process import Faults
+from tests.crash.transfers import ENTRIES, PARTITIONS, TRANSFERS, Transfer, entries_of, wrong
+from tests.testing.made_history import MadeHistory
+
+ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "2"))
+SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
+LOADS = os.environ.get("JESENSKA_LOADS", f"{LIBRDKAFKA},{LIBRDKAFKA}").split(",")
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 90 * ROUNDS)]
+
+_SETTINGS = {
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "2000",
+    "group.min.session.timeout.ms": "1000",
+}
+#: Shorter than a session and longer, of brokers and of members.
+_SECONDS = (0.1, 5.5)
+_STEPS = (20, 120)
+_WHAT = (("kill", "broker"), ("pause", "client"), ("pause", "broker"), ("kill", "client"))
+
+
+def _drawn(seed: int, rounds: int, brokers: list[str], clients: list[str]) -> Schedule:
+    """Each fault in turn; in every second round another target has one at the same time."""
+    chance = random.Random(seed)
+
+    def one(number: int) -> Round:
+        kind, what = _WHAT[number % len(_WHAT)]
+        target = chance.choice(brokers if what == "broker" else clients)
+        faults = [Fault(kind, target, round(chance.uniform(*_SECONDS), 3))]
+        if chance.random() < 0.5:
+            other = chance.choice([name for name in (*brokers, *clients) if name != target])
+            faults.append(Fault(chance.choice(("kill", "pause")), other, round(chance.uniform(*_SECONDS), 3)))
+        return Round(tuple(faults), chance.randint(*_STEPS))
+
+    return Schedule(seed, tuple(one(number) for number in range(rounds)))
+
+
+def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None:
+    with BrokerCluster(tmp_path / "cluster", session_ms=1500, settings=_SETTINGS) as cluster:
+        for topic in (TRANSFERS, ENTRIES):
+            cluster.create(topic, PARTITIONS)
+        # A watcher of each kind, librdkafka's first: that one writes the transfers.
+        watchers = tuple(dict.fromkeys([LIBRDKAFKA, *LOADS]))
+        bank = Bank(cluster.bootstrap, LOADS, tmp_path, watchers=watchers)
+        targets = {f"broker {broker_id}": Target(broker) for broker_id, broker in cluster.brokers.items()}
+        targets |= {name: Target(Faults(worker)) for name, worker in bank.workers.items()}
+        schedule = _drawn(SEED, ROUNDS, [name for name in targets if name.startswith("broker")], list(bank.workers))
+        print(schedule.to_json())
+        try:
+            apply(schedule, targets, bank)
+        finally:
+            starts = {name: worker.starts for name, worker in bank.workers.items()}
+            print(f"{bank.transfers} transfers; starts {starts}; errors {bank.said('error')}; ends {bank.said('fatal')}")
+        cluster.until_whole()
+        cluster.until_logs_equal(ENTRIES, PARTITIONS)
+    history = read_history(bank.paths)
+    print(f"{len(history)} operations")
+    assert bank.transfers > 10 * ROUNDS
+    assert check(history) == []
+    assert wrong(history, bank.transfers) == []
+
+
+def test_a_reader_of_uncommitted_records_is_found(tmp_path: Path) -> None:
+    """What the checkers find must be found where it is: a watcher that is shown records of aborted transactions."""
+    with BrokerProcess(tmp_path / "data", settings={"group.min.session.timeout.ms": "1000"}, warm=True) as broker:
+        asyncio.run(create_topics(broker.bootstrap, TRANSFERS, ENTRIES, partitions=PARTITIONS))
+        bank = Bank(broker.bootstrap, [LIBRDKAFKA], tmp_path, watched="read_uncommitted")
+        bank.start()
+        bank.until(lambda: bank.steps() > 60, "nothing is seen")
+        bank.stop()
+    history = read_history(bank.paths)
+    assert {finding.kind for finding in check(history)} >= {ABORTED}
+    assert wrong(history, bank.transfers)
+
+
+def test_half_a_transfer_is_found() -> None:
+    """A snapshot between a debit and its credit, and a full read that lacks one."""
+    made = MadeHistory()
+    worker, reader = made.client("w"), made.client("r")
+    worker.transactional()
+    transfer = Transfer(0, 0, PARTITIONS, 5)
+    values = [value for _, value in entries_of(transfer, "w/1")]
+    records = [(ENTRIES, 0, value) for value in values]
+    for record in records:
+        worker.sending(*record)
+    worker.ended(worker.ending(records, commits=True), commits=True)
+    key = TopicPartition(ENTRIES, 0)
+    reader.polled(key, [(0, values[0])])
+    reader.stable({key: 1})
+    reader.full_read([key])
+    reader.polled(key, [(0, values[0]), (1, values[1])])
+    reader.full_read_ended({key: (0, 3)})
+    assert [finding.kind for finding in check(made.operations)] == [TORN]
+    assert wrong(made.operations, 1) == ["r saw -5 too much in partition 0 up to offset 1"]
+    assert wrong(made.operations, 2) == [
+        "r saw -5 too much in partition 0 up to offset 1",
+        "r has 0 too many, like [], and lacks 2, like [(1, False), (1, True)]",
+    ]
