@@ -13,6 +13,7 @@ which file operation it left the broker.
 from __future__ import annotations
 
 import fcntl
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -375,7 +376,7 @@ class Workload:
         replicas += [TopicPartition(OFFSETS_TOPIC, number) for number in range(2)]
 
         def step(connection: _Connection) -> None:
-            time.sleep(0.05)
+            time.sleep(self._chance.uniform(0.05, 0.25))
             key, path = self._chance.choice(replicas), self._broker.data / self._chance.choice(DIRECTORIES)
             topic = AlterReplicaLogDirsRequestTopic(name=key.topic, partitions=[key.partition])
             request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDirsRequestDir(path=str(path.absolute()), topics=[topic])])
@@ -456,6 +457,10 @@ class Workload:
         steps += [self._committer("first", kept), self._committer("second", kept), self._administrator(), self._brancher(), self._mover()]
         return steps
 
+    def _has_compacted_all(self) -> bool:
+        """Compaction rests while a replica moves, so it may not have come to every topic yet."""
+        return {COMPACTED, BOTH, OFFSETS_TOPIC} <= set(re.findall(r"(\S+)-\d+: compacted up to", self._broker.log))
+
     def run(self, lives: int) -> None:
         """The last life ends in order, the others by SIGKILL."""
         threads = [threading.Thread(target=self._work, args=(step,)) for step in self._steps()]
@@ -479,6 +484,8 @@ class Workload:
                     assert self._changed.wait_for(lambda until=until: self._batches >= until or self.failures, 120), "the load stands still"  # type: ignore[misc]
                     # Housekeeping (checkpoints, retention) comes once a second.
                     self._changed.wait_for(lambda: bool(self.failures), max(0.0, begun + _LIFE_SECONDS - time.monotonic()))
+                    if life + 1 == lives:
+                        self._changed.wait_for(lambda: self._has_compacted_all() or self.failures, 60)
                     assert self.failures == [], self._broker.log[-3000:]
                 if life + 1 < lives:
                     self._kill()
