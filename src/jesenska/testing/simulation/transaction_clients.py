@@ -232,13 +232,12 @@ class TransactionalWriter(_Asking):
             for _ in range(random.choice((1, 2, 2, 3))):
                 has_something = True
                 await self._send(transaction, random.choice(self._partitions))
-                if random.random() < 0.03:
-                    # It has a long break, and does not know how long.
-                    await asyncio.sleep(self._timeout_ms / 1000 + random.uniform(-0.5, 2.5))
+                await self._perhaps_break(0.03)
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
             if random.random() < 0.3:
                 await self._commit_offset(transaction)
                 await asyncio.sleep(random.choice((0.0, 0.02, 0.2)))
+            await self._perhaps_break(0.06)
             if random.random() < 0.05:
                 raise _GoneError("it forgets its transaction")
         except _DoomedError as error:
@@ -248,6 +247,11 @@ class TransactionalWriter(_Asking):
             await self._end(transaction, commits=not is_doomed and random.random() < 0.75)
         if self._needs_epoch:
             await self._begin(self._producer)
+
+    async def _perhaps_break(self, chance: float) -> None:
+        """It does nothing for about as long as its transaction may be open, and does not know how long that was."""
+        if self._random.random() < chance:
+            await asyncio.sleep(self._timeout_ms / 1000 + self._random.uniform(-0.5, 2.5))
 
     async def _send(self, transaction: KnownTransaction, partition: TopicPartition) -> None:
         """A batch, until it is acknowledged or given up."""
