@@ -228,6 +228,11 @@ class TransactionalWriter(_Asking):
         transaction = self._known.open(f"{self.process.name}/{self._serial}")
         self._added.clear()
         has_something = is_doomed = False
+        if self._versions.raises_epochs and random.random() < 0.08:
+            # An abort raises the epoch, also where there is nothing to be aborted.
+            await self._perhaps_break(0.5)
+            await self._end(transaction, commits=False)
+            return
         try:
             for _ in range(random.choice((1, 2, 2, 3))):
                 has_something = True
