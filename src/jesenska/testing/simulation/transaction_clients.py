@@ -216,7 +216,7 @@ class TransactionalWriter(_Asking):
                 raise _GoneError("it is told to stop")
             await self._pause(None if answer is None else answer.error_code)
         self._producer = ProducerName(answer.producer_id, answer.producer_epoch)
-        self._known.begun(self.transactional_id, self._producer)
+        self._known.begun(self.transactional_id, self.process.name, self._producer)
         self._sequences.clear()
         self._needs_epoch = False
 
@@ -403,7 +403,7 @@ class TransactionalWriter(_Asking):
             self.aborted += 1
         if answer.producer_id >= 0:
             self._producer = ProducerName(answer.producer_id, answer.producer_epoch)
-            self._known.begun(self.transactional_id, self._producer)
+            self._known.begun(self.transactional_id, self.process.name, self._producer)
             self._sequences.clear()
             self._needs_epoch = False
         if transaction.offset >= 0 and self._random.random() < 0.5:
