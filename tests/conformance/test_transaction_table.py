@@ -1,6 +1,6 @@
 """Every state of a transactional id, every request, every producer: what Apache Kafka 3.9.1 and 4.3.1 answer, and what
-we do. Ours is 4.3.1's but for one case where that one gives two producers one epoch; where 3.9.1 differs from it is named
-here, by what it is."""
+we do. Ours is 4.3.1's but for one case where that one gives two producers one epoch; where 3.9.1 differs from it is
+named here, by what it is."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_every_cell_is_what_apache_kafka_4_answers(ours: dict[Cell, str], tmp_pa
 
 def _is_stricter(cell: Cell) -> bool:
     """A producer whose epochs are raised, and that another one without raised epochs has replaced, asks to end its
-    transaction, after that one has ended one of its own. Apache Kafka takes this for a repeated request where both ends
-    are the same, and gives two producers one epoch, and INVALID_TXN_STATE where they are not."""
+    transaction, after that one has ended one of its own. Apache Kafka takes this for a repeated request where both
+    ends are the same, and gives two producers one epoch, and INVALID_TXN_STATE where they are not."""
     state, request, who = cell
     return state in ("CompleteCommit", "CompleteAbort") and request in ("EndTxn 5, commit", "EndTxn 5, abort") and who == "an epoch older"
 

@@ -1,7 +1,7 @@
 """Producers with transactions, and readers of committed records, as programs of a simulation.
 
-`TransactionalWriter` asks brokers itself, in the versions of old and new clients, and does what clients of transactions
-may do: it shares its transactional id with others, forgets to end a transaction, gives up what is not answered.
+`TransactionalWriter` asks brokers itself, in the versions of old and new clients, and does what these may do: it shares
+its transactional id with others, forgets to end a transaction, gives up what is not answered.
 `Transformer` is jesenska's own client: a member of a group that makes a record of each committed one, and commits its
 offsets in the same transaction."""
 
@@ -216,7 +216,7 @@ class TransactionalWriter(_Asking):
                 raise _GoneError("it is told to stop")
             await self._pause(None if answer is None else answer.error_code)
         self._producer = ProducerName(answer.producer_id, answer.producer_epoch)
-        self._known.begun(self.transactional_id, self._producer)
+        self._known.begun(self.transactional_id, self.process.name, self._producer)
         self._sequences.clear()
         self._needs_epoch = False
 
@@ -228,17 +228,21 @@ class TransactionalWriter(_Asking):
         transaction = self._known.open(f"{self.process.name}/{self._serial}")
         self._added.clear()
         has_something = is_doomed = False
+        if self._versions.raises_epochs and random.random() < 0.08:
+            # An abort raises the epoch, also where there is nothing to be aborted.
+            await self._perhaps_break(0.5)
+            await self._end(transaction, commits=False)
+            return
         try:
             for _ in range(random.choice((1, 2, 2, 3))):
                 has_something = True
                 await self._send(transaction, random.choice(self._partitions))
-                if random.random() < 0.03:
-                    # It has a long break, and does not know how long.
-                    await asyncio.sleep(self._timeout_ms / 1000 + random.uniform(-0.5, 2.5))
+                await self._perhaps_break(0.03)
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.02, 0.2)))
             if random.random() < 0.3:
                 await self._commit_offset(transaction)
                 await asyncio.sleep(random.choice((0.0, 0.02, 0.2)))
+            await self._perhaps_break(0.06)
             if random.random() < 0.05:
                 raise _GoneError("it forgets its transaction")
         except _DoomedError as error:
@@ -248,6 +252,11 @@ class TransactionalWriter(_Asking):
             await self._end(transaction, commits=not is_doomed and random.random() < 0.75)
         if self._needs_epoch:
             await self._begin(self._producer)
+
+    async def _perhaps_break(self, chance: float) -> None:
+        """It does nothing for about as long as its transaction may be open, and does not know how long that was."""
+        if self._random.random() < chance:
+            await asyncio.sleep(self._timeout_ms / 1000 + self._random.uniform(-0.5, 2.5))
 
     async def _send(self, transaction: KnownTransaction, partition: TopicPartition) -> None:
         """A batch, until it is acknowledged or given up."""
@@ -394,7 +403,7 @@ class TransactionalWriter(_Asking):
             self.aborted += 1
         if answer.producer_id >= 0:
             self._producer = ProducerName(answer.producer_id, answer.producer_epoch)
-            self._known.begun(self.transactional_id, self._producer)
+            self._known.begun(self.transactional_id, self.process.name, self._producer)
             self._sequences.clear()
             self._needs_epoch = False
         if transaction.offset >= 0 and self._random.random() < 0.5:

@@ -4,6 +4,7 @@ decided first     a reader of committed records gets none of a transaction that 
 whole or not      of a transaction it gets all acknowledged records, or none
 committed         of a transaction whose commit was answered it gets all
 aborted           of a transaction whose abort was answered, or whose commit was refused, it gets none
+one producer      no two programs are told the same producer id and epoch
 fenced            a producer whose successor is known when it sends something is not told that this is written
 offsets           a group's offset in a transaction is not told before the commit is asked for; at the end the newest
                   of those stands whose transaction is committed
@@ -70,6 +71,7 @@ class TransactionHistory:
         self._at: dict[RecordPlace, KnownTransaction] = {}
         #: The newest producer of each transactional id that anybody was told of.
         self._newest: dict[str, ProducerName] = {}
+        self._programs: dict[ProducerName, str] = {}
         #: What readers of committed records have had.
         self.committed: dict[RecordPlace, bytes] = {}
         #: Transactions with offsets of a group, in the order of those.
@@ -77,8 +79,11 @@ class TransactionHistory:
 
     # --- producers ---------------------------------------------------------------------------------------------------
 
-    def begun(self, transactional_id: str, told: ProducerName) -> None:
-        """A producer was told who it is from now on."""
+    def begun(self, transactional_id: str, program: str, told: ProducerName) -> None:
+        """A program was told which producer it is from now on."""
+        other = self._programs.setdefault(told, program)
+        if other != program:
+            raise ViolationError(f"{program} and {other} are both told that they are producer {told.producer_id} in epoch {told.epoch}")
         newest = self._newest.get(transactional_id)
         if newest is None or told.producer_id != newest.producer_id or told.epoch > newest.epoch:
             self._newest[transactional_id] = told
