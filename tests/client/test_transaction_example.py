@@ -1,5 +1,5 @@
-"""examples/consume_transform_produce.py: each input is in the output once, also where the program is killed and another
-one takes over."""
+"""examples/consume_transform_produce.py: each input is in the output once, also where the program is killed and
+another one takes over."""
 
 from __future__ import annotations
 

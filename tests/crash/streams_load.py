@@ -1,8 +1,8 @@
 """Apache Kafka Streams at work on a cluster: what is written for it, what its results must be, and what they are.
 
 Each word of `lines` makes one record of `counts`: the word, and how often it has come. Each key of `left` and `right`
-makes one record of `pairs`. So each result must be there once, whatever was killed meanwhile. Our own client writes the
-input and reads the results."""
+makes one record of `pairs`. So each result must be there once, whatever was killed meanwhile. Our own client writes
+the input and reads the results."""
 
 from __future__ import annotations
 
