@@ -1,5 +1,5 @@
-"""Matches of whole texts by patterns in RE2's syntax. What is expected was asked of Apache Kafka 4.3.1 (ListTransactions
-version 2), and of RE2 itself where Kafka's ids cannot show it."""
+"""Matches of whole texts by patterns in RE2's syntax. What is expected was asked of Apache Kafka 4.3.1
+(ListTransactions version 2), and of RE2 itself where Kafka's ids cannot show it."""
 
 from __future__ import annotations
 

@@ -25,6 +25,13 @@ _SETTINGS = {
     "min.insync.replicas": "2",
     "num.partitions": "3",
 }
+#: With these another broker can take over, and writes go on with two of three.
+_REPLICATED = {
+    **_SETTINGS,
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "replica.lag.time.max.ms": "2000",
+}
 _RELEASE = "4.3.1"
 
 
@@ -151,6 +158,39 @@ def test_what_was_decided_is_carried_out_by_the_coordinator_that_takes_over(tmp_
         wanted = "CompleteCommit" if commits else "CompleteAbort"
         until(lambda: _state(cluster, "decided") == wanted, "it is not complete")
         until(lambda: all(_is_stable(cluster, number) for number in range(3)), "a marker is missing")
+
+
+@ours_only
+@pytest.mark.parametrize("ends", ("commits", "aborts", "begins again", "is timed out"))
+def test_another_broker_takes_over_an_open_transaction(tmp_path: Path, ends: str) -> None:
+    """Its coordinator is killed and does not come back."""
+    with BrokerCluster(tmp_path / "brokers", settings=_REPLICATED) as cluster:
+        cluster.create(TOPIC, 3)
+        coordinator, asked = _begun(cluster, "open")
+        until(lambda: all(part.is_whole for part in cluster.view().topics[_STATE]), "the coordinators' log has not all replicas")
+        if ends == "is timed out":
+            broker = _at(cluster, coordinator)
+            who = broker.init("open", timeout_ms=1000)
+            broker.close()
+            asked = Asked("open", who)
+        _produce_to_all(cluster, asked)
+        cluster.brokers[coordinator].kill()
+        others = [number for number in cluster.brokers if number != coordinator]
+        cluster.until(lambda view: view.topics[_STATE][partition_for("open", 3)].leader in others)
+
+        def ended() -> bool:
+            broker = _at(cluster, _coordinator(cluster, "open"))
+            try:
+                if ends == "begins again":
+                    return broker.ask_init("open").error_code == ErrorCode.NONE
+                return ends == "is timed out" or broker.end(asked, asked.producer, 5, commits=ends == "commits").error_code == ErrorCode.NONE
+            finally:
+                broker.close()
+
+        until(ended, "the transaction is not ended")
+        until(lambda: all(_is_stable(cluster, number) for number in range(3)), "a marker is missing")
+        wanted = {"commits": "CompleteCommit", "begins again": "Empty"}.get(ends, "CompleteAbort")
+        until(lambda: _state(cluster, "open") == wanted, "it is not complete")
 
 
 @ours_only

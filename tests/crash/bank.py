@@ -48,8 +48,8 @@ class Client(Process):
 
 
 class Bank:
-    """A load of `faults.apply`: workers of the named kinds, and two that watch; it gets on by transfers that were seen.
-    `kinds`: librdkafka, or releases of Apache Kafka's client."""
+    """A load of `faults.apply`: workers of the named kinds, and those that watch. It gets on by transfers that were
+    seen. `kinds`: librdkafka, or releases of Apache Kafka's client."""
 
     def __init__(
         self, bootstrap: str, kinds: list[str], directory: Path, *, watchers: tuple[str, ...] = (LIBRDKAFKA,), watched: str = "read_committed"

@@ -1,19 +1,27 @@
 """Apache Kafka Streams at work on a cluster: what is written for it, what its results must be, and what they are.
 
 Each word of `lines` makes one record of `counts`: the word, and how often it has come. Each key of `left` and `right`
-makes one record of `pairs`. So each result must be there once, whatever was killed meanwhile."""
+makes one record of `pairs`. So each result must be there once, whatever was killed meanwhile. Our own client writes
+the input and reads the results."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
+from jesenska.base.errors import KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.client.consumer import Consumer
+from jesenska.client.producer import Producer, RecordMetadata
 from jesenska.testing.faults import LoadFailedError
-from tests.conformance.conftest import need, need_modules
+from jesenska.testing.faults.load import cluster_of
+from tests.conformance.conftest import need
 from tests.crash.talking_process import Process
 from tests.peers.apache_kafka import java_command
 from tests.peers.java_programs import class_path_and_program
@@ -23,13 +31,12 @@ PARTITIONS = 2
 _WORDS, _WORDS_PER_LINE = 40, 3
 #: Keys that are written and not yet paired.
 _AHEAD = 60
-_SECONDS, _CALL_SECONDS, _AGAIN_SECONDS = 240.0, 10.0, 0.05
+_SECONDS, _AGAIN_SECONDS, _PAUSE_SECONDS = 240.0, 0.05, 0.03
 
 
 def command(release: str) -> list[str]:
     """What runs the program with that release; skips, or fails in CI, where something is missing for it."""
     need("java", "mvn")
-    need_modules("confluent_kafka")
     found = java_command(release, "StreamsProgram", heap="128m", log_level="ERROR")
     found[-2:] = class_path_and_program(release, "StreamsProgram", streams=True)
     return found
@@ -50,22 +57,20 @@ class StreamsLoad:
         self.results: dict[tuple[str, int], list[tuple[str, str]]] = defaultdict(list)
         self._pairs = 0
         self._counts = 0
-        self._ending, self._ended = threading.Event(), threading.Event()
+        self._ending, self._is_written, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._failure: BaseException | None = None
-        self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._write, self._read)]
+        self._thread = threading.Thread(target=self._run)
 
-    def _guarded(self, work: Any) -> None:
+    def _run(self) -> None:
         try:
-            work()
+            asyncio.run(self._work())
         except BaseException as error:
             self._failure = error
-            raise
 
     def start(self) -> None:
         for instance in self.instances:
             instance.start()
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
         try:
             self._until(lambda: self._pairs > 0 and self._counts > 0, "there are no results")
         except BaseException:
@@ -80,7 +85,7 @@ class StreamsLoad:
             raise LoadFailedError("The load has failed.") from self._failure
         return self._pairs
 
-    def _until(self, is_so: Any, what: str) -> None:
+    def _until(self, is_so: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _SECONDS
         while not is_so():
             self.steps()
@@ -94,7 +99,7 @@ class StreamsLoad:
         """Everything written has its result; then the instances end, and no transaction stays open."""
         try:
             self._ending.set()
-            self._threads[0].join(_SECONDS)
+            self._until(self._is_written.is_set, "not everything is written")
             self._until(lambda: self._pairs >= self.keys and self._counts >= self.words.total(), "results are missing")
             for instance in self.instances:
                 assert instance.finish() == 0
@@ -106,50 +111,56 @@ class StreamsLoad:
         self._ended.set()
         for instance in self.instances:
             instance.kill()
-        for thread in self._threads:
-            thread.join(_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(_SECONDS)
 
-    # --- threads -----------------------------------------------------------------------------------------------------
+    # --- clients -----------------------------------------------------------------------------------------------------
 
-    def _write(self) -> None:
-        from confluent_kafka import Producer
+    async def _work(self) -> None:
+        cluster = cluster_of(self._bootstrap, "streams-load")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._write(cluster))
+                tasks.create_task(self._read(cluster))
+        finally:
+            await cluster.close()
 
-        def told(error: Any, message: Any) -> None:
-            if error is not None:
-                raise LoadFailedError(f"A record was not written: {error}")
-
-        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 2})
-        while not self._ending.is_set():
-            producer.poll(0.03)
-            if self.keys - self._pairs >= _AHEAD:
-                continue
-            words = [f"word-{self._chance.randrange(_WORDS)}" for _ in range(_WORDS_PER_LINE)]
-            self.words.update(words)
-            for topic, value in (("lines", " ".join(words)), ("left", f"left {self.keys}"), ("right", f"right {self.keys}")):
-                producer.produce(topic, value, str(self.keys), on_delivery=told)
-            self.keys += 1
-        while producer.flush(_CALL_SECONDS):
-            pass
-
-    def _read(self) -> None:
-        from confluent_kafka import Consumer, TopicPartition
-
-        settings = {"group.id": "reader", "enable.auto.commit": False, "isolation.level": "read_committed", "auto.offset.reset": "error", "log_level": 2}
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, **settings})
-        consumer.assign([TopicPartition(topic, number, 0) for topic in OUTPUTS for number in range(PARTITIONS)])
-        while not self._ended.is_set():
-            for message in consumer.consume(500, 0.1):
-                if message.error() is not None:
+    async def _write(self, cluster: Cluster) -> None:
+        async with Producer(cluster, delivery_timeout_seconds=_SECONDS) as producer:
+            sent: deque[asyncio.Future[RecordMetadata]] = deque()
+            while not self._ending.is_set():
+                await asyncio.sleep(_PAUSE_SECONDS)
+                while sent and sent[0].done():
+                    sent.popleft().result()
+                if self.keys - self._pairs >= _AHEAD:
                     continue
-                key, value = message.key(), message.value()
-                assert key is not None and value is not None
-                topic = str(message.topic())
-                self.results[topic, int(message.partition() or 0)].append((key.decode(), value.decode()))
-                if topic == "pairs":
-                    self._pairs += 1
-                else:
-                    self._counts += 1
-        consumer.close()
+                words = [f"word-{self._chance.randrange(_WORDS)}" for _ in range(_WORDS_PER_LINE)]
+                self.words.update(words)
+                for topic, value in (("lines", " ".join(words)), ("left", f"left {self.keys}"), ("right", f"right {self.keys}")):
+                    sent.append(await producer.send(topic, value.encode(), str(self.keys).encode()))
+                self.keys += 1
+            for future in sent:
+                await future
+        self._is_written.set()
+
+    async def _read(self, cluster: Cluster) -> None:
+        keys = [TopicPartition(topic, number) for topic in OUTPUTS for number in range(PARTITIONS)]
+        async with Consumer(cluster, auto_offset_reset="none", max_wait_seconds=_PAUSE_SECONDS, isolation_level=1) as consumer:
+            await consumer.assign(dict.fromkeys(keys, 0))
+            while not self._ended.is_set():
+                try:
+                    found = await consumer.poll(_AGAIN_SECONDS)
+                except KafkaError as error:
+                    if not error.retriable:
+                        raise
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                    continue
+                for key, records in found.items():
+                    self.results[key.topic, key.partition] += [(bytes(record.key or b"").decode(), bytes(record.value or b"").decode()) for record in records]
+                    if key.topic == "pairs":
+                        self._pairs += len(records)
+                    else:
+                        self._counts += len(records)
 
     # --- judgement ---------------------------------------------------------------------------------------------------
 

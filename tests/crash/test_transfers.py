@@ -4,7 +4,7 @@ the balances is right in every snapshot of committed records, and each transfer 
 JESENSKA_ROUNDS says how many rounds (default: 2), JESENSKA_SEED which, JESENSKA_LOADS whose clients are at work
 (default: librdkafka; also releases of Apache Kafka's client):
 
-    JESENSKA_ROUNDS=30 JESENSKA_LOADS=librdkafka,librdkafka,3.9.1,4.3.1 python -m pytest tests/crash/test_transfers.py -s
+    JESENSKA_ROUNDS=30 JESENSKA_LOADS=librdkafka,3.9.1,4.3.1 python -m pytest tests/crash/test_transfers.py -s
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A transfer is a record of the topic `transfers`, and becomes two records of the topic `entries` in one transaction: a
 debit and a credit, each in the partition of its account. Half of the transfers stay within one partition: the sum of
-their entries is zero there in every snapshot, up to a last stable offset, but for one that another transaction cuts off
-which began in between. The others go from one partition to another."""
+their entries is zero there in every snapshot, up to a last stable offset, but for one that another transaction cuts
+off which began in between. The others go from one partition to another."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def entries_of(transfer: Transfer, transaction: str) -> list[tuple[int, bytes]]:
 
 
 def wrong(history: Sequence[Operation], transfers: int) -> list[str]:
-    """What is wrong with the balances: sentences, none where all is right. `transfers` were written, numbered from 0."""
+    """What is wrong with the balances: sentences, none where all is right. So many `transfers` were written, numbered
+    from 0."""
     entries: dict[int, dict[int, str]] = defaultdict(dict)
     for operation in history:
         if isinstance(operation, Polled) and operation.topic == ENTRIES:

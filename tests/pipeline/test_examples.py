@@ -1,13 +1,16 @@
-"""The notebook in examples/ runs from top to bottom, without a notebook's machinery: its cells one after the other, in
-one scope."""
+"""What is in examples/ runs: the notebook from top to bottom, without a notebook's machinery, its cells one after the
+other in one scope; the query from topic to topic."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.pipeline.conftest import Reading, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,3 +59,19 @@ def test_the_notebook_runs_and_shows_the_lag_fall_and_the_windows_full(
     assert "read_to" in shown
     assert "|   lund|12:50|     10|   5.82|" in shown
     assert not scope["folder"].exists()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_the_query_from_topic_to_topic_writes_each_record_once(spark: SparkSession, topics: Topics, reading: Reading, tmp_path: Path) -> None:
+    described = importlib.util.spec_from_file_location("exactly_once_query", NOTEBOOK.with_name("exactly_once_query.py"))
+    assert described is not None and described.loader is not None
+    example = importlib.util.module_from_spec(described)
+    described.loader.exec_module(example)
+    source, target = topics.create(2), topics.create(2)
+    for first in (0, 20):
+        topics.send(source, [b"%d" % number for number in range(first, first + 20)])
+        # The second time as after a restart.
+        example.start(spark, topics.bootstrap, source, target, str(tmp_path / "checkpoint"), once=True).awaitTermination()
+    written = reading.batch(subscribe=target, kafka__isolation__level="read_committed").collect()
+    assert sorted(row.value for row in written) == sorted(b"invoice for %d" % number for number in range(40))

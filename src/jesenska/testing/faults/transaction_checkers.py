@@ -8,8 +8,8 @@ What all of them take for granted, beside what `checkers` does: all readers read
 a transaction has a value of its own. The last full read of a partition begins when no transaction is open any more.
 
 A last stable offset is where an open transaction begins, or the end. So it never stands at a record of a transaction
-that is not its first one in the partition. It may lie within one that was committed, where another began in between and
-is still open: Kafka shows the first part then. Several partitions show a transaction one after the other, as their
+that is not its first one in the partition. It may lie within one that was committed, where another began in between
+and is still open: Kafka shows the first part then. Several partitions show a transaction one after the other, as their
 markers are written. So the last full reads alone say whether it is whole."""
 
 from __future__ import annotations
