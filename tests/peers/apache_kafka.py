@@ -2,7 +2,6 @@
 """A real Apache Kafka on loopback, from its released jars: the judge in tests and the rival in benchmarks.
 
     apache_kafka.py fetch 4.3.1                                   resolve the jars (Maven, once; about 10 s)
-    apache_kafka.py archive 4.3.1                                 keep its classes as Java lays them out in memory
     apache_kafka.py streams 4.3.1                                 resolve the jar of Kafka Streams
     apache_kafka.py serve 4.3.1 --dir D [--nodes 3] [--heap 1g]   start brokers, print their addresses, stop on Ctrl-C
     apache_kafka.py serve 3.9.1 --dir D --zookeeper               ZooKeeper mode (3.9 and older)
@@ -41,6 +40,7 @@ import zipfile
 import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -155,30 +155,16 @@ def further_options(version: str) -> list[str]:
     """What PEERS_JAVA_OPTIONS and PEERS_CLASS_ARCHIVE ask of every JVM that has this release's jars first on its class
     path."""
     options = os.environ.get("PEERS_JAVA_OPTIONS", "").split()
-    if os.environ.get("PEERS_CLASS_ARCHIVE") == "1" and (archive := _class_archive(version)).exists():
+    if os.environ.get("PEERS_CLASS_ARCHIVE") == "1" and (archive := class_archive(version)).exists():
         # A JVM that cannot use it starts as ever, and says nothing of it.
         options += ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off", f"-XX:SharedArchiveFile={archive}"]
     return options
 
 
-def _class_archive(version: str) -> Path:
-    """Where the archive of a release's classes is, or is to be; each Java has its own."""
+def class_archive(version: str) -> Path:
+    """Where the archive of a release's classes is, or is to be (`class_archive.py` makes it); each Java has its own."""
     real = Path(shutil.which(java_program()) or java_program()).resolve()
     return CACHE / version / f"classes-{zlib.crc32(str(real).encode()):08x}.jsa"
-
-
-def make_class_archive(version: str) -> Path:
-    """Has a broker of that release write down its classes as it stops (Java 13 or newer); a release from 3.3 on, as
-    older ones do not start without a ZooKeeper."""
-    archive = _class_archive(version)
-    if not archive.exists():
-        jars(version)
-        with tempfile.TemporaryDirectory(dir=archive.parent) as made:
-            new = Path(made, "classes.jsa")
-            with ApacheKafka(version, Path(made, "broker"), heap="256m", java_options=[SHORT_RUN, f"-XX:ArchiveClassesAtExit={new}"]):
-                pass  # it is ready, and stops
-            new.rename(archive)
-    return archive
 
 
 def java_command(version: str, main_class: str, *arguments: str, heap: str = "1g", log_level: str = "WARN", java_options: Sequence[str] = ()) -> list[str]:
@@ -409,13 +395,36 @@ class ApacheKafka:
         properties = self.directory / f"broker-{node}.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not self.zookeeper:
-            subprocess.run(
-                java_command(self.version, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties), "--ignore-formatted", heap="128m"),
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
+            self._format(node, cluster, properties, [Path(name) for name in settings["log.dirs"].split(",")])
         command = java_command(self.version, "kafka.Kafka", str(properties), heap=self.heap, log_level=self.log_level, java_options=self.java_options)
         self.brokers.append(self._spawn(f"broker-{node}", command))
+
+    def _format(self, node: int, cluster: str, properties: Path, directories: Sequence[Path]) -> None:
+        """Has Kafka's tool format what has no format yet. Where JVMs may start from an archive the tool has done so
+        once, and later directories are copies with ids of their own: a JVM less for each."""
+        if all((directory / "meta.properties").exists() for directory in directories):
+            return
+        kept = CACHE / self.version / "formatted"
+        are_new = not any(directory.exists() for directory in directories)
+        if are_new and os.environ.get("PEERS_CLASS_ARCHIVE") == "1" and kept.exists():
+            for directory in directories:
+                shutil.copytree(kept, directory)
+                ids = {"node.id": str(node), "cluster.id": cluster, "directory.id": urlsafe_b64encode(b"\x01" + uuid.uuid4().bytes[1:]).decode().rstrip("=")}
+                meta = directory / "meta.properties"
+                lines = [line.partition("=") for line in meta.read_text().splitlines()]
+                meta.write_text("".join(f"{key}{equals}{ids.get(key, value)}\n" for key, equals, value in lines))
+            return
+        subprocess.run(
+            java_command(self.version, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties), "--ignore-formatted", heap="128m"),
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        if are_new and not kept.exists():
+            with tempfile.TemporaryDirectory(dir=kept.parent) as made:
+                new = shutil.copytree(directories[0], Path(made, "formatted"))
+                # Another test run may have been first.
+                with suppress(OSError):
+                    new.rename(kept)
 
     def tool(self, name: str, *arguments: str, **run_options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(tool_command(self.version, name, *arguments), text=True, capture_output=True, check=False, **run_options)  # type: ignore[call-overload,no-any-return]
@@ -459,7 +468,6 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     fetch = commands.add_parser("fetch")
     fetch.add_argument("version")
-    commands.add_parser("archive").add_argument("version")
     commands.add_parser("streams").add_argument("version")
     serve = commands.add_parser("serve")
     serve.add_argument("version")
@@ -479,8 +487,6 @@ def main() -> int:
         parser.error(f"not a version: {options.version}")
     if options.command == "fetch":
         print(jars(options.version))
-    elif options.command == "archive":
-        print(make_class_archive(options.version))
     elif options.command == "streams":
         print(streams_jar(options.version))
     elif options.command == "tool":
