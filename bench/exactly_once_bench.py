@@ -2,9 +2,9 @@
 least once, and in a transaction for each micro-batch, by rows that lie as the target's partitions do and by rows that
 are shuffled by their keys.
 
-    python -m bench.exactly_once_bench                          2,000,000 rows of 100 bytes in 4 micro-batches, 5 rounds
+    python -m bench.exactly_once_bench                       2,000,000 rows of 100 bytes, 4 micro-batches, 5 rounds
     python -m bench.exactly_once_bench --rows 200000 --rounds 1
-    python -m bench.exactly_once_bench --micro-batches 1000     what grows with their number
+    python -m bench.exactly_once_bench --growth --micro-batches 1000     what grows with their number
 
 Rows a second from the first micro-batch's beginning to the last one's end (Spark's own figures of them), without the
 first one, which warms the workers up. One session, one broker; the ways take turns, and a ratio is the median of the

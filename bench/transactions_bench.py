@@ -4,9 +4,9 @@
     python -m bench.transactions_bench --rounds 1 --scale 0.2 --rows "10,000;consume"
 
 A producer writes so many records of 100 bytes to a topic of six partitions, waits for their answers and commits, again
-and again: `transactions/s`, the milliseconds of a commit alone, and the broker's CPU seconds. A fifth as many were made
-before, so that neither side's Java is cold. To consume, six kcat with isolation.level=read_committed read a topic of
-which every tenth transaction was aborted: records that they are given a second."""
+and again: `transactions/s`, the milliseconds of a commit alone, and the broker's CPU seconds. A fifth as many were
+made before, so that neither side's Java is cold. To consume, six kcat with isolation.level=read_committed read a
+topic of which every tenth transaction was aborted: records that they are given a second."""
 
 from __future__ import annotations
 
