@@ -1,7 +1,7 @@
 """Producers with transactions, and readers of committed records, as programs of a simulation.
 
-`TransactionalWriter` asks brokers itself, in the versions of old and new clients, and does what these may do: it shares
-its transactional id with others, forgets to end a transaction, gives up what is not answered.
+`TransactionalWriter` asks brokers itself, in the versions of old and new clients, and does what these may do: it
+shares its transactional id with others, forgets to end a transaction, gives up what is not answered.
 `Transformer` is jesenska's own client: a member of a group that makes a record of each committed one, and commits its
 offsets in the same transaction."""
 
