@@ -22,7 +22,6 @@ from jesenska.log.partition_log import PartitionLog
 from jesenska.log.reading import aborted_transactions
 from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.transactional import transactional_simulation
-from jesenska.transactions import coordinator
 from jesenska.transactions.coordinator import TransactionCoordinator
 from jesenska.transactions.events import Producer, ProducerAnswer
 from jesenska.transactions.states import TransactionState
@@ -145,21 +144,6 @@ def a_decision_is_carried_out_before_it_is_committed() -> None:
     Runtime.__init__ = init_hasty  # type: ignore[method-assign]
 
 
-def who_was_replaced_repeats_the_end_of_another() -> None:
-    """Whoever asks in the epoch before is taken for who has asked before."""
-    repeats = coordinator._repeats
-
-    def repeats_all(transaction: Transaction, producer: Producer) -> bool:
-        value = transaction.value
-        transaction.value = value._replace(client_version=2)
-        try:
-            return repeats(transaction, producer)
-        finally:
-            transaction.value = value
-
-    coordinator._repeats = repeats_all
-
-
 def markers_of_groups_are_not_replayed() -> None:
     """The marker is in the log, and the offsets of its transaction do not count before the log is loaded again."""
     write = MarkerWriter.write
@@ -178,20 +162,19 @@ def markers_of_groups_are_not_replayed() -> None:
 BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
     plant.__name__: (plant, brokers, words)
     for plant, brokers, words in (
-        (a_partition_is_not_marked, 1, ("does not come to an end",)),
-        (a_commit_is_answered_before_it_is_written, 1, ("is committed, and",)),
-        (who_begins_gets_the_epoch_of_before, 1, ("",)),
-        (a_timeout_raises_no_epoch, 1, ("",)),
+        (a_partition_is_not_marked, 1, ("does not come to an end", "is committed, and", "is not to be committed so far")),
+        (a_commit_is_answered_before_it_is_written, 1, ("is committed, and", "is not to be committed so far")),
+        (who_begins_gets_the_epoch_of_before, 1, ("are both told", "was acknowledged as")),
+        (a_timeout_raises_no_epoch, 1, ("is worked on twice", "is committed, and")),
         (all_that_is_committed_is_stable, 1, ("and a transaction is open at", "is not to be committed so far")),
         (an_aborted_transaction_is_not_listed, 1, ("is not to be committed so far", "is aborted, and")),
-        (offsets_count_before_the_commit, 1, ("is told offset",)),
-        (offsets_of_an_open_transaction_are_forgotten, 1, ("",)),
-        (a_marker_that_is_sent_again_aborts, 1, ("",)),
+        (offsets_count_before_the_commit, 1, ("is not committed",)),
+        (offsets_of_an_open_transaction_are_forgotten, 1, ("was committed with offset", "is worked on twice")),
+        (a_marker_that_is_sent_again_aborts, 1, ("is worked on twice", "was committed with offset", "is committed, and")),
         (what_was_decided_is_forgotten_at_a_restart, 1, ("does not come to an end",)),
-        (nothing_is_verified, 1, ("",)),
-        (markers_of_groups_are_not_replayed, 1, ("",)),
-        (a_decision_is_carried_out_before_it_is_committed, 3, ("",)),
-        (who_was_replaced_repeats_the_end_of_another, 1, ("",)),
+        (nothing_is_verified, 1, ("is accepted, and epoch", "does not come to an end", "is not to be committed so far")),
+        (markers_of_groups_are_not_replayed, 1, ("are not told", "does not work on every")),
+        (a_decision_is_carried_out_before_it_is_committed, 3, ("does not come to an end", "is committed, and", "is aborted, and", "is worked on twice")),
     )
 }
 

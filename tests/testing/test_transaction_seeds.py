@@ -11,7 +11,7 @@ from tests.testing.many_seeds import TIMEOUT_SECONDS, run_seeds
 
 _SEEDS = int(os.environ.get("JESENSKA_TRANSACTION_SIMULATIONS", "200"))
 #: Of so many one is of three brokers, which takes more than twice as long.
-_OF_THREE = 4
+_OF_THREE = 8
 
 
 @pytest.mark.seeds
