@@ -50,12 +50,21 @@ class Set:
 #: inside another's is not in that. What is named nowhere, new directories too, is in "others".
 PATHS: Mapping[str, Sequence[str]] = {
     "conformance": ["tests/conformance"],
-    "others": [],
+    "mixed": [
+        f"tests/conformance/test_{name}.py"
+        for name in (
+            *("compaction_of_transactions", "java_transactions", "members_in_transactions", "offsets_of_transactions", "transaction_table"),
+            *("transactional_client", "transactions_of_every_client", "transactions_on_disk", "transactions_with_kafka"),
+            *("consumer_and_leaders", "kafka_in_our_cluster", "kafka_on_our_zookeeper", "moves", "old_tools_on_the_tree"),
+        )
+    ],
+    "broker": ["tests/broker", "tests/client"],
     "clients": [
         f"tests/conformance/test_{name}.py"
         for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format", "cluster_tools")
     ],
     "pipeline": ["tests/pipeline"],
+    "others": [],
     "demo": ["tests/pipeline/test_demo_recovery.py"],
     "cluster": ["tests/cluster", "tests/crash/test_cluster_faults.py"],
     "testing": ["tests/testing"],
