@@ -2,9 +2,9 @@
 the balances is right in every snapshot of committed records, and each transfer is made once.
 
 JESENSKA_ROUNDS says how many rounds (default: 2), JESENSKA_SEED which, JESENSKA_LOADS whose clients are at work
-(default: librdkafka; also releases of Apache Kafka's client):
+(default: librdkafka and ours; also releases of Apache Kafka's client):
 
-    JESENSKA_ROUNDS=30 JESENSKA_LOADS=librdkafka,3.9.1,4.3.1 python -m pytest tests/crash/test_transfers.py -s
+    JESENSKA_ROUNDS=30 JESENSKA_LOADS=ours,librdkafka,3.9.1,4.3.1 python -m pytest tests/crash/test_transfers.py -s
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from jesenska.testing.faults import Fault, Round, Schedule, Target, apply, check
 from jesenska.testing.faults.transaction_checkers import ABORTED, TORN
 from tests.cluster.cluster import BrokerCluster
 from tests.conformance.test_java_transactions import create_topics
-from tests.crash.bank import LIBRDKAFKA, Bank
+from tests.crash.bank import LIBRDKAFKA, OURS, Bank
 from tests.crash.talking_process import Faults
 from tests.crash.transfers import ENTRIES, PARTITIONS, TRANSFERS, Transfer, entries_of, wrong
 from tests.testing.made_history import MadeHistory
 
 ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "2"))
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
-LOADS = os.environ.get("JESENSKA_LOADS", f"{LIBRDKAFKA},{LIBRDKAFKA}").split(",")
+LOADS = os.environ.get("JESENSKA_LOADS", f"{LIBRDKAFKA},{OURS}").split(",")
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 90 * ROUNDS)]
 
@@ -69,7 +69,7 @@ def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None
         for topic in (TRANSFERS, ENTRIES):
             cluster.create(topic, PARTITIONS)
         # A watcher of each kind, librdkafka's first: that one writes the transfers.
-        watchers = tuple(dict.fromkeys([LIBRDKAFKA, *LOADS]))
+        watchers = tuple(dict.fromkeys([LIBRDKAFKA, *(kind for kind in LOADS if kind != OURS)]))
         bank = Bank(cluster.bootstrap, LOADS, tmp_path, watchers=watchers)
         targets = {f"broker {broker_id}": Target(broker) for broker_id, broker in cluster.brokers.items()}
         targets |= {name: Target(Faults(worker)) for name, worker in bank.workers.items()}
