@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.client.feature_admin import SAFE_DOWNGRADE, UPGRADE, FeatureAdmin
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import Fault, Round, Schedule, Target, apply, check, read_history
 from jesenska.testing.faults.transaction_checkers import ABORTED, TORN
@@ -42,6 +44,8 @@ _SETTINGS = {
     "replica.lag.time.max.ms": "2000",
     "group.min.session.timeout.ms": "1000",
 }
+#: Of one broker.
+_ALONE = {"transaction.state.log.num.partitions": "3", "group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 #: Shorter than a session and longer, of brokers and of members.
 _SECONDS = (0.1, 5.5)
 _STEPS = (20, 120)
@@ -89,9 +93,34 @@ def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None
     assert wrong(history, bank.transfers) == []
 
 
+def test_transfers_go_on_while_transaction_version_goes_up_and_down(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", settings=_ALONE, warm=True) as broker:
+        asyncio.run(create_topics(broker.bootstrap, TRANSFERS, ENTRIES, partitions=PARTITIONS))
+        bank = Bank(broker.bootstrap, [LIBRDKAFKA, OURS], tmp_path)
+        bank.start()
+        before = 2
+        for level in (0, 1, 0, 2, 1, 2):
+            asyncio.run(_set_level(broker.bootstrap, level, UPGRADE if level > before else SAFE_DOWNGRADE))
+            wanted = bank.steps() + 10
+            bank.until(lambda wanted=wanted: bank.steps() >= wanted, f"nothing is done at level {level}")  # type: ignore[misc]
+            before = level
+        bank.stop()
+    history = read_history(bank.paths)
+    assert check(history) == []
+    assert wrong(history, bank.transfers) == []
+
+
+async def _set_level(bootstrap: str, level: int, way: int) -> None:
+    cluster = Cluster(bootstrap)
+    try:
+        await FeatureAdmin(cluster).update({"transaction.version": level}, way)
+    finally:
+        await cluster.close()
+
+
 def test_a_reader_of_uncommitted_records_is_found(tmp_path: Path) -> None:
     """What the checkers find must be found where it is: a watcher that is shown records of aborted transactions."""
-    with BrokerProcess(tmp_path / "data", settings={"group.min.session.timeout.ms": "1000"}, warm=True) as broker:
+    with BrokerProcess(tmp_path / "data", settings=_ALONE, warm=True) as broker:
         asyncio.run(create_topics(broker.bootstrap, TRANSFERS, ENTRIES, partitions=PARTITIONS))
         bank = Bank(broker.bootstrap, [LIBRDKAFKA], tmp_path, watched="read_uncommitted")
         bank.start()
