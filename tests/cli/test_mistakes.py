@@ -34,7 +34,14 @@ ASKS = {
     "kafka_console_producer": "--bootstrap-server @ --topic {}",
 }
 #: These make the topic, wait for it, or ask for none.
-WITHOUT_A_TOPIC = {"kafka_verifiable_consumer", "kafka_broker_api_versions", "kafka_log_dirs", "kafka_producer_perf_test", "kafka_console_producer"}
+WITHOUT_A_TOPIC = {
+    "kafka_features",
+    "kafka_verifiable_consumer",
+    "kafka_broker_api_versions",
+    "kafka_log_dirs",
+    "kafka_producer_perf_test",
+    "kafka_console_producer",
+}
 OTHERS = (
     "kafka_server_start",
     "kafka_server_stop",

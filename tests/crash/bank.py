@@ -13,17 +13,19 @@ from tests.crash.talking_process import Process, said
 from tests.peers.apache_kafka import java_command
 from tests.peers.java_programs import class_path_and_program
 
-LIBRDKAFKA = "librdkafka"
+LIBRDKAFKA, OURS = "librdkafka", "ours"
 _BEGIN_AGAIN = 3
 _SECONDS = 180.0
 
 
 def command(kind: str) -> list[str]:
-    """What runs a client of that kind: librdkafka, or a release of Apache Kafka's. Skips, or fails in CI, where
+    """What runs a client of that kind: ours, librdkafka, or a release of Apache Kafka's. Skips, or fails in CI, where
     something is missing for it."""
     if kind == LIBRDKAFKA:
         need_modules("confluent_kafka")
         return [sys.executable, "-m", "tests.crash.transfer_client"]
+    if kind == OURS:
+        return [sys.executable, "-m", "tests.crash.our_transfer_client"]
     need("java", "mvn")
     found = java_command(kind, "TransferClient", heap="96m", log_level="ERROR")
     found[-2:] = class_path_and_program(kind, "TransferClient")
@@ -49,7 +51,7 @@ class Client(Process):
 
 class Bank:
     """A load of `faults.apply`: workers of the named kinds, and those that watch. It gets on by transfers that were
-    seen. `kinds`: librdkafka, or releases of Apache Kafka's client."""
+    seen. `kinds`: ours, librdkafka, or releases of Apache Kafka's client."""
 
     def __init__(
         self, bootstrap: str, kinds: list[str], directory: Path, *, watchers: tuple[str, ...] = (LIBRDKAFKA,), watched: str = "read_committed"
@@ -83,11 +85,12 @@ class Bank:
 
     def _keep_up(self) -> None:
         for worker in self.workers.values():
-            if worker.code == _BEGIN_AGAIN:
+            code = worker.code
+            if code == _BEGIN_AGAIN:
                 worker.kill()
                 worker.start()
-            elif worker.code is not None:
-                raise worker.failure(f"has ended with {worker.code}")
+            elif code is not None:
+                raise worker.failure(f"has ended with {code}")
         for watcher in self.watchers:
             if watcher.code is not None:
                 raise watcher.failure(f"has ended with {watcher.code}")

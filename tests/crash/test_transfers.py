@@ -2,9 +2,9 @@
 the balances is right in every snapshot of committed records, and each transfer is made once.
 
 JESENSKA_ROUNDS says how many rounds (default: 2), JESENSKA_SEED which, JESENSKA_LOADS whose clients are at work
-(default: librdkafka; also releases of Apache Kafka's client):
+(default: librdkafka and ours; also releases of Apache Kafka's client):
 
-    JESENSKA_ROUNDS=30 JESENSKA_LOADS=librdkafka,3.9.1,4.3.1 python -m pytest tests/crash/test_transfers.py -s
+    JESENSKA_ROUNDS=30 JESENSKA_LOADS=ours,librdkafka,3.9.1,4.3.1 python -m pytest tests/crash/test_transfers.py -s
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.cluster import Cluster
+from jesenska.client.feature_admin import SAFE_DOWNGRADE, UPGRADE, FeatureAdmin
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import Fault, Round, Schedule, Target, apply, check, read_history
 from jesenska.testing.faults.transaction_checkers import ABORTED, TORN
 from tests.cluster.cluster import BrokerCluster
 from tests.conformance.test_java_transactions import create_topics
-from tests.crash.bank import LIBRDKAFKA, Bank
+from tests.crash.bank import LIBRDKAFKA, OURS, Bank
 from tests.crash.talking_process import Faults
 from tests.crash.transfers import ENTRIES, PARTITIONS, TRANSFERS, Transfer, entries_of, wrong
 from tests.testing.made_history import MadeHistory
 
 ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "2"))
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
-LOADS = os.environ.get("JESENSKA_LOADS", f"{LIBRDKAFKA},{LIBRDKAFKA}").split(",")
+LOADS = os.environ.get("JESENSKA_LOADS", f"{LIBRDKAFKA},{OURS}").split(",")
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 90 * ROUNDS)]
 
@@ -42,6 +44,8 @@ _SETTINGS = {
     "replica.lag.time.max.ms": "2000",
     "group.min.session.timeout.ms": "1000",
 }
+#: Of one broker.
+_ALONE = {"transaction.state.log.num.partitions": "3", "group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 #: Shorter than a session and longer, of brokers and of members.
 _SECONDS = (0.1, 5.5)
 _STEPS = (20, 120)
@@ -69,7 +73,7 @@ def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None
         for topic in (TRANSFERS, ENTRIES):
             cluster.create(topic, PARTITIONS)
         # A watcher of each kind, librdkafka's first: that one writes the transfers.
-        watchers = tuple(dict.fromkeys([LIBRDKAFKA, *LOADS]))
+        watchers = tuple(dict.fromkeys([LIBRDKAFKA, *(kind for kind in LOADS if kind != OURS)]))
         bank = Bank(cluster.bootstrap, LOADS, tmp_path, watchers=watchers)
         targets = {f"broker {broker_id}": Target(broker) for broker_id, broker in cluster.brokers.items()}
         targets |= {name: Target(Faults(worker)) for name, worker in bank.workers.items()}
@@ -89,9 +93,34 @@ def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None
     assert wrong(history, bank.transfers) == []
 
 
+def test_transfers_go_on_while_transaction_version_goes_up_and_down(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", settings=_ALONE, warm=True) as broker:
+        asyncio.run(create_topics(broker.bootstrap, TRANSFERS, ENTRIES, partitions=PARTITIONS))
+        bank = Bank(broker.bootstrap, [LIBRDKAFKA, OURS], tmp_path)
+        bank.start()
+        before = 2
+        for level in (0, 1, 0, 2, 1, 2):
+            asyncio.run(_set_level(broker.bootstrap, level, UPGRADE if level > before else SAFE_DOWNGRADE))
+            wanted = bank.steps() + 10
+            bank.until(lambda wanted=wanted: bank.steps() >= wanted, f"nothing is done at level {level}")  # type: ignore[misc]
+            before = level
+        bank.stop()
+    history = read_history(bank.paths)
+    assert check(history) == []
+    assert wrong(history, bank.transfers) == []
+
+
+async def _set_level(bootstrap: str, level: int, way: int) -> None:
+    cluster = Cluster(bootstrap)
+    try:
+        await FeatureAdmin(cluster).update({"transaction.version": level}, way)
+    finally:
+        await cluster.close()
+
+
 def test_a_reader_of_uncommitted_records_is_found(tmp_path: Path) -> None:
     """What the checkers find must be found where it is: a watcher that is shown records of aborted transactions."""
-    with BrokerProcess(tmp_path / "data", settings={"group.min.session.timeout.ms": "1000"}, warm=True) as broker:
+    with BrokerProcess(tmp_path / "data", settings=_ALONE, warm=True) as broker:
         asyncio.run(create_topics(broker.bootstrap, TRANSFERS, ENTRIES, partitions=PARTITIONS))
         bank = Bank(broker.bootstrap, [LIBRDKAFKA], tmp_path, watched="read_uncommitted")
         bank.start()
