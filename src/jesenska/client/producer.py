@@ -220,12 +220,14 @@ class Producer:
         await self._transactions().send_offsets(offsets, group)
 
     async def commit_transaction(self) -> None:
-        """Returns when all of the transaction can be read. Where a record of it could not be written, that error is
+        """Returns when it is decided that all of the transaction counts: readers of committed records are given it from
+        then on, as soon as its partitions have heard of it. Where a record of it could not be written, that error is
         raised, and the transaction is to be aborted."""
         await self._transactions().end(True, self.flush)
 
     async def abort_transaction(self) -> None:
-        """Returns when nothing of the transaction can be read any more; what has not been sent yet is not."""
+        """Returns when it is decided that nothing of the transaction counts: readers of committed records are given
+        none of it. What has not been sent yet is not."""
         await self._transactions().end(False, self.flush)
 
     @asynccontextmanager
