@@ -220,8 +220,8 @@ class Producer:
         await self._transactions().send_offsets(offsets, group)
 
     async def commit_transaction(self) -> None:
-        """Returns when it is decided that all of the transaction counts: readers of committed records are given it from
-        then on, as soon as its partitions have heard of it. Where a record of it could not be written, that error is
+        """Returns when it is decided that all of the transaction counts: readers of committed records are given it as
+        soon as its partitions have heard of it. Where a record of it could not be written, that error is
         raised, and the transaction is to be aborted."""
         await self._transactions().end(True, self.flush)
 
