@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from jesenska.base.errors import ErrorCode
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
+from jesenska.client.feature_admin import SAFE_DOWNGRADE, UPGRADE
 from jesenska.coordination.placement import partition_for
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from jesenska.wire.messages.k57_update_features import UpdateFeaturesRequest, UpdateFeaturesRequestFeatureUpdate, UpdateFeaturesResponse
 from tests.cluster.view import view_of
 from tests.conformance.conftest import need, need_modules
 from tests.conformance.test_kafka_in_our_cluster import Mixed
@@ -32,6 +35,12 @@ def _level(address: str) -> dict[str, int]:
     with RawConnection(address) as connection:
         answer = connection.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, ApiVersionsResponse)
     return {item.name: item.max_version_level for item in answer.finalized_features}
+
+
+def _update(address: str, level: int, way: int) -> UpdateFeaturesResponse:
+    update = UpdateFeaturesRequestFeatureUpdate(feature="transaction.version", max_version_level=level, upgrade_type=way)
+    with RawConnection(address) as connection:
+        return connection.ask(UpdateFeaturesRequest(feature_updates=[update]), 2, UpdateFeaturesResponse)
 
 
 async def _create(bootstrap: str, topic: str) -> None:
@@ -64,6 +73,11 @@ def test_each_coordinates_and_each_leads(tmp_path: Path, first: str) -> None:
     with Mixed(tmp_path, first) as mixed:
         # What Apache Kafka 3.9.1 does not know is not used by the others.
         mixed.until(lambda: all(_level(mixed.address(number)) == {} for number in (1, 2, 3)), "features that not everybody has are announced")
+        refused = _update(mixed.address(1), 1, UPGRADE)
+        assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert str(refused.error_message).endswith("Broker 3 does not support this feature.")
+        # Apache Kafka hears of this, and is not ended by a feature that it does not know.
+        assert _update(mixed.address(1), 0, SAFE_DOWNGRADE).error_code == ErrorCode.NONE
         topic = "mixed-transactions"
         asyncio.run(_create(mixed.bootstrap, topic))
         mixed.until(lambda: topic in view_of(mixed.address(1)).topics, "the topic is not there")
@@ -93,3 +107,4 @@ def test_each_coordinates_and_each_leads(tmp_path: Path, first: str) -> None:
             coordinators.add(partitions[partition_for(name, len(partitions))].leader)
         assert coordinators == {1, 2, 3}
         mixed.until(lambda: _read(mixed.bootstrap, topic) == sorted(expected), "what was committed is not what is read")
+        assert mixed.kafka.brokers[0].poll() is None
