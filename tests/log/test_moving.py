@@ -331,6 +331,24 @@ def test_a_move_does_not_end_while_a_branch_is_made_of_its_replica(tmp_path: Pat
     moved.close()
 
 
+def test_a_stop_waits_for_the_checkpoints_that_a_move_has_begun_to_write(tmp_path: Path) -> None:
+    """Each may be followed by another one, so there must be a thread for it still."""
+    background = ManualBackground()
+    moved = MovingDirectories(tmp_path, background=background)
+    filled(moved)
+    moved.move(moved.b)
+    while not background.jobs:
+        assert moved.step()
+    assert moved.directories.moves is not None
+    moved.directories.moves.close()
+    written = 0
+    while moved.directories.has_work_in_flight:
+        background.run_one()
+        written += 1
+    assert (written > 0, background.jobs) == (True, [])
+    moved.close()
+
+
 def test_a_partition_that_is_not_here_yet_is_made_where_it_was_wanted(tmp_path: Path) -> None:
     moved = MovingDirectories(tmp_path, count=3)
     with pytest.raises(ReplicaNotAvailableError):

@@ -428,7 +428,7 @@ class Broker(Services):
         # by a flush, a flush by the next one where records came meanwhile).
         await self._loop.run_in_executor(None, self.pool.close)
         while self._locked and self.directories.has_work_in_flight:
-            for executor in (*self._writers, *self._flushers):
+            for executor in (*self._writers, *self._flushers, self._background):
                 await self._loop.run_in_executor(executor, _nothing)
             await asyncio.sleep(0)
         for executors in (self._writers, self._flushers, [self._background]):

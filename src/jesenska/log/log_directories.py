@@ -515,11 +515,11 @@ class LogDirectories:
 
     @property
     def has_work_in_flight(self) -> bool:
-        """A thread writes or syncs for one of the logs, or will."""
+        """A thread writes or syncs for one of the logs, or writes a checkpoint, or will."""
         return (
             bool(self._branching)
             or (self.moves is not None and self.moves.is_at_work)
-            or any(directory.writer.flushes_in_flight for directory in self.directories)
+            or any(directory.writer.flushes_in_flight or directory.writes_checkpoints for directory in self.directories)
             or any(log.has_queued_appends for log in self.logs.values())
         )
 

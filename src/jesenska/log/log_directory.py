@@ -138,6 +138,11 @@ class LogDirectory:
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
+    @property
+    def writes_checkpoints(self) -> bool:
+        """One is being written; another one may follow it."""
+        return bool(self._writing)
+
     def write_high_watermarks(self, done: Written | None = None) -> None:
         self._write(self.high_watermarks, self._present_high_watermarks, done)
 
