@@ -142,7 +142,7 @@ def further_options(version: str) -> list[str]:
 
 
 def class_archive(version: str) -> Path:
-    """Where the archive of a release's classes is, or is to be (`class_archive.py` makes it); each Java has its own."""
+    """Where the archive of a release's classes is, or is to be (`class_archive.py`); each Java has its own."""
     real = Path(shutil.which(java_program()) or java_program()).resolve()
     return CACHE / version / f"classes-{zlib.crc32(str(real).encode()):08x}.jsa"
 
