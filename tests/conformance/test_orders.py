@@ -801,7 +801,7 @@ def test_an_isr_is_taken_as_the_leader_proposes_it(controller: Ordered, version:
         assert answer == (_NONE, {0: (_NONE, OTHER, 0, list(isr), partition_epoch + 1)})
         assert (_leads(controller, topic), _state(controller, topic)[1]) == ((OTHER, 0, isr), partition_epoch + 1)
     # Metadata has it as soon as this broker is told.
-    until(lambda: controller.shown(topic)[0].isr == [OTHER], "clients are not told of the ISR")
+    until(lambda: [shown.isr for shown in controller.shown(topic).values()] == [[OTHER]], "clients are not told of the ISR")
 
 
 @every_alter_partition

@@ -16,7 +16,8 @@ from tests.conformance.conftest import need
 from tests.conformance.transaction_table import MARKING, SETTINGS, STATES, Cell, marking_table, table
 from tests.peers.apache_kafka import ApacheKafka
 
-pytestmark = pytest.mark.conformance
+# Two tables of a thousand cells, one after the other, on a busy machine.
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(400)]
 
 _NOT_SERVED = "not served"
 
