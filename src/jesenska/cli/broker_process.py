@@ -99,7 +99,5 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     gc.freeze()
     await broker.stop()
     stopped.cancel()
-    if has_failed:
-        return 1
     stopped_in_order()
-    return 0
+    return 1 if has_failed else 0
