@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from jesenska.base.re2_pattern import PatternError, Re2Pattern
