@@ -17,8 +17,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.peers.apache_kafka import java_command
-from tests.peers.java_programs import class_path_and_program
+from tests.peers.java_programs import command_of
 
 from bench.brokers import KAFKA, Apache, Broker, Jesenska
 from bench.figures import Figures, cpu, percentile
@@ -54,9 +53,7 @@ class _Producers:
         self._name = broker.name
         self.transactions = max(load.producers, int(load.transactions * scale) // load.producers * load.producers)
         numbers = (load.producers, self.transactions, load.records, _RECORD_BYTES, aborted_each)
-        command = java_command(KAFKA, _PROGRAM, heap="512m", log_level="ERROR")
-        command[-2:] = class_path_and_program(KAFKA, _PROGRAM)
-        self._command = [*command, broker.bootstrap, topic, *map(str, numbers)]
+        self._command = [*command_of(KAFKA, _PROGRAM, heap="512m", log_level="ERROR"), broker.bootstrap, topic, *map(str, numbers)]
 
     def __enter__(self) -> _Producers:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -18,8 +18,7 @@ from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
 from tests.conformance.conftest import RELEASES, need
-from tests.peers.apache_kafka import java_command
-from tests.peers.java_programs import class_path_and_program
+from tests.peers.java_programs import command_of
 
 pytestmark = pytest.mark.conformance
 
@@ -36,9 +35,7 @@ SETTINGS = {
 
 def command(release: str, *arguments: str) -> list[str]:
     need("java", "mvn")
-    found = java_command(release, "TransactionLoop", heap="128m", log_level="ERROR")
-    found[-2:] = class_path_and_program(release, "TransactionLoop")
-    return [*found, *arguments]
+    return [*command_of(release, "TransactionLoop", heap="128m", log_level="ERROR"), *arguments]
 
 
 class Program:

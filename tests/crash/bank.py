@@ -10,8 +10,7 @@ from pathlib import Path
 from jesenska.testing.faults import LoadFailedError
 from tests.conformance.conftest import need, need_modules
 from tests.crash.talking_process import Process, said
-from tests.peers.apache_kafka import java_command
-from tests.peers.java_programs import class_path_and_program
+from tests.peers.java_programs import command_of
 
 LIBRDKAFKA, OURS = "librdkafka", "ours"
 _BEGIN_AGAIN = 3
@@ -27,9 +26,7 @@ def command(kind: str) -> list[str]:
     if kind == OURS:
         return [sys.executable, "-m", "tests.crash.our_transfer_client"]
     need("java", "mvn")
-    found = java_command(kind, "TransferClient", heap="96m", log_level="ERROR")
-    found[-2:] = class_path_and_program(kind, "TransferClient")
-    return found
+    return command_of(kind, "TransferClient", heap="96m", log_level="ERROR")
 
 
 class Client(Process):

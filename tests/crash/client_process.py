@@ -19,9 +19,8 @@ from pathlib import Path
 from jesenska.testing.faults import LoadFailedError, RecordedLoad
 from jesenska.testing.faults.history import CommitAcknowledged, CommittedFound, Operation, Polled, SendAcknowledged
 from tests.conformance.conftest import need, need_modules
-from tests.peers.apache_kafka import java_command
 from tests.peers.clients import PROJECT
-from tests.peers.java_programs import class_path_and_program
+from tests.peers.java_programs import command_of
 
 OURS, LIBRDKAFKA, JAVA = "ours", "librdkafka", "java"
 JAVA_RELEASE = "4.3.1"
@@ -37,9 +36,7 @@ def _command(kind: str) -> list[str]:
         need_modules("confluent_kafka")
         return [sys.executable, "-m", "tests.crash.rdkafka_clients"]
     need("java", "mvn")
-    command = java_command(JAVA_RELEASE, "RecordedClients", heap="128m")
-    command[-2:] = class_path_and_program(JAVA_RELEASE, "RecordedClients")
-    return command
+    return command_of(JAVA_RELEASE, "RecordedClients", heap="128m")
 
 
 class ClientProcess:

@@ -23,8 +23,7 @@ from jesenska.testing.faults import LoadFailedError
 from jesenska.testing.faults.load import cluster_of
 from tests.conformance.conftest import need
 from tests.crash.talking_process import Process
-from tests.peers.apache_kafka import java_command
-from tests.peers.java_programs import class_path_and_program
+from tests.peers.java_programs import command_of
 
 INPUTS, OUTPUTS = ("lines", "left", "right"), ("counts", "pairs")
 PARTITIONS = 2
@@ -37,9 +36,7 @@ _SECONDS, _AGAIN_SECONDS, _PAUSE_SECONDS = 240.0, 0.05, 0.03
 def command(release: str) -> list[str]:
     """What runs the program with that release; skips, or fails in CI, where something is missing for it."""
     need("java", "mvn")
-    found = java_command(release, "StreamsProgram", heap="128m", log_level="ERROR")
-    found[-2:] = class_path_and_program(release, "StreamsProgram", streams=True)
-    return found
+    return command_of(release, "StreamsProgram", heap="128m", log_level="ERROR", streams=True)
 
 
 class StreamsLoad:

@@ -10,9 +10,16 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from tests.peers.apache_kafka import SHORT_RUN, jars, java_program, streams_jar
+from tests.peers.apache_kafka import SHORT_RUN, jars, java_command, java_program, streams_jar
 
 _HERE = Path(__file__).parent
+
+
+def command_of(release: str, name: str, *, heap: str, log_level: str = "WARN", streams: bool = False) -> list[str]:
+    """What runs a program with that release's jars; its arguments follow."""
+    command = java_command(release, name, heap=heap, log_level=log_level)
+    command[-2:] = class_path_and_program(release, name, streams=streams)
+    return command
 
 
 def class_path_and_program(release: str, name: str, *, streams: bool = False) -> tuple[str, str]:

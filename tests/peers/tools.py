@@ -8,8 +8,8 @@ import threading
 from types import TracebackType
 from typing import NamedTuple
 
-from tests.peers.apache_kafka import java_command, tool_class
-from tests.peers.java_programs import class_path_and_program
+from tests.peers.apache_kafka import tool_class
+from tests.peers.java_programs import command_of
 
 
 class Outcome(NamedTuple):
@@ -30,10 +30,9 @@ class Tools:
     def __init__(self, release: str, seconds: float = 60.0) -> None:
         self.release = release
         self._seconds = seconds
-        command = java_command(release, "Tools", heap="512m")
+        command = command_of(release, "Tools", heap="512m")
         if int(release.split(".")[0]) < 2:
             command[1:1] = ["-Djava.security.manager=allow", "--add-opens=java.base/java.lang=ALL-UNNAMED", "-Dfile.encoding=UTF-8"]
-        command[-2:] = class_path_and_program(release, "Tools")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="ascii")
 
     def __enter__(self) -> Tools:
