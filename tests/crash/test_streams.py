@@ -10,16 +10,16 @@ JESENSKA_ROUNDS says how many rounds (default: 1), JESENSKA_SEED which, JESENSKA
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from jesenska.testing.faults import Fault, Round, Schedule, Target, apply
+from jesenska.testing.faults import Schedule, apply
 from tests.cluster.cluster import BrokerCluster
+from tests.crash.kills_and_pauses import SETTINGS, drawn, targets_of
 from tests.crash.streams_load import INPUTS, OUTPUTS, PARTITIONS, StreamsLoad, wrong
-from tests.crash.talking_process import Faults, said
+from tests.crash.talking_process import said
 
 ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "1"))
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
@@ -27,45 +27,23 @@ RELEASES = os.environ.get("JESENSKA_RELEASES", "4.3.1").split(",")
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 120 * ROUNDS)]
 
-_SETTINGS = {
-    "transaction.state.log.num.partitions": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    "min.insync.replicas": "2",
-    "replica.lag.time.max.ms": "2000",
-    "group.min.session.timeout.ms": "1000",
-}
 _SECONDS = (0.1, 6.0)
 _STEPS = (20, 80)
-_WHAT = (("kill", "broker"), ("kill", "instance"), ("pause", "broker"), ("pause", "instance"))
 
 
 def _drawn(seed: int, rounds: int, brokers: list[str], instances: list[str]) -> Schedule:
-    """Each fault in turn; in every third round another target has one at the same time."""
-    chance = random.Random(seed)
-
-    def one(number: int) -> Round:
-        kind, what = _WHAT[number % len(_WHAT)]
-        target = chance.choice(brokers if what == "broker" else instances)
-        faults = [Fault(kind, target, round(chance.uniform(*_SECONDS), 3))]
-        if number % 3 == 2:
-            other = chance.choice([name for name in (*brokers, *instances) if name != target])
-            faults.append(Fault(chance.choice(("kill", "pause")), other, round(chance.uniform(*_SECONDS), 3)))
-        return Round(tuple(faults), chance.randint(*_STEPS))
-
-    return Schedule(seed, tuple(one(number) for number in range(rounds)))
+    turns = [("kill", brokers), ("kill", instances), ("pause", brokers), ("pause", instances)]
+    return drawn(seed, rounds, turns, seconds=_SECONDS, steps=_STEPS, hits_two=lambda number, _: number % 3 == 2)
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_each_result_is_there_once_whatever_fails(tmp_path: Path, release: str) -> None:
-    with BrokerCluster(tmp_path / "cluster", session_ms=1500, settings=_SETTINGS) as cluster:
+    with BrokerCluster(tmp_path / "cluster", session_ms=1500, settings=SETTINGS) as cluster:
         for topic in (*INPUTS, *OUTPUTS):
             cluster.create(topic, PARTITIONS)
         load = StreamsLoad(cluster.bootstrap, release, 2 if ROUNDS > 1 else 1, tmp_path, SEED)
-        targets = {f"broker {broker_id}": Target(broker) for broker_id, broker in cluster.brokers.items()}
-        targets |= {instance.name: Target(Faults(instance)) for instance in load.instances}
-        schedule = _drawn(SEED, ROUNDS, [name for name in targets if name.startswith("broker")], [item.name for item in load.instances])
+        targets, brokers = targets_of(cluster, load.instances)
+        schedule = _drawn(SEED, ROUNDS, brokers, [item.name for item in load.instances])
         print(schedule.to_json())
         try:
             apply(schedule, targets, load)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,12 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.feature_admin import SAFE_DOWNGRADE, UPGRADE, FeatureAdmin
 from jesenska.testing import BrokerProcess
-from jesenska.testing.faults import Fault, Round, Schedule, Target, apply, check, read_history
+from jesenska.testing.faults import Schedule, apply, check, read_history
 from jesenska.testing.faults.transaction_checkers import ABORTED, TORN
 from tests.cluster.cluster import BrokerCluster
 from tests.conformance.test_java_transactions import create_topics
 from tests.crash.bank import LIBRDKAFKA, OURS, Bank
-from tests.crash.talking_process import Faults
+from tests.crash.kills_and_pauses import SETTINGS, drawn, targets_of
 from tests.crash.transfers import ENTRIES, PARTITIONS, TRANSFERS, Transfer, entries_of, wrong
 from tests.testing.made_history import MadeHistory
 
@@ -35,49 +34,27 @@ LOADS = os.environ.get("JESENSKA_LOADS", f"{LIBRDKAFKA},{OURS}").split(",")
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 90 * ROUNDS)]
 
-_SETTINGS = {
-    "transaction.state.log.num.partitions": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    "min.insync.replicas": "2",
-    "replica.lag.time.max.ms": "2000",
-    "group.min.session.timeout.ms": "1000",
-}
 #: Of one broker.
 _ALONE = {"transaction.state.log.num.partitions": "3", "group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 #: Shorter than a session and longer, of brokers and of members.
 _SECONDS = (0.1, 5.5)
 _STEPS = (20, 120)
-_WHAT = (("kill", "broker"), ("pause", "client"), ("pause", "broker"), ("kill", "client"))
 
 
 def _drawn(seed: int, rounds: int, brokers: list[str], clients: list[str]) -> Schedule:
-    """Each fault in turn; in every second round another target has one at the same time."""
-    chance = random.Random(seed)
-
-    def one(number: int) -> Round:
-        kind, what = _WHAT[number % len(_WHAT)]
-        target = chance.choice(brokers if what == "broker" else clients)
-        faults = [Fault(kind, target, round(chance.uniform(*_SECONDS), 3))]
-        if chance.random() < 0.5:
-            other = chance.choice([name for name in (*brokers, *clients) if name != target])
-            faults.append(Fault(chance.choice(("kill", "pause")), other, round(chance.uniform(*_SECONDS), 3)))
-        return Round(tuple(faults), chance.randint(*_STEPS))
-
-    return Schedule(seed, tuple(one(number) for number in range(rounds)))
+    turns = [("kill", brokers), ("pause", clients), ("pause", brokers), ("kill", clients)]
+    return drawn(seed, rounds, turns, seconds=_SECONDS, steps=_STEPS, hits_two=lambda _, chance: chance.random() < 0.5)
 
 
 def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None:
-    with BrokerCluster(tmp_path / "cluster", session_ms=1500, settings=_SETTINGS) as cluster:
+    with BrokerCluster(tmp_path / "cluster", session_ms=1500, settings=SETTINGS) as cluster:
         for topic in (TRANSFERS, ENTRIES):
             cluster.create(topic, PARTITIONS)
         # A watcher of each kind, librdkafka's first: that one writes the transfers.
         watchers = tuple(dict.fromkeys([LIBRDKAFKA, *(kind for kind in LOADS if kind != OURS)]))
         bank = Bank(cluster.bootstrap, LOADS, tmp_path, watchers=watchers)
-        targets = {f"broker {broker_id}": Target(broker) for broker_id, broker in cluster.brokers.items()}
-        targets |= {name: Target(Faults(worker)) for name, worker in bank.workers.items()}
-        schedule = _drawn(SEED, ROUNDS, [name for name in targets if name.startswith("broker")], list(bank.workers))
+        targets, brokers = targets_of(cluster, bank.workers.values())
+        schedule = _drawn(SEED, ROUNDS, brokers, list(bank.workers))
         print(schedule.to_json())
         try:
             apply(schedule, targets, bank)
