@@ -20,7 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 from jesenska.base.errors import JesenskaError, KafkaError
-from jesenska.cli.tool import Command, Parser, add_bootstrap, add_output, cluster_of, print_json, run_async, sentence, telling
+from jesenska.cli.tool import Parser, add_bootstrap, add_commands, add_output, cluster_of, print_json, require_bootstrap, run_async, sentence, telling
 from jesenska.client.feature_admin import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, FeatureAdmin
 
 _LEVEL_MAX = 32767
@@ -38,13 +38,7 @@ def _parser() -> Parser:
     parser = Parser("kafka-features", "Shows the features of the cluster, and changes their levels.")
     add_bootstrap(parser)
     add_output(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
-
-    def command(name: str, what: str, work: Work) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
-        made.set_defaults(work=work)
-        return made
-
+    command = add_commands(parser)
     one = command("describe", "Describe the features that are in force.", _describe)
     one.add_argument("--node-id", type=int, metavar="N", help="The broker that is asked (default: any).")
     for name, what in (("upgrade", "Raise the level of features."), ("downgrade", "Lower the level of features.")):
@@ -72,8 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _work(parser: Parser, options: argparse.Namespace) -> int:
-    if options.bootstrap_server is None:
-        parser.error("the following arguments are required: --bootstrap-server")
+    require_bootstrap(parser, options)
     async with cluster_of(options) as cluster, telling("Waiting for the brokers"):
         work: Work = options.work
         return await work(FeatureAdmin(cluster), options)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError, TransactionalIdNotFoundError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli.tool import Command, Parser, add_bootstrap, add_output, cluster_of, print_json, run_async, telling
+from jesenska.cli.tool import Parser, add_bootstrap, add_commands, add_output, cluster_of, print_json, require_bootstrap, run_async, telling
 from jesenska.client.cluster import Cluster
 from jesenska.client.transaction_admin import ActiveProducer, TransactionAdmin
 
@@ -49,13 +49,7 @@ def _parser() -> Parser:
     parser = Parser("kafka-transactions", "Shows the transactions of the cluster, and ends those that hang.")
     add_bootstrap(parser)
     add_output(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
-
-    def command(name: str, what: str, work: Work) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
-        made.set_defaults(work=work)
-        return made
-
+    command = add_commands(parser)
     one = command("list", "List transactions.", _list)
     one.add_argument("--duration-filter", type=int, default=-1, metavar="MS", help="Only transactions that are open for longer (default: all).")
     one.add_argument("--transactional-id-pattern", metavar="PATTERN", help="Only names that this regular expression matches.")
@@ -93,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _work(parser: Parser, options: argparse.Namespace) -> int:
-    if options.bootstrap_server is None:
-        parser.error("the following arguments are required: --bootstrap-server")
+    require_bootstrap(parser, options)
     async with cluster_of(options) as cluster, telling("Waiting for the brokers"):
-        table = await options.work(TransactionAdmin(cluster), options)
+        work: Work = options.work
+        table = await work(TransactionAdmin(cluster), options)
     if table is not None:
         _print(options, *table)
     return 0

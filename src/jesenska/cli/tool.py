@@ -297,6 +297,25 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", choices=["text", "json"], default="text", help="How to answer: as Kafka's tool does, or as JSON (default: text).")
 
 
+def add_commands(parser: Parser) -> Callable[[str, str, Callable[..., Awaitable[Any]]], argparse.ArgumentParser]:
+    """For a tool that has several commands: what adds one, by its name, a sentence about it and what does it
+    (`options.work`)."""
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
+
+    def add(name: str, what: str, work: Callable[..., Awaitable[Any]]) -> argparse.ArgumentParser:
+        command: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+        command.set_defaults(work=work)
+        return command
+
+    return add
+
+
+def require_bootstrap(parser: Parser, options: argparse.Namespace) -> None:
+    """Ends the tool with a mistake where --bootstrap-server is not given."""
+    if options.bootstrap_server is None:
+        parser.error("the following arguments are required: --bootstrap-server")
+
+
 @contextlib.asynccontextmanager
 async def telling(what: str) -> AsyncIterator[None]:
     """Says on stderr what is being waited for, once it has taken two seconds and every few seconds from then on."""
