@@ -13,16 +13,15 @@ from __future__ import annotations
 import random
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.brokers import KAFKA, Apache, Broker, Jesenska
+from bench.broker_a_row import run_rows
+from bench.brokers import Broker
 from bench.figures import Figures, cpu, percentile, resident_mb
-from bench.machine import end_in_order, settle
-from bench.options import add_broker_options, chosen_rows, only_lists, parser_of, show, turns
+from bench.machine import settle
 from bench.raw_clients import PRODUCE_VERSION, Probe, ask, check, connect, frame, wait_for_leaders
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
@@ -138,26 +137,12 @@ def _row(broker: Broker, directory: Path, row: str, codec: Codec, scale: float, 
 
 
 def main() -> int:
-    parser = parser_of("Benchmarks jesenska's compaction against Apache Kafka's.", ("jesenska", "kafka"), rounds=3)
-    add_broker_options(parser)
-    options = parser.parse_args()
-    end_in_order()
-    rows = chosen_rows(options, _ROWS)
-    if only_lists(options, rows):
-        return 0
-    names = {"jesenska": Jesenska.name, "kafka": Apache.name}
-    sides = {names[side]: Figures() for side in options.sides.split(",")}
-    for row, name in turns(options, rows, sides):
-        with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-            place = Path(directory)
-            broker: Broker = Apache(place, _SETTINGS) if name == Apache.name else Jesenska(place, _SETTINGS, options.profile, options.profiles)
-            broker.start()
-            try:
-                _row(broker, place, row, _ROWS[row], options.scale, sides[name])
-            finally:
-                broker.stop()
-    show(sides, options, f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
-    return 0
+    return run_rows(
+        "Benchmarks jesenska's compaction against Apache Kafka's.",
+        _ROWS,
+        lambda _: _SETTINGS,
+        lambda run: _row(run.broker, run.place, run.row, _ROWS[run.row], run.scale, run.figures),
+    )
 
 
 if __name__ == "__main__":

@@ -14,15 +14,14 @@ from __future__ import annotations
 import random
 import socket
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
-from bench.brokers import Apache, Broker, Jesenska
+from bench.broker_a_row import run_rows
+from bench.brokers import Broker
 from bench.figures import Figures, cpu, percentile
-from bench.machine import end_in_order, settle
-from bench.options import add_broker_options, chosen_rows, only_lists, parser_of, show, turns
+from bench.machine import settle
 from bench.raw_clients import PRODUCE_VERSION, Repeated, ask, check, connect, create_topic, frame
 from jesenska.records.encode import encode_batch
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
@@ -134,29 +133,18 @@ def _row(broker: Broker, directories: list[str], row: str, scale: float, figures
         figures.add(row, "loop late p99 ms", lag[0])
 
 
+def _directories(place: Path) -> list[str]:
+    return [str(place / "one"), str(place / "two")]
+
+
 def main() -> int:
-    parser = parser_of("Benchmarks moves of replicas between log directories against Apache Kafka's.", ("jesenska", "kafka"), rounds=3)
-    add_broker_options(parser)
-    options = parser.parse_args()
-    end_in_order()
-    rows = chosen_rows(options, _ROWS)
-    if only_lists(options, rows):
-        return 0
-    names = {"jesenska": Jesenska.name, "kafka": Apache.name}
-    sides = {names[side]: Figures() for side in options.sides.split(",")}
-    for row, name in turns(options, rows, sides):
-        with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-            place = Path(directory).resolve()
-            directories = [str(place / "one"), str(place / "two")]
-            settings = {"log.dirs": ",".join(directories), "num.partitions": "1"}
-            broker: Broker = Apache(place, settings, _RELEASE) if name == Apache.name else Jesenska(place, settings, options.profile, options.profiles)
-            broker.start()
-            try:
-                _row(broker, directories, row, options.scale, sides[name])
-            finally:
-                broker.stop()
-    show(sides, options, f"Apache Kafka {_RELEASE}", f", scale {options.scale:g}")
-    return 0
+    return run_rows(
+        "Benchmarks moves of replicas between log directories against Apache Kafka's.",
+        _ROWS,
+        lambda place: {"log.dirs": ",".join(_directories(place)), "num.partitions": "1"},
+        lambda run: _row(run.broker, _directories(run.place), run.row, run.scale, run.figures),
+        release=_RELEASE,
+    )
 
 
 if __name__ == "__main__":

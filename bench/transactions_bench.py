@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.peers.java_programs import command_of
 
-from bench.brokers import KAFKA, Apache, Broker, Jesenska
+from bench.broker_a_row import RowRun, run_rows
+from bench.brokers import KAFKA, Broker
 from bench.figures import Figures, cpu, percentile
-from bench.machine import end_in_order, settle
-from bench.options import add_broker_options, chosen_rows, only_lists, parser_of, show, turns
+from bench.machine import settle
 from bench.raw_clients import create_topic
 
 _PARTITIONS, _RECORD_BYTES, _ABORTED_EACH, _READINGS = 6, 100, 10, 3
@@ -44,6 +42,7 @@ _WRITTEN: Final = {
 _CONSUMED: Final = "consume, every tenth aborted"
 _FILLED: Final = _Load(6, 3_000, 1_000)
 _ROWS: Final = (*_WRITTEN, _CONSUMED)
+_SETTINGS: Final = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1", "offsets.topic.replication.factor": "1"}
 
 
 class _Producers:
@@ -118,31 +117,15 @@ def _consume(broker: Broker, row: str, scale: float, figures: Figures) -> None:
         figures.add(row, "broker CPU s", cpu(broker.pid).total - before.total)
 
 
+def _row(run: RowRun) -> None:
+    if run.row == _CONSUMED:
+        _consume(run.broker, run.row, run.scale, run.figures)
+    else:
+        _write(run.broker, run.row, _WRITTEN[run.row], run.scale, run.figures)
+
+
 def main() -> int:
-    parser = parser_of("Benchmarks transactions against Apache Kafka's.", ("jesenska", "kafka"), rounds=3)
-    add_broker_options(parser)
-    options = parser.parse_args()
-    end_in_order()
-    rows = chosen_rows(options, _ROWS)
-    if only_lists(options, rows):
-        return 0
-    names = {"jesenska": Jesenska.name, "kafka": Apache.name}
-    sides = {names[side]: Figures() for side in options.sides.split(",")}
-    settings = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1", "offsets.topic.replication.factor": "1"}
-    for row, name in turns(options, rows, sides):
-        with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-            place = Path(directory).resolve()
-            broker: Broker = Apache(place, settings) if name == Apache.name else Jesenska(place, settings, options.profile, options.profiles)
-            broker.start()
-            try:
-                if row == _CONSUMED:
-                    _consume(broker, row, options.scale, sides[name])
-                else:
-                    _write(broker, row, _WRITTEN[row], options.scale, sides[name])
-            finally:
-                broker.stop()
-    show(sides, options, f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
-    return 0
+    return run_rows("Benchmarks transactions against Apache Kafka's.", _ROWS, lambda _: _SETTINGS, _row)
 
 
 if __name__ == "__main__":
