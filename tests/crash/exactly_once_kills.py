@@ -27,7 +27,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -41,6 +40,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from jesenska.coordination.placement import partition_for
 from tests.cluster.cluster import BrokerCluster
 from tests.crash.exactly_once_driver import POINTS, QUERY
+from tests.crash.talking_process import Process
 from tests.watched_processes import watched
 
 _INPUT, _OUTPUT = "inputs", "outputs"
@@ -80,81 +80,36 @@ def _signal(processes: list[int], number: int) -> None:
             os.kill(process, number)
 
 
-class Driver:
+class Driver(Process):
     """A driver at work."""
 
     def __init__(self, bootstrap: str, place: Path, number: int, master: str, point: str | None, after: int) -> None:
         self.master = master
-        self._log = place / f"driver-{number}.log"
-        command = [sys.executable, "-m", "tests.crash.exactly_once_driver", bootstrap, _INPUT, _OUTPUT, str(place / "checkpoint"), str(self._log)]
-        command += ["--master", master, "--after", str(after), *(["--point", point] if point is not None else [])]
-        self._errors = self._log.open("ab")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
-        self._news = threading.Condition()
-        self._lines: list[str] = []
-        self._hearing = threading.Thread(target=self._hear, daemon=True)
-        self._hearing.start()
-
-    def _hear(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._news:
-                self._lines.append(line.decode().strip())
-                self._news.notify_all()
-        with self._news:
-            self._lines.append("gone")
-            self._news.notify_all()
+        command = [sys.executable, "-m", "tests.crash.exactly_once_driver", bootstrap, _INPUT, _OUTPUT, str(place / "checkpoint")]
+        command += [str(place / f"spark-{number}.log"), "--master", master, "--after", str(after), *(["--point", point] if point is not None else [])]
+        super().__init__(f"driver-{number}", command, place)
+        self.start()
 
     @property
     def batches(self) -> int:
-        return sum(line.startswith("batch") for line in self._lines)
+        return sum(line.startswith("batch") for line in self.lines)
 
     def until_batches(self, more: int) -> None:
         """Returns when so many micro-batches more are written."""
         wanted = self.batches + more
-        with self._news:
-            self._news.wait_for(lambda: self.batches >= wanted or "gone" in self._lines, _SECONDS)
-        if self.batches < wanted:
-            raise AssertionError(f"the query stands still, or has ended:\n{self.last_words()}")
-
-    def until_gone(self) -> int:
-        """Its exit code."""
-        code = self.process.wait(_SECONDS)
-        self._hearing.join(_SECONDS)
-        return code
-
-    def last_words(self) -> str:
-        return self._log.read_text(errors="replace")[-6000:]
+        self.until(lambda: self.batches >= wanted, f"does not write {more} micro-batches more", _SECONDS)
 
     def processes(self) -> list[int]:
-        return [self.process.pid, *_descendants(self.process.pid)]
+        return [self.pid, *_descendants(self.pid)]
 
-    def kill(self, *, alone: bool = False) -> None:
+    def kill_all(self, *, alone: bool = False) -> None:
         """All that belongs to it; `alone`: the driver, and the rest ends by itself, which is waited for."""
         every = self.processes()
         with watched(*(process for process in every[1:] if _words(process))) as have_ended:
             _signal(every[:1] if alone else every, signal.SIGKILL)
-            self.close()
+            self.kill()
             if not have_ended():
                 print("  a JVM or a worker has not ended by itself", flush=True)
-
-    def finish(self) -> None:
-        """Writes what is there, and ends."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"end\n")
-        self.process.stdin.flush()
-        if self.until_gone() != 0:
-            raise AssertionError(f"the query has failed:\n{self.last_words()}")
-        self.close()
-
-    def close(self) -> None:
-        if self.process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self.process.stdin.close()
-        self.until_gone()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self._errors.close()
 
 
 class Inputs:
@@ -252,7 +207,7 @@ class Kills:
     def driver(self, master: str = "local[2]") -> Driver:
         """One that runs with this master."""
         if self._driver is not None and self._driver.master != master:
-            self._driver.kill()
+            self._driver.kill_all()
             self._driver = None
         if self._driver is None:
             self._driver = self._begin(master)
@@ -270,16 +225,14 @@ class Kills:
         if kind in POINTS:
             self.end()
             driver = self._begin(point=kind)
-            driver.until_gone()
-            left = [process for process in _descendants(os.getpid()) if b"exactly_once_driver" in _words(process)]
-            if left or driver.process.returncode != -signal.SIGKILL:
-                raise AssertionError(f"the driver has not killed itself {kind}:\n{driver.last_words()}")
-            driver.close()
+            if driver.until_gone(_SECONDS) != -signal.SIGKILL:
+                raise driver.failure(f"has not killed itself {kind}")
+            driver.kill()
             return
-        driver = self.driver("local-cluster[2,1,512]" if kind == "executor" else "local[2]")
+        driver = self.driver("local-cluster[2,1,1024]" if kind == "executor" else "local[2]")
         threading.Event().wait(self._chance.uniform(0, 0.6))
         if kind in ("driver", "driver alone"):
-            driver.kill(alone=kind == "driver alone")
+            driver.kill_all(alone=kind == "driver alone")
             self._driver = None
         elif kind == "worker":
             workers = [process for process in driver.processes()[1:] if b"pyspark.daemon" in _words(process) or b"daemon_fork" in _words(process)]
@@ -313,20 +266,22 @@ class Kills:
             self._driver.until_batches(_BATCHES_BETWEEN)
         finally:
             _signal(every, signal.SIGCONT)
-        code = old.until_gone()
+        code = old.until_gone(_SECONDS)
         self._say(f"  the zombie has ended with exit code {code}")
-        old.close()
+        old.kill()
         if code == 0:
             raise AssertionError("the driver that stood still has not found out that there is another one")
 
     def end(self) -> None:
         if self._driver is not None:
-            self._driver.kill()
+            self._driver.kill_all()
             self._driver = None
 
     def finish(self) -> None:
-        self.driver().finish()
-        self._driver = None
+        driver, self._driver = self.driver(), None
+        driver.tell("end")
+        if driver.finish(_SECONDS) != 0:
+            raise driver.failure("has failed")
 
 
 def _plan(kills: int, chance: random.Random) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO
 
 from jesenska.testing.faults import LoadFailedError, ServerFaults
 from tests.peers.clients import PROJECT
@@ -46,25 +45,37 @@ class Process:
         self.starts += 1
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self.command(), cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self._process.stdout is not None
-        threading.Thread(target=self._hear, args=(self._process.stdout,), daemon=True).start()
+        threading.Thread(target=self._hear, args=(self._process,), daemon=True).start()
 
-    def _hear(self, output: IO[str]) -> None:
-        with output:
+    def _hear(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout as output:
             for line in output:
                 with self._heard:
                     self.lines.append(line.strip())
                     self._heard.notify_all()
+        process.wait()
+        with self._heard:
+            self._heard.notify_all()
 
     def number(self, word: str) -> int:
         """The number that it has said last behind that word; 0 before."""
         return next((int(line.split()[1]) for line in reversed(self.lines) if line.startswith(f"{word} ")), 0)
 
     def wait_for(self, word: str, seconds: float = _SECONDS) -> None:
+        self.until(lambda: any(line.startswith(word) for line in self.lines), f"has not said {word!r}", seconds)
+
+    def until(self, is_so: Callable[[], bool], otherwise: str, seconds: float = _SECONDS) -> None:
+        """Returns when it has said what makes it so, and runs; LoadFailedError."""
         with self._heard:
-            if self._heard.wait_for(lambda: any(line.startswith(word) for line in self.lines) or self.code is not None, seconds) and self.code is None:
+            if self._heard.wait_for(lambda: is_so() or self.code is not None, seconds) and self.code is None:
                 return
-        raise self.failure(f"has not said {word!r} (exit code {self.code})")
+        raise self.failure(f"{otherwise} (exit code {self.code})")
+
+    def until_gone(self, seconds: float = _SECONDS) -> int:
+        """Its exit code, when it has ended by itself; subprocess.TimeoutExpired."""
+        assert self._process is not None, f"{self.name} does not run"
+        return self._process.wait(seconds)
 
     def tell(self, line: str) -> None:
         assert self._process is not None and self._process.stdin is not None
