@@ -26,8 +26,8 @@ from jesenska.log.recovery import LogLoader
 from jesenska.records._pcompaction import KeyOffsets, _BriefReader
 from jesenska.replication.replicas import Replicas
 from jesenska.testing.simulation.disk import SimulatedFiles
-from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.schedule import simulation
+from tests.testing.planted_search import failure_of, first_and_seeds, first_failure
 
 _LATE_SECONDS = 0.3
 
@@ -174,33 +174,17 @@ BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
 }
 
 
-def failure_of(seed: int) -> Exception | None:
-    with simulation(seed) as one:
-        try:
-            one.run()
-        except ViolationError as error:
-            return error
-    return None
-
-
 def search(name: str, first: int, seeds: int) -> int:
     """Makes the mistake; the exit code."""
     plant, words = BUGS[name]
     plant()
-    for seed in range(first, first + seeds):
-        error = failure_of(seed)
-        if error is not None:
-            print(f"seed {seed}: {error}")
-            return 0 if any(word in str(error) for word in words) else 2
-    print("no seed finds it")
-    return 1
+    return first_failure(simulation, words, first, seeds)
 
 
 def main() -> int:
     logging.disable(logging.CRITICAL)
-    first, seeds = (int(text) for text in (*sys.argv[2:], *("1", "100")[len(sys.argv) - 2 :]))
-    assert failure_of(1) is None, "the broker has a mistake already"
-    return search(sys.argv[1], first, seeds)
+    assert failure_of(simulation(1)) is None, "the broker has a mistake already"
+    return search(sys.argv[1], *first_and_seeds())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import os
 import sys
 import traceback
 
+from jesenska.testing.simulation.schedule import simulation
 from tests.testing import planted_bugs, planted_cluster_bugs, planted_transaction_bugs
+from tests.testing.planted_search import failure_of
 
 _KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs)
 
@@ -19,7 +21,7 @@ _KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs)
 def main() -> int:
     logging.disable(logging.CRITICAL)
     # Without a mistake nothing is found.
-    assert planted_bugs.failure_of(1) is None, "the broker has a mistake already"
+    assert failure_of(simulation(1)) is None, "the broker has a mistake already"
     for line in sys.stdin:
         name, first, seeds = line.split()
         search = next(known.search for known in _KNOWN if name in known.BUGS)

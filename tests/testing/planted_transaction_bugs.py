@@ -9,6 +9,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
@@ -20,12 +21,12 @@ from jesenska.coordination.runtime import Runtime
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.reading import aborted_transactions
-from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.transactional import transactional_simulation
 from jesenska.transactions.coordinator import TransactionCoordinator
 from jesenska.transactions.events import Producer, ProducerAnswer
 from jesenska.transactions.states import TransactionState
 from jesenska.transactions.transaction import Transaction
+from tests.testing.planted_search import first_and_seeds, first_failure
 
 _LATE_SECONDS = 0.3
 
@@ -179,33 +180,17 @@ BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
 }
 
 
-def failure_of(seed: int, brokers: int = 1) -> Exception | None:
-    with transactional_simulation(seed, brokers=brokers) as one:
-        try:
-            one.run()
-        except ViolationError as error:
-            return error
-    return None
-
-
 def search(name: str, first: int, seeds: int) -> int:
     """Makes the mistake; the exit code."""
     plant, brokers, words = BUGS[name]
     plant()
     gc.freeze()
-    for seed in range(first, first + seeds):
-        error = failure_of(seed, brokers)
-        if error is not None:
-            print(f"seed {seed}: {error}")
-            return 0 if any(word in str(error) for word in words) else 2
-    print("no seed finds it")
-    return 1
+    return first_failure(partial(transactional_simulation, brokers=brokers), words, first, seeds)
 
 
 def main() -> int:
     logging.disable(logging.CRITICAL)
-    first, seeds = (int(text) for text in (*sys.argv[2:], *("1", "100")[len(sys.argv) - 2 :]))
-    return search(sys.argv[1], first, seeds)
+    return search(sys.argv[1], *first_and_seeds())
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ _TRANSACTION_BUGS = {
     "what_was_decided_is_forgotten_at_a_restart": 3,
     "nothing_is_verified": 1,
     "markers_of_groups_are_not_replayed": 1,
-    "a_decision_is_carried_out_before_it_is_committed": 19,
+    "a_decision_is_carried_out_before_it_is_committed": 35,
 }
 #: Seeds that are tried from there on: other code may come to the same fault a little later.
 _SEEDS, _CLUSTER_SEEDS = 100, 150

@@ -10,14 +10,12 @@ import sys
 from collections import Counter
 
 from jesenska.testing.simulation.coverage import Cell, as_json, as_table
-from jesenska.testing.simulation.many_seeds import outcomes_of
-from jesenska.testing.simulation.schedule import simulation
-from jesenska.testing.simulation.transactional import transactional_simulation
+from jesenska.testing.simulation.many_seeds import outcomes_of, simulated
 
 
 def show(seed: int, tree_apart: bool, brokers: int, transactional: bool) -> int:
     """Prints what happens under a seed."""
-    with (transactional_simulation if transactional else simulation)(seed, tree_apart=tree_apart, brokers=brokers) as one:
+    with simulated(seed, tree_apart, brokers, transactional) as one:
         failure = None
         try:
             one.run()

@@ -7,11 +7,12 @@ import gc
 import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from jesenska.testing.simulation.coverage import Cell
-from jesenska.testing.simulation.schedule import simulation
+from jesenska.testing.simulation.schedule import Simulation, simulation
 from jesenska.testing.simulation.transactional import transactional_simulation
 
 #: Seeds that a process takes: those of three brokers leave about 20 MB each.
@@ -21,9 +22,14 @@ _SEEDS_OF_A_PROCESS = 10
 Outcome = tuple[int, str | None, Counter[Cell]]
 
 
+def simulated(seed: int, tree_apart: bool, brokers: int, transactional: bool) -> AbstractContextManager[Simulation]:
+    """The simulation of a seed, with clients of the kind that is wanted."""
+    return (transactional_simulation if transactional else simulation)(seed, tree_apart=tree_apart, brokers=brokers)
+
+
 def outcome_of(seed: int, tree_apart: bool, brokers: int, transactional: bool) -> Outcome:
     failure = None
-    with (transactional_simulation if transactional else simulation)(seed, tree_apart=tree_apart, brokers=brokers) as one:
+    with simulated(seed, tree_apart, brokers, transactional) as one:
         try:
             one.run()
         except Exception as error:

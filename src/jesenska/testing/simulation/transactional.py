@@ -7,9 +7,8 @@ Faults are those of `schedule`, aimed at coordinators of transactions, too, and 
 decided          a broker has decided how a transaction ends, and not all of its partitions are marked
 offsets wait     a broker has offsets of groups that wait for the end of a transaction
 
-At the end clocks are set right, and every
-transaction must come to its end, by its producer or since its time is over: nothing holds back a last stable offset
-any more.
+At the end clocks are set right, and every transaction must come to its end, by its producer or since its time is over:
+nothing holds back a last stable offset any more.
 
 On a lone broker whose topic asks for a sync before each answer all topics do: what was decided survives the power."""
 

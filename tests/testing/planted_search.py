@@ -1,0 +1,38 @@
+"""Looks for the seed under which a simulation finds a mistake that was made on purpose."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from jesenska.testing.simulation.history import ViolationError
+from jesenska.testing.simulation.schedule import Simulation
+
+
+def failure_of(simulated: AbstractContextManager[Simulation]) -> ViolationError | None:
+    """What the simulation has found; None for nothing."""
+    with simulated as one:
+        try:
+            one.run()
+        except ViolationError as error:
+            return error
+    return None
+
+
+def first_failure(simulated: Callable[[int], AbstractContextManager[Simulation]], words: Sequence[str], first: int, seeds: int) -> int:
+    """Prints the first seed that fails, and why. 0 where that has one of these words in it, 2 where it has not, 1 if
+    none of so many seeds fails."""
+    for seed in range(first, first + seeds):
+        error = failure_of(simulated(seed))
+        if error is not None:
+            print(f"seed {seed}: {error}")
+            return 0 if any(word in str(error) for word in words) else 2
+    print("no seed finds it")
+    return 1
+
+
+def first_and_seeds() -> tuple[int, int]:
+    """What the command line says behind the name: the first seed (1), and how many are tried (100)."""
+    first, seeds = (int(text) for text in (*sys.argv[2:], *("1", "100")[len(sys.argv) - 2 :]))
+    return first, seeds
