@@ -27,7 +27,7 @@ from jesenska.broker.feature_levels import Update, refusal
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import decode_feature_limits, encode_feature
 from jesenska.metadata.store import SessionState, Store
-from jesenska.metadata.tree_operations import BadVersionError, NoNodeError, TreeError
+from jesenska.metadata.tree_operations import ANY_VERSION, BadVersionError, NoNodeError, TreeError
 from jesenska.metadata.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ class Features:
         #: What each registered broker offers, and the limits that were set.
         self._offered: dict[int, int] = {}
         self._limits: dict[str, int] = {}
+        #: Of the node that has these limits.
+        self._limits_version = ANY_VERSION
         self._looking: asyncio.Task[None] | None = None
         self._again = False
 
@@ -76,7 +78,7 @@ class Features:
         while True:
             await self._look()
             levels = {TRANSACTION_VERSION: self.transaction_version}
-            limits = dict(self._limits)
+            limits, version = dict(self._limits), self._limits_version
             for update in updates:
                 why = refusal(update, levels, {TRANSACTION_VERSION: self._offered})
                 if why is not None:
@@ -88,8 +90,7 @@ class Features:
             if validate_only or not updates:
                 return
             try:
-                _, stat = await self._store.get(paths.FEATURE)
-                await self._store.set(paths.FEATURE, encode_feature(limits), stat.version)
+                await self._store.set(paths.FEATURE, encode_feature(limits), version)
             except BadVersionError:
                 continue  # another broker has set one
             await self._look()
@@ -123,17 +124,18 @@ class Features:
                 continue
             offered[int(name)] = transaction_level_of(data)
         limits: Mapping[str, int] = {}
-        changed = brokers.pzxid
+        changed, version = brokers.pzxid, ANY_VERSION
         # Also where there is no such node yet: the watch tells of its coming.
         if await self._store.exists(paths.FEATURE, self._changed) is not None:
             data, stat = await self._store.get(paths.FEATURE)
-            limits, changed = decode_feature_limits(data), max(changed, stat.mzxid)
+            limits, changed, version = decode_feature_limits(data), max(changed, stat.mzxid), stat.version
         if changed < self.epoch:
             return  # another look was later
         level = min(limits.get(TRANSACTION_VERSION, SUPPORTED[TRANSACTION_VERSION][1]), min(offered.values(), default=0))
         if level != self.transaction_version:
             logger.info("the cluster's %s is %d", TRANSACTION_VERSION, level)
-        self.transaction_version, self.epoch, self._offered, self._limits = level, changed, offered, dict(limits)
+        self.transaction_version, self.epoch, self._offered = level, changed, offered
+        self._limits, self._limits_version = dict(limits), version
 
 
 def transaction_level_of(registration: bytes) -> int:
