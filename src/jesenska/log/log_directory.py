@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -178,15 +178,7 @@ class LogDirectory:
         on_disk = [known.get(name, {}) for known in (self._written, self._writing) for name in _OF_ONE_LOG]
         if any(offsets.get(topic_partition, 0) > 0 for offsets in on_disk):
             log.hold()
-            left: list[Callable[[Written], None]] = [self.write_high_watermarks, self.write_cleaner_offsets]
-
-            def written(outcome: BaseException | None) -> None:
-                if left:
-                    left.pop()(written)
-                else:
-                    self.truncated([log], True, _nobody_waits)
-
-            written(None)
+            _one_after_the_other([self.write_cleaner_offsets, self.write_high_watermarks], lambda _: self.truncated([log], True, _nobody_waits))
 
     def take_cleaner_offsets(self) -> None:
         """At a start, when the logs are there: the cleaner's offsets are those of its checkpoint. A partition that is
@@ -208,15 +200,8 @@ class LogDirectory:
 
     def write_incoming(self, done: Written) -> None:
         """Writes every checkpoint, so that each knows the logs that are about to be here."""
-        left: list[Callable[[Written], None]] = [self.write_high_watermarks, self.write_recovery_points, self.write_cleaner_offsets]
-
-        def written(outcome: BaseException | None) -> None:
-            if outcome is not None or not left:
-                done(outcome)
-            else:
-                left.pop()(written)
-
-        self.write_log_start_offsets(written)
+        checkpoints_of_all = [self.write_log_start_offsets, self.write_cleaner_offsets, self.write_recovery_points, self.write_high_watermarks]
+        _one_after_the_other(checkpoints_of_all, done)
 
     def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
         """Logs of this directory were truncated, and are held. Writes their recovery points and releases them; where
@@ -349,6 +334,23 @@ class FailingDirectory:
         if isinstance(error, OSError):
             raise unusable from error
         return False
+
+
+def _one_after_the_other(writes: Iterable[Callable[[Written], None]], done: Written) -> None:
+    """Has checkpoints written in this order, whatever becomes of each; `done` hears of the first that could not be."""
+    left = iter(writes)
+    failure: BaseException | None = None
+
+    def written(outcome: BaseException | None) -> None:
+        nonlocal failure
+        failure = failure or outcome
+        write = next(left, None)
+        if write is None:
+            done(failure)
+        else:
+            write(written)
+
+    written(None)
 
 
 def _nobody_waits(outcome: BaseException | None) -> None:
