@@ -17,8 +17,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jesenska.pipeline import exactly_once
 from jesenska.pipeline.exactly_once import ExactlyOnce
+from jesenska.pipeline.micro_batches import MicroBatchTransaction
 from jesenska.pipeline.spark import SHORT_RUN, end_session, session
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _die(*_: Any) -> Any:
 
 def _kill_at(point: str) -> None:
     """The next micro-batch comes as far as that."""
-    writing = exactly_once._Writing
+    writing = MicroBatchTransaction
     last_batch, commit, run_tasks = writing.last_batch, writing.commit, ExactlyOnce._run_tasks
 
     async def die_before_tasks(self: Any) -> int:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from jesenska.base.errors import JesenskaError
-from jesenska.pipeline import exactly_once
+from jesenska.pipeline import micro_batches
 from jesenska.pipeline.cluster_thread import connect
 from jesenska.pipeline.exactly_once import ExactlyOnce
 from tests.pipeline.conftest import Topics
@@ -87,7 +87,7 @@ def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(spark: SparkSession, 
 
 
 def _crash_at(point: str, patched: pytest.MonkeyPatch) -> None:
-    whole = exactly_once._Writing
+    whole = micro_batches.MicroBatchTransaction
 
     async def nothing(*_: Any) -> None:
         pass
@@ -197,6 +197,6 @@ def test_numbers_of_micro_batches_are_read_once(spark: SparkSession, topics: Top
     for number in range(5):
         write(rows(spark, number, 1), number)
     connection = connect(write.options.client)
-    followed = [item for (key, name), item in exactly_once._followed[connection.cluster].items() if name == f"many-{topic}".encode()]
+    followed = [item for (key, name), item in micro_batches._followed[connection.cluster].items() if name == f"many-{topic}".encode()]
     assert [(item.last, item.undecided) for item in followed] == [(3, {})]
     assert topics.offsets(topic)[0][1] == 10, "a record and a marker for each"

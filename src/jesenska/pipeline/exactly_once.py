@@ -40,29 +40,20 @@ from __future__ import annotations
 
 import logging
 import time
-import weakref
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jesenska.base.clock import Clock, SystemClock
-from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError, ProducerFencedError, RequestTimedOutError, TopicAlreadyExistsError
+from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError, ProducerFencedError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
-from jesenska.client.cluster import Cluster
-from jesenska.client.consumer import Consumer
-from jesenska.client.offsets import LATEST, list_offsets
-from jesenska.client.partitioner import partition_of_key
 from jesenska.client.producer import Producer
-from jesenska.client.transactions import Transactions
 from jesenska.pipeline.cluster_thread import ClusterThread, connect
+from jesenska.pipeline.micro_batches import MicroBatchTransaction, Query, Ticket, make_batches_topic
 from jesenska.pipeline.options import SinkOptions, sink_options
 from jesenska.pipeline.sentences import plainly
-from jesenska.pipeline.sink import check_columns, write_rows
+from jesenska.pipeline.sink import Packing, check_columns, sending, write_rows
 from jesenska.pipeline.spark import quiet_about_pandas
-from jesenska.records.batch import iter_headers
-from jesenska.records.decode import ControlType, decode_batch, read_marker
-from jesenska.records.header import BatchHeader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,31 +63,18 @@ logger = logging.getLogger(__name__)
 
 #: Where the numbers of committed micro-batches are kept, if the options do not say otherwise.
 BATCHES_TOPIC = "jesenska-spark-batches"
-_BATCHES_PARTITIONS = 8
-_ID_PREFIX = "jesenska-spark-"
 _DEFAULT_TIMEOUT_MS = 900_000
 _TIMEOUT_OPTION, _TOPIC_OPTION = "kafka.transaction.timeout.ms", "batches.topic"
 #: How often a micro-batch is begun anew by itself before the query fails.
 _ATTEMPTS = 3
-_PARTITION_COLUMN = "__jesenska_partition"
+_PACKED = "topic string, partition int, batch binary"
 _WRITTEN = "topic string, partition int, records long"
 _NOT_ALIGNED = "leave aligned out, so that the rows are shuffled by their partitions."
-_READ_SECONDS = 30.0
 _LOOK_SECONDS = 0.005
 
 
 class RepeatedTaskError(JesenskaError):
     """A task was run a second time: the transaction cannot be completed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """What a task needs to write into the driver's transaction."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    is_version_2: bool
 
 
 class ExactlyOnce:
@@ -134,7 +112,7 @@ class ExactlyOnce:
     def _write_once(self, rows: DataFrame, batch_id: int) -> None:
         connection = connect(self.options.client)
         begun = self._clock.monotonic()
-        writing = connection.run(_begin(connection, self))
+        writing = connection.run(self._begin(connection))
         is_committed = False
         try:
             last = connection.run(writing.last_batch())
@@ -158,15 +136,26 @@ class ExactlyOnce:
             )  # fmt: skip
         logger.debug("Micro-batch %d of the query %s: %d records", batch_id, self.query, sum(written.values()))
 
+    async def _begin(self, connection: ClusterThread) -> MicroBatchTransaction:
+        cluster = connection.cluster
+        await connection.persistently(lambda: make_batches_topic(cluster, self.batches_topic))
+        query = Query(self.query, self.batches_topic, self.timeout_ms, self.options.delivery_timeout_ms)
+        return await MicroBatchTransaction.begin(cluster, query)
+
     def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
         """Records by partition. Each partition must have been written by one task."""
         options = self.options
 
+        write = _write_rows if self.aligned else _write_packed
+
+        def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return _pack(options, batches)
+
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return _task(options, ticket, batches)
+            return _task(options, ticket, batches, write)
 
         with quiet_about_pandas():
-            placed = rows if self.aligned else _by_target(rows, options)
+            placed = rows if self.aligned else rows.mapInArrow(pack, _PACKED).repartition("topic", "partition")
             writing = placed.mapInArrow(work, _WRITTEN)
         jobs = _Jobs(rows)
         try:
@@ -205,124 +194,6 @@ def _timeout_of(text: str | None) -> int:
     return int(text)
 
 
-# --- the driver ------------------------------------------------------------------------------------------------------
-
-
-class _Writing:
-    """One attempt at a micro-batch. All of it is called on the connection's loop."""
-
-    def __init__(self, cluster: Cluster, producer: Producer, transactions: Transactions, sink: ExactlyOnce) -> None:
-        self._cluster = cluster
-        self._producer = producer
-        self._transactions = transactions
-        self._sink = sink
-        self._key = sink.query.encode()
-        self._marker = TopicPartition(sink.batches_topic, 0)
-        assert transactions.producer is not None, "it is initialized"
-        producer_id, epoch = transactions.producer
-        self.ticket = Ticket(transactions.transactional_id, producer_id, epoch, transactions.is_version_2)
-
-    async def last_batch(self) -> int:
-        """The number of the last micro-batch that is committed; -1 without one."""
-        topic = await self._cluster.topic(self._sink.batches_topic)
-        self._marker = TopicPartition(topic.name, partition_of_key(self._key, len(topic.partitions)))
-        return await _read_on(self._cluster, self._marker, self._key)
-
-    async def commit(self, batch_id: int) -> None:
-        self._transactions.note_written()
-        await (await self._producer.send(self._marker.topic, b"%d" % batch_id, self._key, partition=self._marker.partition))
-        await self._producer.commit_transaction()
-
-    async def close(self, is_committed: bool) -> None:
-        """What is not committed is aborted, if the brokers can be reached; else the next attempt does that."""
-        try:
-            if not is_committed and self._transactions.may_abort:
-                self._transactions.note_written()
-                await self._producer.abort_transaction()
-        except KafkaError as error:
-            logger.info("The transaction of the query %s is left to the next attempt: %s", self._sink.query, error)
-        finally:
-            await self._producer.close(flush=False)
-
-
-async def _begin(connection: ClusterThread, sink: ExactlyOnce) -> _Writing:
-    cluster = connection.cluster
-    await connection.persistently(lambda: _make_batches_topic(cluster, sink.batches_topic))
-    producer = Producer(
-        cluster,
-        transactional_id=_ID_PREFIX + sink.query,
-        transaction_timeout_seconds=sink.timeout_ms / 1000,
-        delivery_timeout_seconds=sink.options.delivery_timeout_ms / 1000,
-    )
-    await producer.init_transactions()
-    producer.begin_transaction()
-    assert producer.transactions is not None, "it has a transactional id"
-    return _Writing(cluster, producer, producer.transactions, sink)
-
-
-async def _make_batches_topic(cluster: Cluster, name: str) -> None:
-    if name in await cluster.topics():
-        return
-    made = await Admin(cluster).create_topics([NewTopic(name, _BATCHES_PARTITIONS, -1, {"cleanup.policy": "compact"})])
-    error = made[name]
-    if error is not None and not isinstance(error, TopicAlreadyExistsError):
-        raise error
-    await cluster.topic(name, create=True)
-
-
-@dataclass(slots=True)
-class _Followed:
-    """What this process has read of a query's numbers."""
-
-    position: int = 0
-    #: The last one that is committed; -1 without one.
-    last: int = -1
-    #: Numbers of transactions whose end has not been met, by producer id.
-    undecided: dict[int, int] = field(default_factory=dict)
-
-    def follow(self, data: memoryview, position: int, header: BatchHeader, name: bytes) -> None:
-        """Takes one more batch."""
-        if header.is_control:
-            number = self.undecided.pop(header.producer_id, -1)
-            marker = read_marker(data[position : position + header.size_bytes])
-            if marker is not None and marker.type is ControlType.COMMIT:
-                self.last = max(self.last, number)
-            return
-        for record in decode_batch(data, position, header=header):
-            if record.key is not None and bytes(record.key) == name and record.value is not None:
-                if not header.is_transactional:
-                    raise JesenskaError(f"A record for the query {name.decode()} in the topic of micro-batches was written by no transaction: delete it.")
-                self.undecided[header.producer_id] = int(bytes(record.value))
-
-
-#: By cluster, partition and query.
-_followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes], _Followed]] = weakref.WeakKeyDictionary()
-
-
-async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes) -> int:
-    """The number in the newest committed record of a name: reads on from where this process has read to."""
-    followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
-    end = (await list_offsets(cluster, {key: LATEST}))[key].offset
-    if end < followed.position:
-        raise JesenskaError(f"The topic of micro-batches {key.topic} has lost what it had: start the query anew, under another name, where it is to begin.")
-    consumer = Consumer(cluster, auto_offset_reset="earliest")
-    try:
-        await consumer.assign({key: followed.position})
-        deadline = cluster.clock.monotonic() + _READ_SECONDS
-        while (position := consumer.position(key)) < end:
-            fetched = await consumer.poll_raw(1.0)
-            if not fetched and cluster.clock.monotonic() > deadline:
-                raise RequestTimedOutError(f"The committed micro-batches in {key} could not be read from offset {position} to {end}.")
-            for item in fetched:
-                for place, header in iter_headers(item.data):
-                    if header.last_offset >= followed.position:
-                        followed.follow(item.data, place, header, name)
-                followed.position = item.next_offset
-    finally:
-        await consumer.close()
-    return followed.last
-
-
 class _Jobs:
     """What Spark has run since this was made, for the thread's group of jobs. A stage that is run again, since an
     executor was lost with what it had written for it, has new tasks, which look like first ones to themselves."""
@@ -353,38 +224,46 @@ class _Jobs:
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def _by_target(rows: DataFrame, options: SinkOptions) -> DataFrame:
-    """The rows such that all of a target partition are in one partition of the data frame."""
-    from pyspark.sql.types import IntegerType, StructField, StructType
-
-    schema = rows.schema
-    placed = StructType([*schema.fields, StructField(_PARTITION_COLUMN, IntegerType(), False)])
-
-    def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _placed(options, batches)
-
-    with_partition = rows.mapInArrow(place, placed)
-    columns = [_PARTITION_COLUMN] if options.topic is not None else ["topic", _PARTITION_COLUMN]
-    return with_partition.repartition(*columns)
-
-
-def _placed(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Adds the target partition of each row; the column `partition` says the same where there is one."""
-    import pyarrow as pa
-
-    from jesenska.pipeline.sink import Placing
-
+def _pack(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows as encoded batches, with the target partition of each: few large values are shuffled instead of many
+    rows."""
     with plainly("topic"):
-        placing = Placing(connect(options.client), options)
+        packing = Packing(connect(options.client), options, SystemClock())
         for batch in batches:
             if batch.num_rows:
-                numbers = placing.partitions_of(batch)
-                columns = [numbers if name == "partition" else column for name, column in zip(batch.schema.names, batch.columns, strict=True)]
-                yield pa.RecordBatch.from_arrays([*columns, numbers], names=[*batch.schema.names, _PARTITION_COLUMN])
+                for key, encoded in packing.add(batch):
+                    yield _as_rows(key, encoded)
+        for key, encoded in packing.rest():
+            yield _as_rows(key, encoded)
 
 
-def _task(options: SinkOptions, ticket: Ticket, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Writes its rows into the driver's transaction; what it wrote."""
+def _as_rows(key: TopicPartition, encoded: list[bytearray]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    size = len(encoded)
+    columns = [pa.array([key.topic] * size, pa.string()), pa.array([key.partition] * size, pa.int32()), pa.array(encoded, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["topic", "partition", "batch"])
+
+
+def _write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch], producer: Producer) -> dict[TopicPartition, int]:
+    return write_rows(options, batches, producer=producer)
+
+
+def _write_packed(options: SinkOptions, batches: Iterator[pa.RecordBatch], producer: Producer) -> dict[TopicPartition, int]:
+    with plainly("topic"), sending(connect(options.client), options, producer) as task:
+        for rows in batches:
+            for topic, partition, batch in zip(*(rows.column(name) for name in ("topic", "partition", "batch")), strict=True):
+                task.send(TopicPartition(topic.as_py(), partition.as_py()), [bytearray(batch.as_buffer())])
+        return task.finish()
+
+
+def _task(
+    options: SinkOptions,
+    ticket: Ticket,
+    batches: Iterator[pa.RecordBatch],
+    write: Callable[[SinkOptions, Iterator[pa.RecordBatch], Producer], dict[TopicPartition, int]],
+) -> Iterator[pa.RecordBatch]:
+    """Writes what it is given into the driver's transaction; what it wrote."""
     import pyarrow as pa
     from pyspark import TaskContext
 
@@ -394,16 +273,15 @@ def _task(options: SinkOptions, ticket: Ticket, batches: Iterator[pa.RecordBatch
 
     async def made() -> Producer:
         cluster = connect(options.client).cluster
-        transactions = Transactions.joined(cluster, ticket.transactional_id, (ticket.producer_id, ticket.producer_epoch), is_version_2=ticket.is_version_2)
         return Producer(
             cluster,
-            transactions=transactions,
+            transactions=ticket.join(cluster),
             max_request_size=options.max_request_size,
             buffer_memory=options.buffer_memory,
             delivery_timeout_seconds=options.delivery_timeout_ms / 1000,
         )
 
-    written = write_rows(options, batches, partition_column=_PARTITION_COLUMN, producer=connect(options.client).run(made()))
+    written = write(options, batches, connect(options.client).run(made()))
     yield pa.RecordBatch.from_pydict(
         {"topic": [key.topic for key in written], "partition": [key.partition for key in written], "records": list(written.values())},
         schema=pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("records", pa.int64())]),

@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -59,10 +60,8 @@ _said: set[str] = set()
 #: What framing and a codec that gains nothing may add to a batch.
 _BATCH_MARGIN = 1024
 _UNDECIDED = -1
-#: Columns that records are made of, and those that say where they go.
+#: Columns that records are made of.
 _COLUMNS = ("key", "value", "headers", "timestamp")
-_PLACES = ("topic", "key", "partition")
-_ROW = "__jesenska_row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,53 +152,44 @@ def _check_headers(headers: pa.Array, topic: _Topic) -> None:
 # --- one task --------------------------------------------------------------------------------------------------------
 
 
-def write_rows(
-    options: SinkOptions, iterator: Iterator[pa.RecordBatch], *, partition_column: str | None = None, producer: Producer | None = None
-) -> dict[TopicPartition, int]:
-    """One task: how many records it has written, all of them acknowledged. `partition_column` has the target partition
-    of each row, and `producer` is one for this task alone, which is closed with it; without them both are chosen
-    here."""
+def write_rows(options: SinkOptions, iterator: Iterator[pa.RecordBatch], *, producer: Producer | None = None) -> dict[TopicPartition, int]:
+    """One task: how many records it has written, all of them acknowledged. `producer` is one for this task alone, which
+    is closed with it; without it one is chosen here."""
     say_if_slow()
     with plainly("topic"):
-        task = _Task(connect(options.client), options, SystemClock(), partition_column, producer)
-        done = False
-        try:
+        connection = connect(options.client)
+        packing = Packing(connection, options, SystemClock())
+        with sending(connection, options, producer) as task:
             for batch in iterator:
                 if batch.num_rows:
-                    task.add(batch)
-            written = task.finish()
-            done = True
-            return written
-        finally:
-            task.close(done)
+                    for key, encoded in packing.add(batch):
+                        task.send(key, encoded, is_of_old_format=packing.is_of_old_format(key.topic))
+            for key, encoded in packing.rest():
+                task.send(key, encoded, is_of_old_format=packing.is_of_old_format(key.topic))
+            return task.finish()
+
+
+@contextmanager
+def sending(connection: ClusterThread, options: SinkOptions, producer: Producer | None) -> Iterator[Sending]:
+    """A task's `Sending`, closed at the end of the block: as done where the block did not raise."""
+    task = Sending(connection, options, producer)
+    try:
+        yield task
+    except BaseException:
+        task.close(done=False)
+        raise
+    task.close(done=True)
 
 
 class Placing:
     """Which partition each row goes to."""
 
-    def __init__(self, connection: ClusterThread, options: SinkOptions, partition_column: str | None = None) -> None:
+    def __init__(self, connection: ClusterThread, options: SinkOptions) -> None:
         self._connection = connection
         self._options = options
-        self._partition_column = partition_column
         self._kept = kept(connection)
         self._topics: dict[str, _Topic] = {}
         self._random = system_random()
-
-    def partitions_of(self, batch: pa.RecordBatch) -> pa.Array:
-        """The numbers of the target partitions, row by row."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        numbered = batch.select([name for name in batch.schema.names if name in _PLACES]).append_column(_ROW, pa.array(range(batch.num_rows), pa.int32()))
-        rows: list[pa.Array] = []
-        numbers: list[pa.Array] = []
-        for name, part in self._by_topic(numbered):
-            topic = self._topic(name)
-            chosen = self._chosen(topic, part)
-            rows.append(part.column(_ROW))
-            numbers.append(pa.array([topic.next_unkeyed()] * part.num_rows, pa.int32()) if chosen is None else chosen)
-        order = pc.array_sort_indices(pa.concat_arrays(rows))
-        return pa.concat_arrays(numbers).take(order)
 
     def _topic(self, name: str) -> _Topic:
         topic = self._topics.get(name)
@@ -248,8 +238,6 @@ class Placing:
         import pyarrow.compute as pc
 
         names = rows.schema.names
-        if self._partition_column is not None and self._partition_column in names:
-            return rows.column(self._partition_column)
         keyed = "key" in names and not self._options.ignore_keys
         chosen = partitions_of_keys(rows.column("key"), topic.partitions, _UNDECIDED) if keyed else None
         if "partition" in names:
@@ -289,22 +277,18 @@ class Placing:
             begin += counts[partition]
 
 
-class _Task(Placing):
-    """Rows in, record batches out: encoded on Spark's thread, sent on the loop's."""
+class Packing(Placing):
+    """Rows in, encoded batches out, those of a partition in the order of its rows. They have no producer's numbers."""
 
-    def __init__(self, connection: ClusterThread, options: SinkOptions, clock: Clock, partition_column: str | None, producer: Producer | None) -> None:
-        super().__init__(connection, options, partition_column)
+    def __init__(self, connection: ClusterThread, options: SinkOptions, clock: Clock) -> None:
+        super().__init__(connection, options)
         self._clock = clock
         self._codec = Codec[options.compression.upper()]
-        self._own = producer
-        self._producers: dict[bool | None, Producer] = {} if producer is None else {options.enable_idempotence: producer}
         self._waiting: dict[TopicPartition, list[pa.Table]] = {}
         self._waiting_bytes: dict[TopicPartition, int] = {}
-        self._sent: list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]] = []
-        self._written: dict[TopicPartition, int] = {}
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Takes over the rows; waits while too much is on its way."""
+    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, list[bytearray]]]:
+        """Takes over the rows; the batches of partitions that have enough of them."""
         for name, rows in self._by_topic(batch):
             topic = self._topic(name)
             for partition, part in self._by_partition(topic, rows):
@@ -312,15 +296,62 @@ class _Task(Placing):
                 self._waiting.setdefault(key, []).append(part)
                 self._waiting_bytes[key] = self._waiting_bytes.get(key, 0) + part.nbytes
                 if self._waiting_bytes[key] >= topic.batch_bytes:
-                    self._send(key)
+                    yield key, self._packed(key)
         if sum(self._waiting_bytes.values()) > SINK_WAITING_BYTES:
-            for key in list(self._waiting):
-                self._send(key)
+            yield from self.rest()
+
+    def rest(self) -> Iterator[tuple[TopicPartition, list[bytearray]]]:
+        """The batches of all rows that are left."""
+        for key in list(self._waiting):
+            yield key, self._packed(key)
+
+    def _packed(self, key: TopicPartition) -> list[bytearray]:
+        import pyarrow as pa
+
+        parts = self._waiting.pop(key)
+        self._waiting_bytes.pop(key)
+        rows = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        names = rows.schema.names
+        topic = self._topics[key.topic]
+        headers = rows.column("headers") if "headers" in names else None
+        if headers is not None:
+            _check_headers(headers, topic)
+        return columns_to_batches(
+            rows.column("key") if "key" in names else None,
+            rows.column("value"),
+            headers,
+            rows.column("timestamp") if "timestamp" in names else None,
+            default_timestamp=self._clock.now_ms(),
+            codec=self._codec,
+            level=self._options.compression_level,
+            max_batch_bytes=topic.batch_bytes,
+        )
+
+    def is_of_old_format(self, topic: str) -> bool:
+        """Whether a topic that was packed for cannot have idempotent producers."""
+        return self._topics[topic].old_format is not None
+
+
+class Sending:
+    """Encoded batches in: they are sent on the loop's thread while Spark's makes more."""
+
+    def __init__(self, connection: ClusterThread, options: SinkOptions, producer: Producer | None) -> None:
+        """`producer` is one for this task alone, which is closed with it; without it one is borrowed."""
+        self._connection = connection
+        self._options = options
+        self._kept = kept(connection)
+        self._own = producer
+        self._producers: dict[bool | None, Producer] = {} if producer is None else {options.enable_idempotence: producer}
+        self._sent: list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]] = []
+        self._written: dict[TopicPartition, int] = {}
+
+    def send(self, key: TopicPartition, encoded: Sequence[bytearray], *, is_of_old_format: bool = False) -> None:
+        """Waits while too much is on its way."""
+        self._sent += self._connection.run(self._hand_over(key, encoded, is_of_old_format))
+        self._settle(SINK_WAITING_BATCHES_MAX)
 
     def finish(self) -> dict[TopicPartition, int]:
-        """Sends what is left; the numbers of records once all are acknowledged."""
-        for key in list(self._waiting):
-            self._send(key)
+        """The numbers of records once all are acknowledged."""
         self._settle(0)
         return self._written
 
@@ -337,32 +368,10 @@ class _Task(Placing):
             else:
                 await producer.close(flush=False)
 
-    def _send(self, key: TopicPartition) -> None:
-        import pyarrow as pa
-
-        parts = self._waiting.pop(key)
-        self._waiting_bytes.pop(key)
-        rows = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-        names = rows.schema.names
-        topic = self._topics[key.topic]
-        headers = rows.column("headers") if "headers" in names else None
-        if headers is not None:
-            _check_headers(headers, topic)
-        encoded = columns_to_batches(
-            rows.column("key") if "key" in names else None,
-            rows.column("value"),
-            headers,
-            rows.column("timestamp") if "timestamp" in names else None,
-            default_timestamp=self._clock.now_ms(),
-            codec=self._codec,
-            level=self._options.compression_level,
-            max_batch_bytes=topic.batch_bytes,
-        )
-        self._sent += self._connection.run(self._hand_over(key, encoded))
-        self._settle(SINK_WAITING_BATCHES_MAX)
-
-    async def _hand_over(self, key: TopicPartition, encoded: list[bytearray]) -> list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]]:
-        idempotent = False if self._topics[key.topic].old_format is not None else self._options.enable_idempotence
+    async def _hand_over(
+        self, key: TopicPartition, encoded: Sequence[bytearray], is_of_old_format: bool
+    ) -> list[tuple[TopicPartition, int, asyncio.Future[tuple[int, int]]]]:
+        idempotent = False if is_of_old_format else self._options.enable_idempotence
         producer = self._producers.get(idempotent)
         if producer is None:
             producer = self._producers[idempotent] = await self._kept.borrow(self._options, idempotent)

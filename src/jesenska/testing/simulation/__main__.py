@@ -13,9 +13,9 @@ from jesenska.testing.simulation.coverage import Cell, as_json, as_table
 from jesenska.testing.simulation.many_seeds import outcomes_of, simulated
 
 
-def show(seed: int, tree_apart: bool, brokers: int, transactional: bool) -> int:
+def show(seed: int, tree_apart: bool, brokers: int, kind: str) -> int:
     """Prints what happens under a seed."""
-    with simulated(seed, tree_apart, brokers, transactional) as one:
+    with simulated(seed, tree_apart, brokers, kind) as one:
         failure = None
         try:
             one.run()
@@ -37,7 +37,9 @@ def main() -> int:
     parser.add_argument("--trace", type=int, metavar="SEED", help="Print what happens under one seed.")
     parser.add_argument("--tree-apart", action="store_true", help="The tree is a program of its own, with faults of its own.")
     parser.add_argument("--brokers", type=int, default=1, metavar="N", help="Brokers that share such a tree (default: 1).")
-    parser.add_argument("--transactions", action="store_true", help="Clients use transactions.")
+    clients = parser.add_mutually_exclusive_group()
+    clients.add_argument("--transactions", dest="kind", action="store_const", const="transactions", default="groups", help="Clients use transactions.")
+    clients.add_argument("--micro-batches", dest="kind", action="store_const", const="micro-batches", help="Clients are queries that write exactly once.")
     parser.add_argument("--coverage", action="store_true", help="Print how often each state of a broker met each fault (with several brokers).")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="What the outcome is printed as (default: text).")
     options = parser.parse_args()
@@ -46,11 +48,11 @@ def main() -> int:
         # The order of sets is part of what happens.
         os.execve(sys.executable, [sys.executable, "-m", "jesenska.testing.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
     if options.trace is not None:
-        return show(options.trace, options.tree_apart, options.brokers, options.transactions)
+        return show(options.trace, options.tree_apart, options.brokers, options.kind)
     failures: dict[int, str] = {}
     counts: Counter[Cell] = Counter()
     seeds = range(options.seed, options.seed + options.schedules)
-    for seed, failure, met in outcomes_of(seeds, options.tree_apart, options.brokers, options.processes, options.transactions):
+    for seed, failure, met in outcomes_of(seeds, options.tree_apart, options.brokers, options.processes, options.kind):
         counts.update(met)
         if failure is not None:
             failures[seed] = failure

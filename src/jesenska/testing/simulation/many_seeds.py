@@ -6,12 +6,13 @@ from __future__ import annotations
 import gc
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from jesenska.testing.simulation.coverage import Cell
+from jesenska.testing.simulation.micro_batches import micro_batch_simulation
 from jesenska.testing.simulation.schedule import Simulation, simulation
 from jesenska.testing.simulation.transactional import transactional_simulation
 
@@ -22,14 +23,22 @@ _SEEDS_OF_A_PROCESS = 10
 Outcome = tuple[int, str | None, Counter[Cell]]
 
 
-def simulated(seed: int, tree_apart: bool, brokers: int, transactional: bool) -> AbstractContextManager[Simulation]:
-    """The simulation of a seed, with clients of the kind that is wanted."""
-    return (transactional_simulation if transactional else simulation)(seed, tree_apart=tree_apart, brokers=brokers)
+#: Simulations by what their clients are.
+KINDS: Mapping[str, Callable[..., AbstractContextManager[Simulation]]] = {
+    "groups": simulation,
+    "transactions": transactional_simulation,
+    "micro-batches": micro_batch_simulation,
+}
 
 
-def outcome_of(seed: int, tree_apart: bool, brokers: int, transactional: bool) -> Outcome:
+def simulated(seed: int, tree_apart: bool, brokers: int, kind: str) -> AbstractContextManager[Simulation]:
+    """The simulation of a seed, with clients of that kind."""
+    return KINDS[kind](seed, tree_apart=tree_apart, brokers=brokers)
+
+
+def outcome_of(seed: int, tree_apart: bool, brokers: int, kind: str) -> Outcome:
     failure = None
-    with simulated(seed, tree_apart, brokers, transactional) as one:
+    with simulated(seed, tree_apart, brokers, kind) as one:
         try:
             one.run()
         except Exception as error:
@@ -37,7 +46,7 @@ def outcome_of(seed: int, tree_apart: bool, brokers: int, transactional: bool) -
         return seed, failure, one.coverage.counts
 
 
-def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes: int, transactional: bool = False) -> Iterator[Outcome]:
+def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes: int, kind: str = "groups") -> Iterator[Outcome]:
     """As they come. RuntimeError if a process ends without having said all that was asked of it."""
     made = multiprocessing.get_context("fork")
     size = max(1, min(_SEEDS_OF_A_PROCESS, len(seeds) // (4 * processes)))
@@ -47,7 +56,7 @@ def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes:
         while waiting and len(working) < processes:
             chosen = waiting.pop(0)
             ours, theirs = made.Pipe(duplex=False)
-            process: BaseProcess = made.Process(target=_run, args=(chosen, tree_apart, brokers, transactional, theirs), daemon=True)
+            process: BaseProcess = made.Process(target=_run, args=(chosen, tree_apart, brokers, kind, theirs), daemon=True)
             process.start()
             theirs.close()
             working[ours] = process, list(chosen)
@@ -67,8 +76,8 @@ def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes:
                 yield outcome
 
 
-def _run(seeds: Sequence[int], tree_apart: bool, brokers: int, transactional: bool, told: Connection) -> None:
+def _run(seeds: Sequence[int], tree_apart: bool, brokers: int, kind: str, told: Connection) -> None:
     """What a process does."""
     gc.disable()
     for seed in seeds:
-        told.send(outcome_of(seed, tree_apart, brokers, transactional))
+        told.send(outcome_of(seed, tree_apart, brokers, kind))

@@ -1,0 +1,176 @@
+"""The transaction of a micro-batch, as the driver of `exactly_once` has it, without Spark: it begins, is asked which
+micro-batch is committed already, gives tasks what they need to write in it, and is committed with the number of its own
+micro-batch. What that promises, and why, stands in `exactly_once`."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from dataclasses import dataclass, field
+from random import Random
+
+from jesenska.base.errors import JesenskaError, KafkaError, RequestTimedOutError, TopicAlreadyExistsError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.client.consumer import Consumer
+from jesenska.client.offsets import LATEST, list_offsets
+from jesenska.client.partitioner import partition_of_key
+from jesenska.client.producer import Producer
+from jesenska.client.transactions import Transactions
+from jesenska.records.batch import iter_headers
+from jesenska.records.decode import ControlType, decode_batch, read_marker
+from jesenska.records.header import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+_BATCHES_PARTITIONS = 8
+_ID_PREFIX = "jesenska-spark-"
+_READ_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What a task needs to write into the driver's transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_version_2: bool
+
+    def join(self, cluster: Cluster) -> Transactions:
+        """The driver's transaction, for a producer of a task."""
+        return Transactions.joined(cluster, self.transactional_id, (self.producer_id, self.producer_epoch), is_version_2=self.is_version_2)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Who writes: the query's name, and the topic that has the numbers of its committed micro-batches."""
+
+    name: str
+    batches_topic: str
+    transaction_timeout_ms: int
+    delivery_timeout_ms: int = 120_000
+
+
+class MicroBatchTransaction:
+    """One attempt at a micro-batch. All of it is called on the cluster's loop; KafkaError where it comes to nothing."""
+
+    def __init__(self, cluster: Cluster, producer: Producer, query: Query) -> None:
+        transactions = producer.transactions
+        assert transactions is not None and transactions.producer is not None, "it is initialized"
+        self._cluster = cluster
+        self._producer = producer
+        self._transactions = transactions
+        self._query = query
+        self._key = query.name.encode()
+        producer_id, epoch = transactions.producer
+        self.ticket = Ticket(transactions.transactional_id, producer_id, epoch, transactions.is_version_2)
+
+    @classmethod
+    async def begin(cls, cluster: Cluster, query: Query, random_source: Random | None = None) -> MicroBatchTransaction:
+        """Fences who had the query's transactional id; what that one has left open is aborted."""
+        producer = Producer(
+            cluster,
+            transactional_id=_ID_PREFIX + query.name,
+            transaction_timeout_seconds=query.transaction_timeout_ms / 1000,
+            delivery_timeout_seconds=query.delivery_timeout_ms / 1000,
+            random_source=random_source,
+        )
+        try:
+            await producer.init_transactions()
+        except KafkaError:
+            await producer.close(flush=False)
+            raise
+        producer.begin_transaction()
+        return cls(cluster, producer, query)
+
+    async def last_batch(self) -> int:
+        """The number of the last micro-batch that is committed; -1 without one."""
+        return await _read_on(self._cluster, await self._marker(), self._key)
+
+    async def _marker(self) -> TopicPartition:
+        topic = await self._cluster.topic(self._query.batches_topic)
+        return TopicPartition(topic.name, partition_of_key(self._key, len(topic.partitions)))
+
+    async def commit(self, batch_id: int) -> None:
+        """The tasks have written all: their records count from now on, and so does the number."""
+        marker = await self._marker()
+        self._transactions.note_written()
+        await (await self._producer.send(marker.topic, b"%d" % batch_id, self._key, partition=marker.partition))
+        await self._producer.commit_transaction()
+
+    async def close(self, is_committed: bool) -> None:
+        """What is not committed is aborted, if the brokers can be reached; else the next attempt does that."""
+        try:
+            if not is_committed and self._transactions.may_abort:
+                self._transactions.note_written()
+                await self._producer.abort_transaction()
+        except KafkaError as error:
+            logger.info("The transaction of the query %s is left to the next attempt: %s", self._query.name, error)
+        finally:
+            await self._producer.close(flush=False)
+
+
+async def make_batches_topic(cluster: Cluster, name: str) -> None:
+    """Makes the topic of micro-batches where it is not there."""
+    if name in await cluster.topics():
+        return
+    made = await Admin(cluster).create_topics([NewTopic(name, _BATCHES_PARTITIONS, -1, {"cleanup.policy": "compact"})])
+    error = made[name]
+    if error is not None and not isinstance(error, TopicAlreadyExistsError):
+        raise error
+    await cluster.topic(name, create=True)
+
+
+@dataclass(slots=True)
+class _Followed:
+    """What this process has read of a query's numbers."""
+
+    position: int = 0
+    #: The last one that is committed; -1 without one.
+    last: int = -1
+    #: Numbers of transactions whose end has not been met, by producer id.
+    undecided: dict[int, int] = field(default_factory=dict)
+
+    def follow(self, data: memoryview, position: int, header: BatchHeader, name: bytes) -> None:
+        """Takes one more batch."""
+        if header.is_control:
+            number = self.undecided.pop(header.producer_id, -1)
+            marker = read_marker(data[position : position + header.size_bytes])
+            if marker is not None and marker.type is ControlType.COMMIT:
+                self.last = max(self.last, number)
+            return
+        for record in decode_batch(data, position, header=header):
+            if record.key is not None and bytes(record.key) == name and record.value is not None:
+                if not header.is_transactional:
+                    raise JesenskaError(f"A record for the query {name.decode()} in the topic of micro-batches was written by no transaction: delete it.")
+                self.undecided[header.producer_id] = int(bytes(record.value))
+
+
+#: By cluster, partition and query.
+_followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes], _Followed]] = weakref.WeakKeyDictionary()
+
+
+async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes) -> int:
+    """The number in the newest committed record of a name: reads on from where this process has read to."""
+    followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
+    end = (await list_offsets(cluster, {key: LATEST}))[key].offset
+    if end < followed.position:
+        raise JesenskaError(f"The topic of micro-batches {key.topic} has lost what it had: start the query anew, under another name, where it is to begin.")
+    consumer = Consumer(cluster, auto_offset_reset="earliest")
+    try:
+        await consumer.assign({key: followed.position})
+        deadline = cluster.clock.monotonic() + _READ_SECONDS
+        while (position := consumer.position(key)) < end:
+            fetched = await consumer.poll_raw(1.0)
+            if not fetched and cluster.clock.monotonic() > deadline:
+                raise RequestTimedOutError(f"The committed micro-batches in {key} could not be read from offset {position} to {end}.")
+            for item in fetched:
+                for place, header in iter_headers(item.data):
+                    if header.last_offset >= followed.position:
+                        followed.follow(item.data, place, header, name)
+                followed.position = item.next_offset
+    finally:
+        await consumer.close()
+    return followed.last
