@@ -37,18 +37,18 @@ def _die(*_: Any) -> Any:
 def _kill_at(point: str) -> None:
     """The next micro-batch comes as far as that."""
     writing = MicroBatchTransaction
-    last_batch, commit, run_tasks = writing.last_batch, writing.commit, ExactlyOnce._run_tasks
+    last_batch, write_number, commit, run_tasks = writing.last_batch, writing.write_number, writing.commit, ExactlyOnce._run_tasks
 
     async def die_before_tasks(self: Any) -> int:
         await last_batch(self)
         return int(_die())
 
     async def die_after_marker(self: Any, batch_id: int) -> None:
-        self._producer.commit_transaction = _die
-        await commit(self, batch_id)
+        await write_number(self, batch_id)
+        _die()
 
-    async def die_after_commit(self: Any, batch_id: int) -> None:
-        await commit(self, batch_id)
+    async def die_after_commit(self: Any) -> None:
+        await commit(self)
         _die()
 
     def die_within_tasks(self: Any, rows: DataFrame, ticket: Any) -> Any:
@@ -63,7 +63,7 @@ def _kill_at(point: str) -> None:
         "before the tasks": (writing, "last_batch", die_before_tasks),
         "within the tasks": (ExactlyOnce, "_run_tasks", die_within_tasks),
         "after the tasks": (ExactlyOnce, "_run_tasks", die_after_tasks),
-        "after the marker": (writing, "commit", die_after_marker),
+        "after the marker": (writing, "write_number", die_after_marker),
         "after the commit": (writing, "commit", die_after_commit),
     }
     setattr(*patched[point])

@@ -93,27 +93,30 @@ def _crash_at(point: str, patched: pytest.MonkeyPatch) -> None:
         pass
 
     patched.setattr(whole, "close", nothing)
-    commit, last_batch = whole.commit, whole.last_batch
+    commit, last_batch, write_number = whole.commit, whole.last_batch, whole.write_number
 
     async def crash(*_: Any) -> Any:
         raise Crash
 
-    async def crash_after_commit(writing: Any, batch_id: int) -> None:
-        await commit(writing, batch_id)
+    async def crash_after_commit(writing: Any) -> None:
+        await commit(writing)
         raise Crash
 
     async def crash_after_marker(writing: Any, batch_id: int) -> None:
-        patched.setattr(writing._producer, "commit_transaction", crash)
-        await commit(writing, batch_id)
+        await write_number(writing, batch_id)
+        raise Crash
 
     async def crash_before_tasks(writing: Any) -> int:
         await last_batch(writing)
         raise Crash
 
-    if point == "before the tasks":
-        patched.setattr(whole, "last_batch", crash_before_tasks)
-    else:
-        patched.setattr(whole, "commit", {"after the tasks": crash, "after the marker": crash_after_marker, "after the commit": crash_after_commit}[point])
+    patches: dict[str, tuple[str, Any]] = {
+        "before the tasks": ("last_batch", crash_before_tasks),
+        "after the tasks": ("write_number", crash),
+        "after the marker": ("write_number", crash_after_marker),
+        "after the commit": ("commit", crash_after_commit),
+    }
+    patched.setattr(whole, *patches[point])
 
 
 def test_an_open_transaction_of_another_query_hides_no_marker(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:

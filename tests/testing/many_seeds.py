@@ -1,6 +1,6 @@
 """Runs many seeds of the simulator, in two processes at a time. JESENSKA_SIMULATIONS says how many of one broker,
 JESENSKA_CLUSTER_SIMULATIONS how many of three, JESENSKA_TRANSACTION_SIMULATIONS how many with transactions,
-JESENSKA_SEED which is the first."""
+JESENSKA_MICRO_BATCH_SIMULATIONS how many of queries that write exactly once, JESENSKA_SEED which is the first."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Mistakes that are made on purpose, each in a child of one process that has read all modules before.
 
 `JESENSKA_PURE=1 PYTHONHASHSEED=0 python -m tests.testing.planted_in_children` reads lines `NAME FIRST SEEDS`: a
-mistake of `planted_bugs`, `planted_cluster_bugs` or `planted_transaction_bugs`, and the seeds that are tried. It
-answers each with what the search prints, and then a line `exit CODE`."""
+mistake of one of the modules below, and the seeds that are tried. It answers each with what the search prints, and
+then a line `exit CODE`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import sys
 import traceback
 
 from jesenska.testing.simulation.schedule import simulation
-from tests.testing import planted_bugs, planted_cluster_bugs, planted_transaction_bugs
+from tests.testing import planted_bugs, planted_cluster_bugs, planted_micro_batch_bugs, planted_transaction_bugs
 from tests.testing.planted_search import failure_of
 
-_KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs)
+_KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs, planted_micro_batch_bugs)
 
 
 def main() -> int:

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from jesenska.client.consumer import Consumer
+from jesenska.client.offsets import list_offsets
 from jesenska.client.transactions import Transactions
-from jesenska.pipeline import micro_batches as queries
+from jesenska.pipeline import micro_batches
 from jesenska.pipeline.micro_batches import MicroBatchTransaction, Ticket, _Followed
-from jesenska.records.decode import ControlMarker
+from jesenska.records.decode import ControlMarker, ControlType, read_marker
 from jesenska.testing.simulation.micro_batches import Driver, micro_batch_simulation
 from tests.testing.planted_search import first_and_seeds, first_failure
 
@@ -23,20 +25,25 @@ _READ_COMMITTED = 1
 
 
 def the_number_is_read_to_the_stable_offset() -> None:
-    """What is committed behind another query's open transaction is not seen."""
-    list_offsets = queries.list_offsets
-    queries.list_offsets = partial(list_offsets, isolation_level=_READ_COMMITTED)  # type: ignore[assignment]
+    """What is committed behind another query's open transaction is not seen. It is read from the beginning each time,
+    as the stable offset may be below what was read before."""
+
+    async def stable_offsets(cluster: Any, times: Any) -> Any:
+        micro_batches._followed.clear()
+        return await list_offsets(cluster, times, _READ_COMMITTED)
+
+    setattr(micro_batches, "list_offsets", stable_offsets)  # noqa: B010
+    setattr(micro_batches, "Consumer", partial(Consumer, isolation_level=_READ_COMMITTED))  # noqa: B010
 
 
 def an_aborted_number_counts() -> None:
     """Which marker follows a number is not looked at."""
-    read_marker = queries.read_marker
 
     def committed(data: Any) -> ControlMarker | None:
         marker = read_marker(data)
-        return None if marker is None else marker._replace(type=queries.ControlType.COMMIT)
+        return None if marker is None else marker._replace(type=ControlType.COMMIT)
 
-    queries.read_marker = committed  # type: ignore[assignment]
+    setattr(micro_batches, "read_marker", committed)  # noqa: B010
 
 
 def an_undecided_number_counts() -> None:
@@ -60,8 +67,12 @@ def the_number_is_not_looked_for() -> None:
 
 
 def a_task_is_run_a_second_time() -> None:
-    """It writes its rows again, from number 0 on."""
-    Driver._second_attempt = Driver._task  # type: ignore[method-assign]
+    """It writes its rows again, from number 0 on, as Spark has shuffled them this time."""
+
+    async def write_again(self: Driver, executor: Any, ticket: Any, known: Any, partition: Any, rows: Any) -> None:
+        await self._task(executor, ticket, known, partition, rows[::-1])
+
+    Driver._second_attempt = write_again  # type: ignore[method-assign]
 
 
 def tasks_write_outside_the_transaction() -> None:
@@ -77,9 +88,9 @@ def a_task_that_has_failed_is_not_missed() -> None:
     """The driver commits what the others have written."""
     run_tasks = Driver._run_tasks
 
-    async def run_most(self: Driver, *arguments: Any) -> None:
+    async def run_most(self: Driver, ticket: Any, known: Any, rows: Any) -> None:
         try:
-            await run_tasks(self, *arguments)
+            await run_tasks(self, ticket, known, rows)
         except Exception as error:
             self.process.world.tell(self.process.name, f"goes on: {error}")
 

@@ -10,10 +10,10 @@ import pytest
 from jesenska.testing.simulation import many_seeds
 
 
-def _simulated(seed: int, tree_apart: bool, brokers: int, transactional: bool) -> many_seeds.Outcome:
+def _simulated(seed: int, tree_apart: bool, brokers: int, kind: str) -> many_seeds.Outcome:
     if tree_apart:
         os._exit(9)
-    return seed, f"seed {seed} of {brokers}, {transactional}" if seed % 7 == 0 else None, Counter({("leader", "cut"): seed})
+    return seed, f"seed {seed} of {brokers}, {kind}" if seed % 7 == 0 else None, Counter({("leader", "cut"): seed})
 
 
 @pytest.mark.parametrize("processes", [1, 3])
@@ -21,8 +21,8 @@ def _simulated(seed: int, tree_apart: bool, brokers: int, transactional: bool) -
 def test_each_outcome_comes_once(monkeypatch: pytest.MonkeyPatch, count: int, processes: int) -> None:
     monkeypatch.setattr(many_seeds, "outcome_of", _simulated)
     seeds = range(5, 5 + count)
-    outcomes = list(many_seeds.outcomes_of(seeds, False, 3, processes, transactional=True))
-    assert sorted(outcomes, key=lambda outcome: outcome[0]) == [_simulated(seed, False, 3, True) for seed in seeds]
+    outcomes = list(many_seeds.outcomes_of(seeds, False, 3, processes, kind="transactions"))
+    assert sorted(outcomes, key=lambda outcome: outcome[0]) == [_simulated(seed, False, 3, "transactions") for seed in seeds]
 
 
 def test_a_process_that_ends_too_early_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

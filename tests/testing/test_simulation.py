@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.testing.simulation.coverage import FAULTS, STATES, as_table
-from tests.testing import planted_bugs, planted_cluster_bugs, planted_transaction_bugs
+from tests.testing import planted_bugs, planted_cluster_bugs, planted_micro_batch_bugs, planted_transaction_bugs
 
 _FIRST = int(os.environ.get("JESENSKA_SEED", "1"))
 #: Each mistake, and the seed from which on it is looked for, a hundred seeds at most: one that is known to find it
@@ -73,6 +73,16 @@ _TRANSACTION_BUGS = {
     "nothing_is_verified": 1,
     "markers_of_groups_are_not_replayed": 1,
     "a_decision_is_carried_out_before_it_is_committed": 35,
+}
+#: The same of queries that write exactly once.
+_MICRO_BATCH_BUGS = {
+    "the_number_is_read_to_the_stable_offset": 72,
+    "an_aborted_number_counts": 1,
+    "an_undecided_number_counts": 1,
+    "the_number_is_not_looked_for": 3,
+    "a_task_is_run_a_second_time": 1,
+    "tasks_write_outside_the_transaction": 1,
+    "a_task_that_has_failed_is_not_missed": 1,
 }
 #: Seeds that are tried from there on: other code may come to the same fault a little later.
 _SEEDS, _CLUSTER_SEEDS = 100, 150
@@ -134,6 +144,17 @@ def test_clients_with_transactions_do_the_same_each_time(brokers: str) -> None:
     found = re.search(r"of \d+ transactions (\d+) were committed and (\d+) aborted, (\d+) results", first.stdout)
     assert found is not None
     assert all(int(count) > 0 for count in found.groups())
+    assert first.stdout == second.stdout
+
+
+@pytest.mark.parametrize("brokers", ["1", "3"])
+def test_queries_that_write_exactly_once_do_the_same_each_time(brokers: str) -> None:
+    arguments = ("jesenska.testing.simulation", "--micro-batches", "--brokers", brokers, "--trace", str(_FIRST))
+    first, second = (_run(*arguments, JESENSKA_PURE=pure) for pure in ("", "1"))
+    assert first.returncode == 0, first.stdout + first.stderr
+    found = re.search(r"(\d+) micro-batches are done, in (\d+) attempts", first.stdout)
+    assert found is not None
+    assert 0 < int(found[1]) < int(found[2])
     assert first.stdout == second.stdout
 
 
@@ -215,7 +236,16 @@ def test_a_mistake_with_transactions_is_found_out(bug: str, searches: _Searches)
     assert printed.startswith("seed ")
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", _MICRO_BATCH_BUGS)
+def test_a_mistake_in_writing_exactly_once_is_found_out(bug: str, searches: _Searches) -> None:
+    code, printed = searches.find(bug, _MICRO_BATCH_BUGS[bug], _SEEDS)
+    assert code == 0, printed
+    assert printed.startswith("seed ")
+
+
 def test_every_mistake_is_looked_for() -> None:
+    assert list(planted_micro_batch_bugs.BUGS) == list(_MICRO_BATCH_BUGS)
     assert list(planted_transaction_bugs.BUGS) == list(_TRANSACTION_BUGS)
     assert list(planted_bugs.BUGS) == list(_BUGS)
     assert list(planted_cluster_bugs.BUGS) == list(_CLUSTER_BUGS)

@@ -1,5 +1,5 @@
-"""No seed of the simulator breaks what is promised to clients that use transactions, of one broker and of three
-(`test_seeds` and `test_cluster_seeds` have those without)."""
+"""No seed of the simulator breaks what is promised to clients that use transactions, and to Spark queries that write
+exactly once, of one broker and of three (`test_seeds` and `test_cluster_seeds` have those without)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.testing.many_seeds import TIMEOUT_SECONDS, run_seeds
 
 _SEEDS = int(os.environ.get("JESENSKA_TRANSACTION_SIMULATIONS", "200"))
+_QUERIES = int(os.environ.get("JESENSKA_MICRO_BATCH_SIMULATIONS", "60"))
 #: Of so many one is of three brokers, which takes more than twice as long.
 _OF_THREE = 8
 
@@ -24,3 +25,11 @@ def test_what_one_broker_promises_of_transactions_holds_under_every_seed(capsys:
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_what_three_brokers_promise_of_transactions_holds_under_every_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_seeds(3, _SEEDS // _OF_THREE, capsys, "--transactions") == ""
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_SECONDS)
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_query_writes_exactly_once_under_every_seed(brokers: int, capsys: pytest.CaptureFixture[str]) -> None:
+    of_three = _QUERIES // _OF_THREE
+    assert run_seeds(brokers, of_three if brokers == 3 else _QUERIES - of_three, capsys, "--micro-batches") == ""

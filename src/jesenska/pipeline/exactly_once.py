@@ -120,7 +120,8 @@ class ExactlyOnce:
                 logger.info("Micro-batch %d of the query %s is written already (the last one is %d).", batch_id, self.query, last)
                 return
             written = self._run_tasks(rows, writing.ticket)
-            connection.run(writing.commit(batch_id))
+            connection.run(writing.write_number(batch_id))
+            connection.run(writing.commit())
             is_committed = True
         except KafkaError as error:
             if isinstance(error, ProducerFencedError):

@@ -1,6 +1,6 @@
 """The transaction of a micro-batch, as the driver of `exactly_once` has it, without Spark: it begins, is asked which
-micro-batch is committed already, gives tasks what they need to write in it, and is committed with the number of its own
-micro-batch. What that promises, and why, stands in `exactly_once`."""
+micro-batch is committed already, gives tasks what they need to write in it, and is committed with the number of its
+own micro-batch. What that promises, and why, stands in `exactly_once`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Query:
 
 
 class MicroBatchTransaction:
-    """One attempt at a micro-batch. All of it is called on the cluster's loop; KafkaError where it comes to nothing."""
+    """One attempt at a micro-batch. All of it is called on the cluster's loop. KafkaError where it fails."""
 
     def __init__(self, cluster: Cluster, producer: Producer, query: Query) -> None:
         transactions = producer.transactions
@@ -93,11 +93,14 @@ class MicroBatchTransaction:
         topic = await self._cluster.topic(self._query.batches_topic)
         return TopicPartition(topic.name, partition_of_key(self._key, len(topic.partitions)))
 
-    async def commit(self, batch_id: int) -> None:
-        """The tasks have written all: their records count from now on, and so does the number."""
+    async def write_number(self, batch_id: int) -> None:
+        """The tasks have written all: the number of this micro-batch joins it."""
         marker = await self._marker()
         self._transactions.note_written()
         await (await self._producer.send(marker.topic, b"%d" % batch_id, self._key, partition=marker.partition))
+
+    async def commit(self) -> None:
+        """All that was written counts from now on, the number too."""
         await self._producer.commit_transaction()
 
     async def close(self, is_committed: bool) -> None:

@@ -42,8 +42,8 @@ _ROWS_MAX = 12
 _TRANSACTION_TIMEOUT_MS, _DELIVERY_TIMEOUT_MS = 6000, 5000
 #: How long a driver waits for its tasks before Spark would start them elsewhere, and how often it looks.
 _TASKS_SECONDS, _LOOK_SECONDS = 6.0, 0.01
-#: How often a task fails, and how often it is slow.
-_FAILS, _IS_SLOW = 0.05, 0.1
+#: How often a task fails, how often it is slow, and how often a driver is slow between the number and the commit.
+_FAILS, _IS_SLOW, _HESITATES = 0.05, 0.1, 0.1
 #: How many of the faults are those of drivers and executors, and how many there are in all.
 _OF_CLIENTS, MICRO_BATCH_FAULTS = 0.5, 8
 #: Micro-batches that each query writes when nothing fails any more.
@@ -168,14 +168,17 @@ class Driver:
         self._serial += 1
         known = self._known.open(f"{self.checkpoint.query}:{batch}@{self.process.name}/{self._serial}")
         await self._run_tasks(ticket, known, rows)
+        await transaction.write_number(batch)
+        if self._random.random() < _HESITATES:
+            await asyncio.sleep(self._random.uniform(0.0, 3.0))
         known.commits = True
-        await transaction.commit(batch)
+        await transaction.commit()
         self._known.ended(known, True)
         return True
 
     async def _run_tasks(self, ticket: Ticket, known: KnownTransaction, rows: Mapping[TopicPartition, int]) -> None:
         executor, random = self.executor, self._random
-        running = {partition: executor.run(self._task(executor, ticket, known, partition, count)) for partition, count in rows.items()}
+        running = {partition: executor.run(self._task(executor, ticket, known, partition, range(count))) for partition, count in rows.items()}
         until = self._cluster.clock.monotonic() + _TASKS_SECONDS
         while not all(run.is_done for run in running.values()):
             await asyncio.sleep(_LOOK_SECONDS)
@@ -185,7 +188,7 @@ class Driver:
             if failed is None and random.random() < 0.001:
                 failed = next((partition for partition, run in running.items() if not run.is_done), None)
             if failed is not None:
-                running[failed] = executor.run(self._second_attempt(executor, ticket, known, failed, rows[failed]))
+                running[failed] = executor.run(self._second_attempt(executor, ticket, known, failed, range(rows[failed])))
                 await self._until_over(running[failed], until)
             if self._cluster.clock.monotonic() > until:
                 raise _TaskError("its tasks take too long")
@@ -199,10 +202,10 @@ class Driver:
         if run.error is not None:
             raise _TaskError(f"a task has failed: {run.error}") from run.error
 
-    async def _second_attempt(self, executor: Executor, ticket: Ticket, known: KnownTransaction, partition: TopicPartition, count: int) -> None:
+    async def _second_attempt(self, executor: Executor, ticket: Ticket, known: KnownTransaction, partition: TopicPartition, rows: Sequence[int]) -> None:
         raise _TaskError("a task is not run a second time")
 
-    async def _task(self, executor: Executor, ticket: Ticket, known: KnownTransaction, partition: TopicPartition, count: int) -> None:
+    async def _task(self, executor: Executor, ticket: Ticket, known: KnownTransaction, partition: TopicPartition, rows: Sequence[int]) -> None:
         """Writes its rows in the driver's transaction, from number 0 on."""
         random = self._random
         producer = Producer(
@@ -213,11 +216,11 @@ class Driver:
             linger_seconds=0.0,
         )
         me = ProducerName(ticket.producer_id, ticket.producer_epoch)
-        fails_at = random.randrange(count) if random.random() < _FAILS else -1
+        fails_at = random.choice(rows) if random.random() < _FAILS else -1
         pause = random.uniform(0.1, 1.0) if random.random() < _IS_SLOW else 0.0
         sent: list[tuple[bytes, ProducerName | None, asyncio.Future[RecordMetadata]]] = []
         try:
-            for row in range(count):
+            for row in rows:
                 if row == fails_at:
                     raise _TaskError("so the seed wants it")
                 value = f"{known.name}/{partition.partition}-{row}".encode()
