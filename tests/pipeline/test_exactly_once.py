@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.producer import Producer
+from jesenska.client.transaction_admin import TransactionAdmin
 from jesenska.pipeline import micro_batches
 from jesenska.pipeline.cluster_thread import connect
 from jesenska.pipeline.exactly_once import ExactlyOnce
+from jesenska.pipeline.micro_batches import MicroBatchTransaction, Ticket
+from jesenska.pipeline.sink import write_rows
+from jesenska.testing import BrokerProcess
 from tests.pipeline.conftest import Topics
 
 if TYPE_CHECKING:
@@ -71,7 +80,6 @@ def test_rows_name_their_topics_and_partitions(spark: SparkSession, topics: Topi
 
 @pytest.mark.parametrize("point", ["before the tasks", "after the tasks", "after the marker", "after the commit"])
 def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(spark: SparkSession, topics: Topics, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a killed driver does not do any more is left out: it aborts nothing and closes nothing."""
     topic = topics.create(3)
     write = ExactlyOnce(f"killed-{topic}", options(topics, topic))
     write(rows(spark, 0, 30), 0)
@@ -86,37 +94,26 @@ def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(spark: SparkSession, 
     assert committed(spark, topics, topic) == list(range(90))
 
 
-def _crash_at(point: str, patched: pytest.MonkeyPatch) -> None:
-    whole = micro_batches.MicroBatchTransaction
+def _crash_at(point: str, patched: pytest.MonkeyPatch, query: str | None = None) -> None:
+    """The driver of that query, or any driver, ends there. What a killed driver does not do any more is left out: it
+    aborts nothing and closes nothing."""
+    name = {"before the tasks": "last_batch", "after the tasks": "write_number", "after the marker": "write_number", "after the commit": "commit"}[point]
+    whole = MicroBatchTransaction
+    step, close = getattr(whole, name), whole.close
 
-    async def nothing(*_: Any) -> None:
-        pass
-
-    patched.setattr(whole, "close", nothing)
-    commit, last_batch, write_number = whole.commit, whole.last_batch, whole.write_number
-
-    async def crash(*_: Any) -> Any:
+    async def end(writing: MicroBatchTransaction, *arguments: Any) -> Any:
+        if query not in (None, writing._query.name):
+            return await step(writing, *arguments)
+        if point != "after the tasks":
+            await step(writing, *arguments)
         raise Crash
 
-    async def crash_after_commit(writing: Any) -> None:
-        await commit(writing)
-        raise Crash
+    async def close_of_others(writing: MicroBatchTransaction, is_committed: bool) -> None:
+        if query not in (None, writing._query.name):
+            await close(writing, is_committed)
 
-    async def crash_after_marker(writing: Any, batch_id: int) -> None:
-        await write_number(writing, batch_id)
-        raise Crash
-
-    async def crash_before_tasks(writing: Any) -> int:
-        await last_batch(writing)
-        raise Crash
-
-    patches: dict[str, tuple[str, Any]] = {
-        "before the tasks": ("last_batch", crash_before_tasks),
-        "after the tasks": ("write_number", crash),
-        "after the marker": ("write_number", crash_after_marker),
-        "after the commit": ("commit", crash_after_commit),
-    }
-    patched.setattr(whole, *patches[point])
+    patched.setattr(whole, name, end)
+    patched.setattr(whole, "close", close_of_others)
 
 
 def test_an_open_transaction_of_another_query_hides_no_marker(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +127,103 @@ def test_an_open_transaction_of_another_query_hides_no_marker(spark: SparkSessio
     write(rows(spark, 0, 20), 0)
     ExactlyOnce(f"hidden-{topic}", options(topics, topic, batches_topic=shared))(rows(spark, 0, 20), 0)
     assert committed(spark, topics, topic) == list(range(20))
+
+
+def test_two_queries_at_once_share_the_topic_of_micro_batches(spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them ends at each point, again and again, while the other goes on."""
+    source, shared = topics.create(3), topics.create(1, cleanup_policy="compact")
+    steady, failing = topics.create(2), topics.create(2)
+    for partition in range(3):
+        topics.send(source, [b"%d" % number for number in range(partition, 60, 3)], partition)
+    read = options(topics, None, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+
+    def start(target: str, write: ExactlyOnce) -> Any:
+        stream = spark.readStream.format("jesenska").options(**read).load().select("value")
+        return stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / target)).trigger(availableNow=True).start()
+
+    begun = threading.Event()
+
+    class Waiting(ExactlyOnce):
+        """Goes on with its first micro-batch when the other query has left its transaction open."""
+
+        def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
+            assert begun.wait(60)
+            return super()._run_tasks(rows, ticket)
+
+    undisturbed = start(steady, Waiting(f"steady-{steady}", options(topics, steady, batches_topic=shared)))
+    for point in ("after the marker", "after the tasks", "after the commit", "before the tasks", None):
+        write = ExactlyOnce(f"failing-{failing}", options(topics, failing, batches_topic=shared))
+        if point is None:
+            start(failing, write).awaitTermination(60)
+            continue
+        with monkeypatch.context() as patched:
+            _crash_at(point, patched, f"failing-{failing}")
+            with pytest.raises(StreamingQueryException):
+                start(failing, write).awaitTermination(60)
+        begun.set()
+    undisturbed.awaitTermination(60)
+    assert committed(spark, topics, steady) == list(range(60))
+    assert committed(spark, topics, failing) == list(range(60))
+
+
+def test_a_task_of_an_attempt_that_is_over_writes_nothing(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It belongs to a driver that was killed: before the next attempt is committed, and afterwards."""
+    topic = topics.create(2)
+    write = ExactlyOnce(f"zombie-{topic}", options(topics, topic))
+    tickets: list[Ticket] = []
+    run_tasks = ExactlyOnce._run_tasks
+
+    def note(self: ExactlyOnce, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
+        for old in tickets:
+            _is_refused(old)
+        tickets.append(ticket)
+        return run_tasks(self, rows, ticket)
+
+    def _is_refused(ticket: Ticket) -> None:
+        connection = connect(write.options.client)
+
+        async def producer() -> Producer:
+            return Producer(connection.cluster, transactions=ticket.join(connection.cluster))
+
+        late = pa.RecordBatch.from_pydict({"value": [b"999"], "partition": pa.array([0], pa.int32())})
+        with pytest.raises(JesenskaError, match="Writing 1 records to partition 0"):
+            write_rows(write.options, iter([late]), producer=connection.run(producer()))
+
+    monkeypatch.setattr(ExactlyOnce, "_run_tasks", note)
+    with monkeypatch.context() as patched:
+        _crash_at("after the tasks", patched)
+        with pytest.raises(Crash):
+            write(rows(spark, 0, 20), 0)
+    write(rows(spark, 0, 20), 0)
+    assert len(tickets) == 2
+    for ticket in tickets:
+        _is_refused(ticket)
+    write(rows(spark, 20, 20), 1)
+    assert committed(spark, topics, topic) == list(range(40))
+
+
+def test_a_micro_batch_that_takes_too_long_is_aborted_and_says_so(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
+        topics = Topics(broker.bootstrap)
+        topic = topics.create(2)
+        write = ExactlyOnce(f"slow-{topic}", options(topics, topic, kafka_transaction_timeout_ms="1000"))
+        write_number = MicroBatchTransaction.write_number
+
+        async def wait_for_the_abort(writing: Any, batch_id: int) -> None:
+            name = writing.ticket.transactional_id
+            while (await TransactionAdmin(writing._cluster).describe_transaction(name)).state == "Ongoing":
+                await asyncio.sleep(0.02)
+            await write_number(writing, batch_id)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(MicroBatchTransaction, "write_number", wait_for_the_abort)
+            with pytest.raises(JesenskaError, match=r"took longer than the 1 s .*maxOffsetsPerTrigger"):
+                write(rows(spark, 0, 20), 0)
+        assert committed(spark, topics, topic) == []
+        ExactlyOnce(f"slow-{topic}", options(topics, topic))(rows(spark, 0, 20), 0)
+        assert committed(spark, topics, topic) == list(range(20))
+        topics.close()
 
 
 def test_a_task_that_fails_leaves_nothing(spark: SparkSession, topics: Topics) -> None:

@@ -123,10 +123,17 @@ class ExactlyOnce:
             connection.run(writing.write_number(batch_id))
             connection.run(writing.commit())
             is_committed = True
-        except KafkaError as error:
+        except Exception as error:
+            if (self._clock.monotonic() - begun) * 1000 >= self.timeout_ms:
+                raise JesenskaError(
+                    f"Micro-batch {batch_id} of the query {self.query} took longer than the {self.timeout_ms / 1000:g} s that its transaction may take, "
+                    f"and was aborted: read less at once (maxOffsetsPerTrigger), or raise {_TIMEOUT_OPTION}."
+                ) from error
             if isinstance(error, ProducerFencedError):
                 raise JesenskaError(f"Another run of the query {self.query} has begun: this one has ended.") from error
-            raise _AgainError(str(error)) from error
+            if isinstance(error, KafkaError):
+                raise _AgainError(str(error)) from error
+            raise
         finally:
             connection.run(writing.close(is_committed))
         took_ms = (self._clock.monotonic() - begun) * 1000
