@@ -287,10 +287,12 @@ def test_others_are_told_that_a_broker_has_come_or_gone_and_it_is_told_everythin
     world.brokers[0].orders.clear()
     world.brokers[1].orders.clear()
     # Who is up first: a broker of Apache Kafka's follows nobody whom it does not know to be.
-    first, order = world.brokers[2].orders
+    first, topics, order = world.brokers[2].orders
     assert first == UpdateMetadata(2)
+    assert isinstance(topics, UpdateMetadata)
+    assert topics.is_first
     assert isinstance(order, LeaderAndIsr)
-    for _ in range(2):
+    for _ in range(3):
         world.under_way()[0]()
     assert not world.brokers[0].orders
     (told,) = world.brokers[2].orders

@@ -142,7 +142,8 @@ def test_a_topic_is_answered_when_a_broker_goes_that_was_to_make_logs() -> None:
     world.judge()
 
 
-def test_a_broker_that_comes_back_is_told_of_its_replicas_before_it_tells_clients_of_them() -> None:
+def test_a_broker_that_comes_back_knows_all_topics_before_it_leads_any() -> None:
+    """Else a coordinator of transactions takes what it is to mark for topics that are gone."""
     world = up(2)
     create(world, "t", 2, 2)
     world.settle()
@@ -152,8 +153,13 @@ def test_a_broker_that_comes_back_is_told_of_its_replicas_before_it_tells_client
     world.come(0)
     while world.steps:
         world.under_way()[0]()
-    assert world.brokers[0].orders[0] == UpdateMetadata(0)
-    assert isinstance(world.brokers[0].orders[1], LeaderAndIsr)
+    brokers, topics, leads = world.brokers[0].orders
+    assert brokers == UpdateMetadata(0)
+    assert isinstance(topics, UpdateMetadata)
+    assert topics.is_first
+    assert [(part.topic.name, part.numbers) for part in topics.topics] == [("t", (0, 1))]
+    assert topics.topics[0].topic.partitions[0].state.leader == 0, "as it stands after the election"
+    assert isinstance(leads, LeaderAndIsr)
     world.settle()
     world.judge()
 

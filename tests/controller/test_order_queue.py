@@ -70,6 +70,13 @@ class Telling(RuleBasedStateMachine):
             self.queue.put(UpdateMetadata(1, (part,)))
             self.prompt.tell((part,), ())
 
+    @rule()
+    def come(self) -> None:
+        """The broker has come, and is told of all topics before what it is to lead."""
+        topics = tuple(TopicPartitions(topic, tuple(range(PARTITIONS))) for topic in self.topics.values())
+        self.queue.put(UpdateMetadata(1, topics, is_first=True))
+        self.prompt.tell(topics, ())
+
     @rule(name=_NAMES)
     def hide(self, name: str) -> None:
         """Somebody took the topic away from the tree."""
@@ -148,6 +155,23 @@ def test_a_broker_that_does_not_answer_is_told_the_newest_of_many_states_once() 
     queue.done()
     assert queue.take() is None
     assert queue.is_empty
+
+
+def test_who_has_come_is_told_of_all_topics_before_it_leads() -> None:
+    queue = OrderQueue()
+    every = _part(2, *range(PARTITIONS))
+    queue.put(LeaderAndIsr(1, 1, (_part(1, 0),)))
+    queue.put(UpdateMetadata(1, (_part(1, 0),)))
+    queue.put(UpdateMetadata(1))
+    queue.put(UpdateMetadata(1, (every,), is_first=True))
+    queue.put(LeaderAndIsr(2, 1, (_part(2, 1),)))
+    requests = []
+    while (request := queue.take()) is not None:
+        requests.append(request)
+        queue.done()
+    assert requests[0] == Tell((every,), ())
+    assert [type(request) for request in requests] == [Tell, LeadAndFollow, Tell]
+    assert requests[2] == Tell((), ()), "what was told before is not told again"
 
 
 def test_what_is_told_of_brokers_alone_is_told_once() -> None:

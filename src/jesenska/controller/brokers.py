@@ -85,6 +85,8 @@ class Brokers:
         for broker_id in comers:
             yield from self._deletions.broker_came(broker_id)
         yield from self.elect([event.broker_id for event in came if event.crashed], but=comers)
+        for broker_id in comers:
+            self._desk.tell_first(broker_id)
         if came:
             yield from self._topics.raise_internal()
         for event in came:

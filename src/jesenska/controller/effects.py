@@ -96,11 +96,13 @@ class StopReplica(NamedTuple):
 
 
 class UpdateMetadata(NamedTuple):
-    """What the broker tells clients of these topics: they are there as they stand here, or they are gone."""
+    """What the broker tells clients of these topics: they are there as they stand here, or they are gone. `is_first`:
+    it is all that the broker knows of topics so far, and comes before what it is to lead."""
 
     broker_id: int
     topics: tuple[TopicPartitions, ...] = ()
     gone: tuple[TopicPartitions, ...] = ()
+    is_first: bool = False
 
 
 class SettingsChanged(NamedTuple):

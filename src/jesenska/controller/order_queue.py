@@ -7,8 +7,9 @@ and not every state on the way there. A decider: it sends nothing.
 
 Of a partition the newest state counts. LeaderAndIsr goes before the UpdateMetadata that tells clients of it, so that a
 broker leads what they are sent to it for; StopReplica comes last. First of all goes an UpdateMetadata that is about
-brokers alone: Apache Kafka's brokers do not follow one whom they do not know to be up. A topic that comes again after
-it was gone or deleted waits in a batch behind that."""
+brokers alone: Apache Kafka's brokers do not follow one whom they do not know to be up. A broker that has come is told
+of all topics with it: who begins to coordinate transactions takes a topic that it does not know for one that is gone.
+A topic that comes again after it was gone or deleted waits in a batch behind that."""
 
 from __future__ import annotations
 
@@ -49,6 +50,7 @@ class _Batch:
     """Orders that can be put together: no replica in it is given up and made anew."""
 
     tells_of_brokers: bool = False
+    told_first: dict[str, TopicPartitions] = field(default_factory=dict)
     replicas: dict[str, TopicPartitions] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
     tells: bool = False
@@ -61,9 +63,10 @@ class _Batch:
         return topic in self.gone or any(order.topic == topic for order in self.given_up)
 
     def take(self) -> Request | None:
-        if self.tells_of_brokers:
-            self.tells_of_brokers = False
-            return Tell((), ())
+        if self.tells_of_brokers or self.told_first:
+            tells = Tell(tuple(self.told_first.values()), ())
+            self.tells_of_brokers, self.told_first = False, {}
+            return tells
         if self.numbers:
             leads = LeadAndFollow(tuple(self.replicas.values()), tuple(self.numbers))
             self.replicas, self.numbers = {}, []
@@ -92,7 +95,8 @@ class OrderQueue:
         return self._under_way is None and not self._batches
 
     def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
-        """Comes after what was put before. An UpdateMetadata without topics is for the brokers that it tells of."""
+        """Comes after what was put before. An UpdateMetadata without topics is for the brokers that it tells of. One
+        that is first has all partitions of its topics."""
         batch = self._batches[-1] if self._batches else self._new()
         if isinstance(order, StopReplica):
             batch.given_up.append(order)
@@ -106,6 +110,11 @@ class OrderQueue:
             return
         if not order.topics and not order.gone:
             batch.tells_of_brokers = True
+            return
+        if order.is_first:
+            for part in order.topics:
+                batch.told_first[part.topic.name] = part
+                batch.told.pop(part.topic.name, None)
             return
         batch.tells = True
         for part in order.gone:
