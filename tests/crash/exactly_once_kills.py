@@ -27,6 +27,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -98,6 +99,16 @@ class Driver(Process):
         """Returns when so many micro-batches more are written."""
         wanted = self.batches + more
         self.until(lambda: self.batches >= wanted, f"does not write {more} micro-batches more", _SECONDS)
+
+    def until_all_is_written(self) -> int:
+        """Its exit code. Inputs that wait may take it long, as long as it writes micro-batches."""
+        while True:
+            before = self.batches
+            try:
+                return self.until_gone(_SECONDS)
+            except subprocess.TimeoutExpired:
+                if self.batches == before:
+                    raise self.failure("does not end, and writes no micro-batch any more") from None
 
     def processes(self) -> list[int]:
         return [self.pid, *_descendants(self.pid)]
@@ -280,8 +291,9 @@ class Kills:
     def finish(self) -> None:
         driver, self._driver = self.driver(), None
         driver.tell("end")
-        if driver.finish(_SECONDS) != 0:
+        if driver.until_all_is_written() != 0:
             raise driver.failure("has failed")
+        driver.kill()
 
 
 def _plan(kills: int, chance: random.Random) -> list[str]:
