@@ -54,7 +54,7 @@ _CLUSTER_BUGS = {
     "all_is_committed_after_a_restart": 5,
     "who_fetches_is_in_sync": 1,
     "a_new_leader_tells_what_it_knows": 10,
-    "what_is_being_loaded_is_kept": 130,
+    "what_is_being_loaded_is_kept": 24,
     "one_in_sync_is_enough": 17,
     "too_few_in_sync_sync_nothing": 73,
 }
