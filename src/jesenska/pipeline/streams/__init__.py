@@ -5,15 +5,16 @@ from jesenska.pipeline.streams.builder import StreamsBuilder
 from jesenska.pipeline.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from jesenska.pipeline.streams.errors import ProcessorFailedError, SerializationError, SettingError, StreamsError, TopologyError
 from jesenska.pipeline.streams.expressions import Expression, aggregate, array, coalesce, concat, if_else, key, left, lit, right, struct, value
+from jesenska.pipeline.streams.grouped_operations import SessionWindowedKStream, TimeWindowedKStream
 from jesenska.pipeline.streams.handlers import Decision, DeserializationFailure, dead_letter_topic, log_and_continue, log_and_fail
-from jesenska.pipeline.streams.kgrouped import KGroupedStream, KGroupedTable, SessionWindowedKStream, TimeWindowedKStream
-from jesenska.pipeline.streams.kstream import BranchedKStream, KStream
-from jesenska.pipeline.streams.ktable import GlobalKTable, KTable
+from jesenska.pipeline.streams.kinds import KGroupedStream, KGroupedTable, KStream, KTable
 from jesenska.pipeline.streams.materialization import Stores
 from jesenska.pipeline.streams.processing import Processor, ProcessorContext, PunctuationType, Transformer, ValueTransformer
 from jesenska.pipeline.streams.records import KeyValue, Record, SessionWindow, TimeWindow, ValueAndTimestamp, Windowed
 from jesenska.pipeline.streams.serdes import Serde, Serdes
 from jesenska.pipeline.streams.settings import StreamsConfig
+from jesenska.pipeline.streams.stream_operations import BranchedKStream
+from jesenska.pipeline.streams.table_operations import GlobalKTable
 from jesenska.pipeline.streams.timestamps import (
     InputRecord,
     fail_on_invalid_timestamp,

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
-from jesenska.pipeline.streams.kstream import KStream, check_supplier
-from jesenska.pipeline.streams.ktable import GlobalKTable, KTable
+from jesenska.pipeline.streams.kinds import MAKERS, KStream, KTable
 from jesenska.pipeline.streams.locations import here, refused
-from jesenska.pipeline.streams.materialization import Materialized, check_serde
+from jesenska.pipeline.streams.materialization import Materialized
 from jesenska.pipeline.streams.names import checked
-from jesenska.pipeline.streams.plan import GlobalStore, GlobalTableSource, StateStore, Store, StreamSource, TableSource
-from jesenska.pipeline.streams.processing import Processor
+from jesenska.pipeline.streams.plan import GlobalStore, GlobalTableSource, StateStore, Store, TableSource
+from jesenska.pipeline.streams.processing import Processor, check_supplier
 from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.stream_sources import checked_reset, stream_source
+from jesenska.pipeline.streams.table_operations import GlobalKTable
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 from jesenska.pipeline.streams.topology import Topology
 
@@ -29,7 +30,7 @@ class StreamsBuilder:
     """Takes down what the program wants; `build` gives the topology."""
 
     def __init__(self) -> None:
-        self._construction = Construction()
+        self._construction = Construction(MAKERS)
 
     def stream(
         self,
@@ -49,7 +50,8 @@ class StreamsBuilder:
             names = tuple(checked(topic) for topic in ((topics,) if isinstance(topics, str) else topics))  # type: ignore[union-attr]
             if not names:
                 raise refused("stream needs a topic: name at least one.")
-        return stream_of(self._construction, names, pattern, key=key, value=value, extractor=timestamp_extractor, offset_reset=offset_reset, name=name)
+        node = stream_source(self._construction, names, pattern, key=key, value=value, extractor=timestamp_extractor, offset_reset=offset_reset, name=name)
+        return KStream(self._construction, node.name, key=key, value=value, sources=frozenset((node.name,)))
 
     def table(
         self,
@@ -79,7 +81,7 @@ class StreamsBuilder:
             source_name=source,
             topic=topic,
             timestamp_extractor=timestamp_extractor,
-            offset_reset=_reset(offset_reset),
+            offset_reset=checked_reset(offset_reset),
         )
         construction.add(node, facts)
         return KTable(construction, table_name, facts, key=key, value=value, sources=frozenset((source,)))
@@ -154,41 +156,6 @@ class StreamsBuilder:
     def build(self) -> Topology:
         """The topology of everything that was asked for so far."""
         return Topology.of_plan(self._construction.plan())
-
-
-def stream_of(
-    construction: Construction,
-    topics: tuple[str, ...],
-    pattern: str | None,
-    *,
-    key: Serde | None,
-    value: Serde | None,
-    extractor: TimestampExtractor | None = None,
-    offset_reset: str | None = None,
-    name: str | None = None,
-) -> KStream:
-    """The stream of those topics."""
-    check_serde("key", key)
-    check_serde("value", value)
-    name = construction.names.named(name, "KSTREAM-SOURCE-")
-    node = StreamSource(
-        name=name,
-        made_at=here(),
-        key=key,
-        value=value,
-        topics=topics,
-        pattern=pattern,
-        timestamp_extractor=extractor,
-        offset_reset=_reset(offset_reset),
-    )
-    construction.add(node)
-    return KStream(construction, name, key=key, value=value, sources=frozenset((name,)))
-
-
-def _reset(offset_reset: str | None) -> str | None:
-    if offset_reset not in (None, "earliest", "latest"):
-        raise refused(f"offset_reset is {offset_reset!r}: write 'earliest' or 'latest'.")
-    return offset_reset
 
 
 def _check_store(operation: str, store: object) -> None:

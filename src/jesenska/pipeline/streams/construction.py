@@ -9,8 +9,8 @@ Kafka Streams writes its processors: by the moment at which a node was added (or
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jesenska.pipeline.streams.locations import refused
@@ -72,10 +72,21 @@ class TableFacts:
                 parent.look_up()
 
 
+@dataclass(frozen=True, slots=True)
+class Makers:
+    """The classes of streams, tables and groups, for those that make one of another kind."""
+
+    stream: Callable[..., Any]
+    table: Callable[..., Any]
+    grouped_stream: Callable[..., Any]
+    grouped_table: Callable[..., Any]
+
+
 class Construction:
     """Everything that one StreamsBuilder has been told."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Makers) -> None:
+        self.make = make
         self.names = NameCounter()
         self._nodes: dict[str, Node] = {}
         self._order: dict[str, int] = {}

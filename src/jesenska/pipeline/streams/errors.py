@@ -13,7 +13,9 @@ from jesenska.base.errors import JesenskaError
 
 
 class StreamsError(JesenskaError):
-    """Processing cannot go on."""
+    """Processing cannot go on. `is_located` says that the message names the line of the program already."""
+
+    is_located = False
 
 
 class TopologyError(StreamsError):

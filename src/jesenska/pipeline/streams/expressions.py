@@ -324,14 +324,14 @@ def evaluate(expression: Expression, roots: Mapping[str, Any]) -> Any:
         raise StreamsError(f"{expression} cannot be computed of {', '.join(map(repr, values))} ({error}): cast the operands to types that fit.") from error
 
 
-def _three_valued(operator: str, one: Any, two: Any) -> bool | None:
-    for operand in (one, two):
+def _three_valued(operator: str, *operands: Any) -> bool | None:
+    for operand in operands:
         if operand is not None and not isinstance(operand, bool):
             raise StreamsError(f"{operand!r} is no boolean: & and | take booleans, such as comparisons in parentheses.")
     decisive: bool = operator == "or"
-    if one is decisive or two is decisive:
+    if any(operand is decisive for operand in operands):
         return decisive
-    return None if one is None or two is None else not decisive
+    return None if any(operand is None for operand in operands) else not decisive
 
 
 def _field(container: Any, name: str | int) -> Any:

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from jesenska.pipeline.streams.durations import Duration
+from jesenska.pipeline.streams.locations import refused
 from jesenska.pipeline.streams.records import Record, RecordMetadata
 
 
@@ -115,3 +116,10 @@ class ValueTransformer:
 
     def close(self) -> None:
         """Called when the task ends."""
+
+
+def check_supplier(operation: str, supplier: Any, kind: type) -> None:
+    """TopologyError where something else than a supplier is given, such as the processor itself."""
+    if isinstance(supplier, kind) or not callable(supplier):
+        what = f"one {kind.__name__} for all tasks" if isinstance(supplier, kind) else repr(supplier)
+        raise refused(f"{operation} takes what makes a {kind.__name__} for each task, and not {what}: give its class, or a function that returns a new one.")

@@ -19,14 +19,14 @@ from typing import Any
 
 from jesenska.pipeline.streams.description import describe
 from jesenska.pipeline.streams.functions import Role, function
-from jesenska.pipeline.streams.kstream import Partitioner, check_supplier
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.lowering import Defaults, lower
 from jesenska.pipeline.streams.materialization import check_serde
 from jesenska.pipeline.streams.names import checked
 from jesenska.pipeline.streams.plan import GlobalStore, Node, Plan, Process, Sink, StateStore, Store, StreamSource
-from jesenska.pipeline.streams.processing import Processor
+from jesenska.pipeline.streams.processing import Processor, check_supplier
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology
+from jesenska.pipeline.streams.repartitions import Partitioner
 from jesenska.pipeline.streams.serdes import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 

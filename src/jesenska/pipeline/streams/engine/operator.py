@@ -21,7 +21,7 @@ class OperatorContext(ProcessorContext, Protocol):
 
 
 class Operator(Processor):
-    context: OperatorContext  # type: ignore[assignment]
+    context: OperatorContext
 
     def forward_change(self, record: Record, new: Any, old: Any, timestamp: int | None = None) -> None:
         """Hands on a change of a table under the record's key."""

@@ -111,14 +111,14 @@ class KeyValueStore(StateStore):
         return self._pairs(None, None)
 
     def reverse_all(self) -> Iterator[KeyValue]:
-        return reversed(list(self.all()))
+        return iter(list(self.all())[::-1])
 
     def range(self, first: Any = None, last: Any = None) -> Iterator[KeyValue]:
         """Keys from `first` to `last`, both included; None: no limit on that side."""
         return self._pairs(None if first is None else self._key_bytes(first), None if last is None else self._key_bytes(last) + b"\x00")
 
     def reverse_range(self, first: Any = None, last: Any = None) -> Iterator[KeyValue]:
-        return reversed(list(self.range(first, last)))
+        return iter(list(self.range(first, last))[::-1])
 
     def prefix_scan(self, prefix: Any, serde: Serde) -> Iterator[KeyValue]:
         """Keys whose bytes begin with those that the serde makes of the prefix."""
@@ -186,7 +186,7 @@ class WindowStore(StateStore):
         return next((self._value_of(kept) for _, _, kept in self._windows(time_from, time_from, data, data)), None)
 
     def backward_fetch(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
-        return reversed(list(self.fetch(key, time_from, time_to)))
+        return iter(list(self.fetch(key, time_from, time_to))[::-1])
 
     def fetch_range(self, first: Any, last: Any, time_from: int, time_to: int) -> Iterator[KeyValue]:
         """Windowed keys from `first` to `last` (None: no limit) with their values."""

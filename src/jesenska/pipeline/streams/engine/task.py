@@ -316,10 +316,17 @@ class _Failing:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, StreamsError):
+        if not isinstance(error, Exception):
+            return
+        if isinstance(error, StreamsError):
+            if not error.is_located:
+                error.args = (f"{self._made_at}: {self._name}: {error}",)
+                error.is_located = True
             return
         at = self._task.metadata
         where = "" if at is None else f" for the record at {at.topic}-{at.partition}, offset {at.offset}"
-        raise ProcessorFailedError(
+        failed = ProcessorFailedError(
             f"{self._made_at}: {self._name} raised {type(error).__name__} ({error}){where}: mend the function, or leave such records out before."
-        ) from error
+        )
+        failed.is_located = True
+        raise failed from error

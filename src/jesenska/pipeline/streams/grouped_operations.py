@@ -1,9 +1,9 @@
-"""Grouped streams and tables, and windows over grouped streams: what aggregations are asked of.
+"""Grouped streams and tables, and windows over grouped streams: what aggregations are asked of. kinds.py makes of them
 
-    KGroupedStream        count, reduce, aggregate; windowed_by gives one of the next two
-    TimeWindowedKStream   the same for each window of TimeWindows or SlidingWindows
+    KGroupedStream          count, reduce, aggregate; windowed_by gives one of the next two
+    TimeWindowedKStream     the same for each window of TimeWindows or SlidingWindows
     SessionWindowedKStream  the same for each session; aggregate needs a merger
-    KGroupedTable         count, reduce and aggregate with a subtractor
+    KGroupedTable           count, reduce and aggregate with a subtractor
 
 Each takes `store=` (a name, for queries), `key=`, `value=` (the store's serdes; count's values are longs), `logging=`
 and `name=`; windowed ones `retention=`, how long windows stay in the store.
@@ -11,34 +11,35 @@ and `name=`; windowed ones `retention=`, how long windows stay in the store.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, Self, TypeVar, overload
 
-from jesenska.pipeline.streams.construction import TableFacts
+from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.durations import Duration
-from jesenska.pipeline.streams.functions import Function, Role, function
-from jesenska.pipeline.streams.kstream import KStream, repartition_node
-from jesenska.pipeline.streams.ktable import KTable
+from jesenska.pipeline.streams.functions import Role, function
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized
 from jesenska.pipeline.streams.plan import SessionAggregate, Store, StreamAggregate, TableAggregate, TableGroupBy, TableRepartition, WindowedAggregate
+from jesenska.pipeline.streams.repartitions import repartition_node
 from jesenska.pipeline.streams.serdes import Serde, Serdes
 from jesenska.pipeline.streams.windowed_keys import SessionWindowedSerde, TimeWindowedSerde
 from jesenska.pipeline.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
 
+TableT = TypeVar("TableT")
 
-class KGroupedStream:
-    """A stream grouped by its keys. Made by `KStream.group_by` and `group_by_key`."""
 
-    def __init__(self, stream: KStream, *, key: Serde | None, value: Serde | None, repartition_prefix: str | None) -> None:
+class GroupedStreamOperations(Generic[TableT]):
+    """A stream grouped by its keys: what KGroupedStream can do."""
+
+    def __init__(self, stream: Any, *, key: Serde | None, value: Serde | None, repartition_prefix: str | None) -> None:
         self._stream = stream
-        self._construction = stream._construction
-        self._names = stream._names
+        self._construction: Construction = stream._construction
+        self._names = self._construction.names
         self.key_serde = key
         self.value_serde = value
         self._prefix = repartition_prefix
         self._repartition: str | None = None
 
-    def count(self, *, store: str | None = None, key: Serde | None = None, value: Serde | None = None, logging: bool = True, name: str | None = None) -> KTable:
+    def count(self, *, store: str | None = None, key: Serde | None = None, value: Serde | None = None, logging: bool = True, name: str | None = None) -> TableT:
         """How many records each key has."""
         materialized = Materialized(store, key, value, None, logging)
         self._count_again(materialized)
@@ -53,7 +54,7 @@ class KGroupedStream:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """The values of each key combined by `reducer(aggregate, value)`, beginning with the first value."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         return self._aggregate("reduce", "KSTREAM-REDUCE-", Materialized(store, key, value, None, logging), name, self.value_serde, reducer=reducing)
@@ -68,14 +69,20 @@ class KGroupedStream:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """The records of each key put together by `aggregator(key, value, aggregate)`, beginning with `initializer()`."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         materialized = Materialized(store, key, value, None, logging)
         return self._aggregate("aggregate", "KSTREAM-AGGREGATE-", materialized, name, None, initializer=beginning, aggregator=adding)
 
-    def windowed_by(self, windows: TimeWindows | SlidingWindows | SessionWindows) -> Any:
+    @overload
+    def windowed_by(self, windows: TimeWindows | SlidingWindows) -> TimeWindowedKStream[TableT]: ...
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[TableT]: ...
+
+    def windowed_by(self, windows: TimeWindows | SlidingWindows | SessionWindows) -> TimeWindowedKStream[TableT] | SessionWindowedKStream[TableT]:
         """Grouped by windows as well: gives a TimeWindowedKStream, or for SessionWindows a SessionWindowedKStream."""
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self, windows)
@@ -88,9 +95,7 @@ class KGroupedStream:
         if materialized.is_given and materialized.store is None:
             self._names.store("KSTREAM-AGGREGATE-")
 
-    def _aggregate(
-        self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Function | None
-    ) -> KTable:
+    def _aggregate(self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Any) -> TableT:
         store_name = materialized.named(self._names, prefix)
         name = self._names.named(name, prefix)
         kept_in = materialized.key_value_store(store_name, self.key_serde, value)
@@ -100,7 +105,8 @@ class KGroupedStream:
             name=name, inputs=(parent,), made_at=here(), key=kept_in.key, value=kept_in.value, store=kept_in, operation=operation, **functions
         )
         self._construction.add(node, facts)
-        return KTable(self._construction, name, facts, key=kept_in.key, value=kept_in.value, sources=sources)
+        table: TableT = self._construction.make.table(self._construction, name, facts, key=kept_in.key, value=kept_in.value, sources=sources)
+        return table
 
     def _parent(self, store_name: str) -> tuple[str, frozenset[str]]:
         """What feeds the aggregation: the stream, or a repartition of it. One that the program has named serves all
@@ -117,15 +123,15 @@ class KGroupedStream:
         return self._repartition, frozenset((self._repartition,))
 
 
-class _Windowed:
+class _Windowed(Generic[TableT]):
     """What both kinds of windowed streams have."""
 
-    def __init__(self, group: KGroupedStream, windows: Any) -> None:
+    def __init__(self, group: GroupedStreamOperations[TableT], windows: Any) -> None:
         self._group = group
         self._windows = windows
         self._emit = EmitStrategy.ON_WINDOW_UPDATE
 
-    def emit_strategy(self, strategy: EmitStrategy) -> Any:
+    def emit_strategy(self, strategy: EmitStrategy) -> Self:
         """When results are given: with every update, or once when the window closes."""
         if not isinstance(strategy, EmitStrategy):
             raise refused(f"emit_strategy takes EmitStrategy.ON_WINDOW_UPDATE or EmitStrategy.ON_WINDOW_CLOSE, and not {strategy!r}.")
@@ -133,7 +139,7 @@ class _Windowed:
         return self
 
 
-class TimeWindowedKStream(_Windowed):
+class TimeWindowedKStream(_Windowed[TableT]):
     """Made by `KGroupedStream.windowed_by`."""
 
     _windows: TimeWindows | SlidingWindows
@@ -147,7 +153,7 @@ class TimeWindowedKStream(_Windowed):
         retention: Duration | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """How many records each key has in each window."""
         materialized = Materialized(store, key, value, retention, logging)
         if isinstance(self._windows, TimeWindows):
@@ -164,7 +170,7 @@ class TimeWindowedKStream(_Windowed):
         retention: Duration | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """The values of each key and window combined by `reducer(aggregate, value)`."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         materialized = Materialized(store, key, value, retention, logging)
@@ -181,16 +187,14 @@ class TimeWindowedKStream(_Windowed):
         retention: Duration | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """The records of each key and window put together by `aggregator(key, value, aggregate)`."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         materialized = Materialized(store, key, value, retention, logging)
         return self._aggregate("aggregate", "KSTREAM-AGGREGATE-", materialized, name, None, initializer=beginning, aggregator=adding)
 
-    def _aggregate(
-        self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Function | None
-    ) -> KTable:
+    def _aggregate(self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Any) -> TableT:
         group, windows = self._group, self._windows
         if isinstance(windows, TimeWindows):
             size_ms = windows.size_ms
@@ -217,10 +221,11 @@ class TimeWindowedKStream(_Windowed):
             **functions,
         )
         group._construction.add(node, facts)
-        return KTable(group._construction, name, facts, key=key, value=kept_in.value, sources=sources)
+        table: TableT = group._construction.make.table(group._construction, name, facts, key=key, value=kept_in.value, sources=sources)
+        return table
 
 
-class SessionWindowedKStream(_Windowed):
+class SessionWindowedKStream(_Windowed[TableT]):
     """Made by `KGroupedStream.windowed_by`."""
 
     _windows: SessionWindows
@@ -234,7 +239,7 @@ class SessionWindowedKStream(_Windowed):
         retention: Duration | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """How many records each session has."""
         materialized = Materialized(store, key, value, retention, logging)
         self._group._count_again(materialized)
@@ -250,7 +255,7 @@ class SessionWindowedKStream(_Windowed):
         retention: Duration | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """The values of each session combined by `reducer(aggregate, value)`; it combines sessions as well."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         materialized = Materialized(store, key, value, retention, logging)
@@ -268,7 +273,7 @@ class SessionWindowedKStream(_Windowed):
         retention: Duration | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """The records of each session put together by `aggregator(key, value, aggregate)`; two sessions that a record
         joins become one by `merger(key, left, right)`."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
@@ -277,9 +282,7 @@ class SessionWindowedKStream(_Windowed):
         materialized = Materialized(store, key, value, retention, logging)
         return self._aggregate("aggregate", "KSTREAM-AGGREGATE-", materialized, name, None, initializer=beginning, aggregator=adding, merger=merging)
 
-    def _aggregate(
-        self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Function | None
-    ) -> KTable:
+    def _aggregate(self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Any) -> TableT:
         group, windows = self._group, self._windows
         store_name = materialized.named(group._names, prefix)
         name = group._names.named(name, prefix)
@@ -300,22 +303,23 @@ class SessionWindowedKStream(_Windowed):
             **functions,
         )
         group._construction.add(node, facts)
-        return KTable(group._construction, name, facts, key=key, value=kept_in.value, sources=sources)
+        table: TableT = group._construction.make.table(group._construction, name, facts, key=key, value=kept_in.value, sources=sources)
+        return table
 
 
-class KGroupedTable:
-    """A table grouped by new keys. Made by `KTable.group_by`."""
+class GroupedTableOperations(Generic[TableT]):
+    """A table grouped by new keys: what KGroupedTable can do."""
 
-    def __init__(self, table: KTable, select_name: str, *, key: Serde | None, value: Serde | None, name: str | None) -> None:
-        self._construction = table._construction
-        self._names = table._names
-        self._select_name = select_name
-        self.key_serde = key
-        self.value_serde = value
+    def __init__(self, construction: Construction, selected: TableGroupBy, name: str | None) -> None:
+        self._construction = construction
+        self._names = construction.names
+        self._select_name = selected.name
+        self.key_serde = selected.key
+        self.value_serde = selected.value
         self._prefix = name
         self._repartition: str | None = None
 
-    def count(self, *, store: str | None = None, key: Serde | None = None, value: Serde | None = None, logging: bool = True, name: str | None = None) -> KTable:
+    def count(self, *, store: str | None = None, key: Serde | None = None, value: Serde | None = None, logging: bool = True, name: str | None = None) -> TableT:
         """How many keys of the table each group has."""
         return self._aggregate("count", "KTABLE-AGGREGATE-", Materialized(store, key, value, None, logging), name, Serdes.long())
 
@@ -329,7 +333,7 @@ class KGroupedTable:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """Values put in by `adder(aggregate, value)` and taken out by `subtractor(aggregate, value)`."""
         adding = function(Role.REDUCER, adder, "reduce")
         taking_out = function(Role.REDUCER, subtractor, "reduce")
@@ -347,7 +351,7 @@ class KGroupedTable:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> TableT:
         """Values put in by `adder(key, value, aggregate)` and taken out by `subtractor(key, value, aggregate)`."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, adder, "aggregate")
@@ -355,9 +359,7 @@ class KGroupedTable:
         materialized = Materialized(store, key, value, None, logging)
         return self._aggregate("aggregate", "KTABLE-AGGREGATE-", materialized, name, None, initializer=beginning, adder=adding, subtractor=taking_out)
 
-    def _aggregate(
-        self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Function | None
-    ) -> KTable:
+    def _aggregate(self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Any) -> TableT:
         names = self._names
         store_name = materialized.named(names, "KTABLE-AGGREGATE-")
         sink = names.named(name, "KSTREAM-SINK-", "-sink")
@@ -383,13 +385,7 @@ class KGroupedTable:
             name=name, inputs=(self._repartition,), made_at=here(), key=kept_in.key, value=kept_in.value, store=kept_in, operation=operation, **functions
         )
         self._construction.add(node, facts)
-        return KTable(self._construction, name, facts, key=kept_in.key, value=kept_in.value, sources=frozenset((self._repartition,)))
-
-
-def group_table(table: KTable, mapper: Any, key: Serde | None, value: Serde | None, name: str | None) -> KGroupedTable:
-    """What `KTable.group_by` gives."""
-    mapping = function(Role.PAIR_MAPPER, mapper, "group_by")
-    select = table._names.named(name, "KTABLE-SELECT-")
-    table.facts.send_old_values(True)
-    table._construction.add(TableGroupBy(name=select, inputs=(table.name,), made_at=here(), key=key, value=value, mapper=mapping, sends_old_values=True))
-    return KGroupedTable(table, select, key=key, value=value, name=name)
+        table: TableT = self._construction.make.table(
+            self._construction, name, facts, key=kept_in.key, value=kept_in.value, sources=frozenset((self._repartition,))
+        )
+        return table

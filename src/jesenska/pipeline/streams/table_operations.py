@@ -1,4 +1,5 @@
-"""KTable: a table that changes, and what can be made of it; GlobalKTable: one that every instance has whole.
+"""What can be made of a table that changes: the operations of KTable (kinds.py); GlobalKTable, one that every instance
+has whole.
 
 Keywords are those of KStream. `store=` keeps the operation's table in a store of that name; without it a table is
 kept only where an operation behind it needs it.
@@ -7,11 +8,10 @@ kept only where an operation behind it needs it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Self, TypeVar
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
-from jesenska.pipeline.streams.kstream import KStream, check_supplier
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized, check_serde
 from jesenska.pipeline.streams.names import checked
@@ -22,24 +22,25 @@ from jesenska.pipeline.streams.plan import (
     Store,
     Suppress,
     TableFilter,
+    TableGroupBy,
     TableMapValues,
     TableTableJoin,
     TableTransformValues,
     ToStream,
     WindowedAggregate,
 )
-from jesenska.pipeline.streams.processing import ValueTransformer
+from jesenska.pipeline.streams.processing import ValueTransformer, check_supplier
 from jesenska.pipeline.streams.serdes import Serde
 from jesenska.pipeline.streams.windows import Suppressed
 
-if TYPE_CHECKING:
-    from jesenska.pipeline.streams.kgrouped import KGroupedTable
+StreamT = TypeVar("StreamT")
+GroupedT = TypeVar("GroupedT")
 
 _FK = "KTABLE-FK-JOIN-"
 
 
-class KTable:
-    """A table. Made by `StreamsBuilder.table`, by aggregations and by operations on tables, not by hand."""
+class TableOperations(Generic[StreamT, GroupedT]):
+    """A table: what KTable can do. Streams and groups are made by what the construction has for it."""
 
     def __init__(self, construction: Construction, name: str, facts: TableFacts, *, key: Serde | None, value: Serde | None, sources: frozenset[str]) -> None:
         self._construction = construction
@@ -59,9 +60,9 @@ class KTable:
         store = getattr(self._construction.node(self.name), "store", None)
         return store.name if store is not None and store.given_name else None
 
-    def _then(self, node: Node, facts: TableFacts) -> KTable:
+    def _then(self, node: Node, facts: TableFacts) -> Self:
         self._construction.add(node, facts)
-        return KTable(self._construction, node.name, facts, key=node.key, value=node.value, sources=self.sources)
+        return type(self)(self._construction, node.name, facts, key=node.key, value=node.value, sources=self.sources)
 
     def filter(
         self,
@@ -72,7 +73,7 @@ class KTable:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> Self:
         """The keys for which `predicate(key, value)` is true."""
         return self._filter(predicate, False, Materialized(store, key, value, None, logging), name)
 
@@ -85,11 +86,11 @@ class KTable:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> Self:
         """The keys for which `predicate(key, value)` is not true."""
         return self._filter(predicate, True, Materialized(store, key, value, None, logging), name)
 
-    def _filter(self, predicate: Any, negated: bool, materialized: Materialized, name: str | None) -> KTable:
+    def _filter(self, predicate: Any, negated: bool, materialized: Materialized, name: str | None) -> Self:
         chosen = function(Role.PREDICATE, predicate, "filter_not" if negated else "filter")
         kept_in = self._kept_in(materialized, "KTABLE-FILTER-", self.value_serde)
         name = self._names.named(name, "KTABLE-FILTER-")
@@ -117,7 +118,7 @@ class KTable:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> Self:
         """For each value what `mapper(value)` or `mapper(key, value)` gives."""
         mapping = function(Role.VALUE_MAPPER, mapper, "map_values")
         materialized = Materialized(store, key, value, None, logging)
@@ -136,7 +137,7 @@ class KTable:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> Self:
         """A ValueTransformer of yours, transform(key, value), with the stores that are named."""
         check_supplier("transform_values", supplier, ValueTransformer)
         materialized = Materialized(store, key, value, None, logging)
@@ -163,14 +164,15 @@ class KTable:
             return None
         return materialized.key_value_store(materialized.store, self.key_serde, value)
 
-    def to_stream(self, mapper: Any = None, *, key: Serde | None = None, name: str | None = None) -> KStream:
+    def to_stream(self, mapper: Any = None, *, key: Serde | None = None, name: str | None = None) -> StreamT:
         """The changes as a stream of records; with a mapper under the keys that `mapper(key, value)` gives."""
         name = self._names.named(name, "KTABLE-TOSTREAM-")
         self._construction.add(ToStream(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=self.value_serde))
-        stream = KStream(self._construction, name, key=self.key_serde, value=self.value_serde, sources=self.sources)
-        return stream if mapper is None else stream.select_key(mapper, key=key)
+        stream = self._construction.make.stream(self._construction, name, key=self.key_serde, value=self.value_serde, sources=self.sources)
+        made: StreamT = stream if mapper is None else stream.select_key(mapper, key=key)
+        return made
 
-    def suppress(self, suppressed: Suppressed) -> KTable:
+    def suppress(self, suppressed: Suppressed) -> Self:
         """Updates held back, as Suppressed says."""
         if not isinstance(suppressed, Suppressed):
             raise refused(f"suppress takes what Suppressed.until_window_closes or Suppressed.until_time_limit gives, and not {suppressed!r}.")
@@ -201,7 +203,7 @@ class KTable:
             final=final,
         )
         self._construction.add(node, facts)
-        return KTable(self._construction, name, facts, key=self.key_serde, value=self.value_serde, sources=frozenset((self.name,)))
+        return type(self)(self._construction, name, facts, key=self.key_serde, value=self.value_serde, sources=frozenset((self.name,)))
 
     def _grace_ms(self) -> int:
         """How long after its end a window of this table is closed: the longest of the windows that feed it."""
@@ -221,20 +223,24 @@ class KTable:
 
         return grace_of(self.name, ())
 
-    def group_by(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KGroupedTable:
+    def group_by(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> GroupedT:
         """Grouped anew: `mapper(key, value)` gives a pair of the group's key and a value for it. Always through an
         internal topic, which `name` names."""
-        from jesenska.pipeline.streams.kgrouped import group_table
-
         check_serde("key", key)
         check_serde("value", value)
-        return group_table(self, mapper, key, value, name)
+        mapping = function(Role.PAIR_MAPPER, mapper, "group_by")
+        select = self._names.named(name, "KTABLE-SELECT-")
+        node = TableGroupBy(name=select, inputs=(self.name,), made_at=here(), key=key, value=value, mapper=mapping, sends_old_values=True)
+        self._construction.add(node)
+        self.facts.send_old_values(True)
+        grouped: GroupedT = self._construction.make.grouped_table(self._construction, node, name)
+        return grouped
 
     # Joins
 
     def join(
         self,
-        other: KTable,
+        other: Self,
         joiner: Any,
         *,
         foreign_key: Any = None,
@@ -243,14 +249,14 @@ class KTable:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> Self:
         """The keys that both tables have, with `joiner(left, right)`. With `foreign_key`, a function of this table's
         value: each key with the other table's value under its foreign key."""
         return self._join("inner", other, joiner, foreign_key, Materialized(store, key, value, None, logging), name)
 
     def left_join(
         self,
-        other: KTable,
+        other: Self,
         joiner: Any,
         *,
         foreign_key: Any = None,
@@ -259,13 +265,13 @@ class KTable:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> Self:
         """All keys of this table; the right value is None where the other one has none."""
         return self._join("left", other, joiner, foreign_key, Materialized(store, key, value, None, logging), name)
 
     def outer_join(
         self,
-        other: KTable,
+        other: Self,
         joiner: Any,
         *,
         store: str | None = None,
@@ -273,14 +279,14 @@ class KTable:
         value: Serde | None = None,
         logging: bool = True,
         name: str | None = None,
-    ) -> KTable:
+    ) -> Self:
         """All keys of either table."""
         return self._join("outer", other, joiner, None, Materialized(store, key, value, None, logging), name)
 
-    def _join(self, kind: str, other: KTable, joiner: Any, foreign_key: Any, materialized: Materialized, name: str | None) -> KTable:
+    def _join(self, kind: str, other: Self, joiner: Any, foreign_key: Any, materialized: Materialized, name: str | None) -> Self:
         operation = {"inner": "join", "left": "left_join", "outer": "outer_join"}[kind]
         joining = function(Role.TABLE_JOINER, joiner, operation)
-        if not isinstance(other, KTable):
+        if not isinstance(other, TableOperations):
             raise refused(f"{operation} of a table takes a KTable, and not {other!r}.")
         if foreign_key is not None:
             extractor = function(Role.FOREIGN_KEY, foreign_key, operation)
@@ -312,9 +318,9 @@ class KTable:
             other_join_name=other_join,
         )
         self._construction.add(node, facts)
-        return KTable(self._construction, merge_name, facts, key=node.key, value=node.value, sources=sources)
+        return type(self)(self._construction, merge_name, facts, key=node.key, value=node.value, sources=sources)
 
-    def _join_on_foreign_key(self, kind: str, other: KTable, foreign_key: Function, joiner: Function, materialized: Materialized, name: str | None) -> KTable:
+    def _join_on_foreign_key(self, kind: str, other: Self, foreign_key: Function, joiner: Function, materialized: Materialized, name: str | None) -> Self:
         other.facts.send_old_values(True)
         self.facts.send_old_values(True)
         names = self._names
@@ -373,7 +379,7 @@ class KTable:
             right_value=other.value_serde,
         )
         self._construction.add(node, facts)
-        return KTable(self._construction, result, facts, key=node.key, value=node.value, sources=sources)
+        return type(self)(self._construction, result, facts, key=node.key, value=node.value, sources=sources)
 
 
 class GlobalKTable:

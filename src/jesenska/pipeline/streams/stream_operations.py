@@ -1,4 +1,4 @@
-"""KStream: a stream of records, and what can be made of it.
+"""What can be made of a stream of records: the operations of KStream (kinds.py).
 
 Operations in Kafka Streams' words, in snake_case. Functions come first; everything else is a keyword:
 
@@ -16,9 +16,8 @@ An operation that makes new keys marks the stream: before the next one that need
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Self, TypeVar
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
@@ -47,22 +46,20 @@ from jesenska.pipeline.streams.plan import (
     StreamTableJoin,
     ToTable,
 )
-from jesenska.pipeline.streams.processing import Processor, Transformer, ValueTransformer
+from jesenska.pipeline.streams.processing import Processor, Transformer, ValueTransformer, check_supplier
+from jesenska.pipeline.streams.repartitions import Partitioner, repartition_node
 from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.stream_sources import stream_source
+from jesenska.pipeline.streams.table_operations import GlobalKTable, TableOperations
 from jesenska.pipeline.streams.windows import JoinWindows
 
-if TYPE_CHECKING:
-    from jesenska.pipeline.streams.kgrouped import KGroupedStream
-    from jesenska.pipeline.streams.ktable import GlobalKTable, KTable
-
-_GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}\Z")
-_REPARTITION = "-repartition"
-Partitioner = Callable[..., int | None]
-"""partitioner(topic, key, value, partitions) gives the number of the partition, or None for the usual one."""
+TableT = TypeVar("TableT")
+GroupedT = TypeVar("GroupedT")
+StreamT = TypeVar("StreamT")
 
 
-class KStream:
-    """A stream of records. Made by `StreamsBuilder.stream` and by operations, not by hand."""
+class StreamOperations(Generic[TableT, GroupedT]):
+    """A stream of records: what KStream can do. Tables and groups are made by what the construction has for it."""
 
     def __init__(
         self,
@@ -86,10 +83,10 @@ class KStream:
     def __repr__(self) -> str:
         return f"<KStream {self.name}>"
 
-    def _then(self, node: Node, *, keys_change: bool = False) -> KStream:
+    def _then(self, node: Node, *, keys_change: bool = False) -> Self:
         """The stream that leaves the new node."""
         self._construction.add(node)
-        return KStream(
+        return type(self)(
             self._construction,
             node.name,
             key=node.key,
@@ -100,58 +97,58 @@ class KStream:
 
     # Record by record
 
-    def filter(self, predicate: Any, *, name: str | None = None) -> KStream:
+    def filter(self, predicate: Any, *, name: str | None = None) -> Self:
         """The records for which `predicate(key, value)` is true."""
         return self._filter(predicate, False, name)
 
-    def filter_not(self, predicate: Any, *, name: str | None = None) -> KStream:
+    def filter_not(self, predicate: Any, *, name: str | None = None) -> Self:
         """The records for which `predicate(key, value)` is not true."""
         return self._filter(predicate, True, name)
 
-    def _filter(self, predicate: Any, negated: bool, name: str | None) -> KStream:
+    def _filter(self, predicate: Any, negated: bool, name: str | None) -> Self:
         chosen = function(Role.PREDICATE, predicate, "filter_not" if negated else "filter")
         name = self._names.named(name, "KSTREAM-FILTER-")
         return self._then(Filter(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=self.value_serde, predicate=chosen, negated=negated))
 
-    def map(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KStream:
+    def map(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
         """For each record the pair that `mapper(key, value)` gives."""
         mapping = function(Role.PAIR_MAPPER, mapper, "map")
         _check(key, value)
         name = self._names.named(name, "KSTREAM-MAP-")
         return self._then(Map(name=name, inputs=(self.name,), made_at=here(), key=key, value=value, mapper=mapping), keys_change=True)
 
-    def map_values(self, mapper: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
+    def map_values(self, mapper: Any, *, value: Serde | None = None, name: str | None = None) -> Self:
         """For each record the value that `mapper(value)` or `mapper(key, value)` gives."""
         mapping = function(Role.VALUE_MAPPER, mapper, "map_values")
         _check(None, value)
         name = self._names.named(name, "KSTREAM-MAPVALUES-")
         return self._then(MapValues(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=value, mapper=mapping))
 
-    def flat_map(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KStream:
+    def flat_map(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
         """For each record all pairs that `mapper(key, value)` gives."""
         mapping = function(Role.PAIR_MAPPER, mapper, "flat_map")
         _check(key, value)
         name = self._names.named(name, "KSTREAM-FLATMAP-")
         return self._then(FlatMap(name=name, inputs=(self.name,), made_at=here(), key=key, value=value, mapper=mapping), keys_change=True)
 
-    def flat_map_values(self, mapper: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
+    def flat_map_values(self, mapper: Any, *, value: Serde | None = None, name: str | None = None) -> Self:
         """For each record all values that `mapper(value)` or `mapper(key, value)` gives."""
         mapping = function(Role.VALUE_MAPPER, mapper, "flat_map_values")
         _check(None, value)
         name = self._names.named(name, "KSTREAM-FLATMAPVALUES-")
         return self._then(FlatMapValues(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=value, mapper=mapping))
 
-    def select_key(self, mapper: Any, *, key: Serde | None = None, name: str | None = None) -> KStream:
+    def select_key(self, mapper: Any, *, key: Serde | None = None, name: str | None = None) -> Self:
         """The same values under the keys that `mapper(key, value)` gives."""
         return self._select_key(mapper, "select_key", key, name)
 
-    def _select_key(self, mapper: Any, operation: str, key: Serde | None, name: str | None) -> KStream:
+    def _select_key(self, mapper: Any, operation: str, key: Serde | None, name: str | None) -> Self:
         mapping = function(Role.KEY_MAPPER, mapper, operation)
         _check(key, None)
         name = self._names.named(name, "KSTREAM-KEY-SELECT-")
         return self._then(SelectKey(name=name, inputs=(self.name,), made_at=here(), key=key, value=self.value_serde, mapper=mapping), keys_change=True)
 
-    def peek(self, action: Any, *, name: str | None = None) -> KStream:
+    def peek(self, action: Any, *, name: str | None = None) -> Self:
         """The same records; `action(key, value)` sees each."""
         seen = function(Role.ACTION, action, "peek")
         name = self._names.named(name, "KSTREAM-PEEK-")
@@ -175,7 +172,7 @@ class KStream:
 
     # Several streams
 
-    def branch(self, *predicates: Any, name: str | None = None) -> list[KStream]:
+    def branch(self, *predicates: Any, name: str | None = None) -> list[Self]:
         """One stream for each predicate: a record goes to the first that takes it, and is dropped if none does."""
         if not predicates:
             raise refused("branch needs at least one predicate: give one for each stream that you want.")
@@ -188,21 +185,21 @@ class KStream:
         )
         return [self._then(BranchChild(name=child, inputs=(branch_name,), made_at=made_at, key=self.key_serde, value=self.value_serde)) for child in children]
 
-    def split(self, *, name: str | None = None) -> BranchedKStream:
+    def split(self, *, name: str | None = None) -> BranchedKStream[Self]:
         """Splits the stream into named branches: `split(name="s-").branch(…, name="a").default_branch(name="b")` gives
         {"s-a": stream, "s-b": stream}."""
         name = self._names.named(name, "KSTREAM-BRANCH-")
         self._construction.add(Branch(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=self.value_serde))
         return BranchedKStream(self, name)
 
-    def merge(self, other: KStream, *, name: str | None = None) -> KStream:
+    def merge(self, other: StreamOperations[Any, Any], *, name: str | None = None) -> Self:
         """The records of both streams. The serdes are not kept, as in Kafka Streams, unless both have the same."""
         _check_stream("merge", other)
         name = self._names.named(name, "KSTREAM-MERGE-")
         key = self.key_serde if self.key_serde is other.key_serde else None
         value = self.value_serde if self.value_serde is other.value_serde else None
         self._construction.add(Merge(name=name, inputs=(self.name, other.name), made_at=here(), key=key, value=value))
-        return KStream(
+        return type(self)(
             self._construction,
             name,
             key=key,
@@ -232,12 +229,11 @@ class KStream:
             )
         )
 
-    def through(self, topic: str, *, key: Serde | None = None, value: Serde | None = None, partitioner: Partitioner | None = None) -> KStream:
+    def through(self, topic: str, *, key: Serde | None = None, value: Serde | None = None, partitioner: Partitioner | None = None) -> Self:
         """Writes to a topic of yours and reads it again. `repartition` does it with an internal topic."""
-        from jesenska.pipeline.streams.builder import stream_of
-
         self.to(topic, key=key, value=value, partitioner=partitioner)
-        return stream_of(self._construction, (topic,), None, key=key or self.key_serde, value=value or self.value_serde)
+        source = stream_source(self._construction, (topic,), None, key=key or self.key_serde, value=value or self.value_serde)
+        return type(self)(self._construction, source.name, key=source.key, value=source.value, sources=frozenset((source.name,)))
 
     def repartition(
         self,
@@ -247,7 +243,7 @@ class KStream:
         partitions: int | None = None,
         partitioner: Partitioner | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> Self:
         """Through an internal topic, `<application.id>-<name>-repartition`, with as many partitions as are said."""
         _check(key, value)
         if partitions is not None and partitions < 1:
@@ -281,10 +277,10 @@ class KStream:
             asked_for=asked_for,
         )
 
-    def _behind(self, repartition: Repartition) -> KStream:
-        return KStream(self._construction, repartition.name, key=repartition.key, value=repartition.value, sources=frozenset((repartition.name,)))
+    def _behind(self, repartition: Repartition) -> Self:
+        return type(self)(self._construction, repartition.name, key=repartition.key, value=repartition.value, sources=frozenset((repartition.name,)))
 
-    def _repartitioned_for_join(self, prefix: str, key: Serde | None, value: Serde | None) -> KStream:
+    def _repartitioned_for_join(self, prefix: str, key: Serde | None, value: Serde | None) -> Self:
         node = self._through_internal_topic(prefix, key or self.key_serde, value or self.value_serde)
         if self._repartition_name is None or self.name != prefix:
             self._construction.add(node)
@@ -298,10 +294,8 @@ class KStream:
 
     def to_table(
         self, *, store: str | None = None, key: Serde | None = None, value: Serde | None = None, logging: bool = True, name: str | None = None
-    ) -> KTable:
+    ) -> TableT:
         """The stream as a table: the latest record of a key counts, a null value deletes the key."""
-        from jesenska.pipeline.streams.ktable import KTable
-
         materialized = Materialized(store, key, value, None, logging)
         made_at = here()
         name = self._names.named(name, "KSTREAM-TOTABLE-")
@@ -315,25 +309,24 @@ class KStream:
         facts = TableFacts("source", kept=store is not None)
         kept_in = materialized.key_value_store(store_name, key, value)
         self._construction.add(ToTable(name=name, inputs=(parent,), made_at=made_at, key=key, value=value, store=kept_in), facts)
-        return KTable(self._construction, name, facts, key=key, value=value, sources=sources)
+        table: TableT = self._construction.make.table(self._construction, name, facts, key=key, value=value, sources=sources)
+        return table
 
-    def group_by(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KGroupedStream:
+    def group_by(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> GroupedT:
         """Grouped by the keys that `mapper(key, value)` gives; through an internal topic. `name` names that topic."""
-        from jesenska.pipeline.streams.kgrouped import KGroupedStream
-
         selected = self._select_key(mapper, "group_by", key, name)
-        return KGroupedStream(selected, key=key, value=value or self.value_serde, repartition_prefix=name)
+        grouped: GroupedT = self._construction.make.grouped_stream(selected, key=key, value=value or self.value_serde, repartition_prefix=name)
+        return grouped
 
-    def group_by_key(self, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KGroupedStream:
+    def group_by_key(self, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> GroupedT:
         """Grouped by the keys as they are."""
-        from jesenska.pipeline.streams.kgrouped import KGroupedStream
-
         _check(key, value)
-        return KGroupedStream(self, key=key or self.key_serde, value=value or self.value_serde, repartition_prefix=name)
+        grouped: GroupedT = self._construction.make.grouped_stream(self, key=key or self.key_serde, value=value or self.value_serde, repartition_prefix=name)
+        return grouped
 
     # Joins
 
-    def join(self, other: Any, joiner: Any, windows: JoinWindows | None = None, **options: Any) -> KStream:
+    def join(self, other: Any, joiner: Any, windows: JoinWindows | None = None, **options: Any) -> Self:
         """Joined with a stream (`windows` says how far apart), with a table, or with a global table.
 
         With a stream: `key=`, `value=`, `other_value=` (serdes), `store=` (base of the stores' names), `name=`.
@@ -341,27 +334,25 @@ class KStream:
         With a global table: `key_selector=` a function(key, value) that gives the table's key, `name=`."""
         return self._join("inner", other, joiner, windows, options)
 
-    def left_join(self, other: Any, joiner: Any, windows: JoinWindows | None = None, **options: Any) -> KStream:
+    def left_join(self, other: Any, joiner: Any, windows: JoinWindows | None = None, **options: Any) -> Self:
         """The same, with every record of this stream: joined with None where there is no partner."""
         return self._join("left", other, joiner, windows, options)
 
-    def outer_join(self, other: KStream, joiner: Any, windows: JoinWindows | None = None, **options: Any) -> KStream:
+    def outer_join(self, other: StreamOperations[Any, Any], joiner: Any, windows: JoinWindows | None = None, **options: Any) -> Self:
         """With another stream, and every record of both."""
         return self._join("outer", other, joiner, windows, options)
 
-    def _join(self, kind: str, other: Any, joiner: Any, windows: JoinWindows | None, options: dict[str, Any]) -> KStream:
-        from jesenska.pipeline.streams.ktable import GlobalKTable, KTable
-
+    def _join(self, kind: str, other: Any, joiner: Any, windows: JoinWindows | None, options: dict[str, Any]) -> Self:
         operation = {"inner": "join", "left": "left_join", "outer": "outer_join"}[kind]
         joining = function(Role.JOINER, joiner, operation)
-        if isinstance(other, KStream):
+        if isinstance(other, StreamOperations):
             if not isinstance(windows, JoinWindows):
                 raise refused(f"{operation} with a stream needs windows: give JoinWindows(…), which says how far apart two records may be.")
             _take_only(operation, options, ("key", "value", "other_value", "store", "name"))
             return self._join_stream(kind, other, joining, windows, **options)
         if windows is not None:
             raise refused(f"{operation} with a table takes no windows: leave them out, or join with a stream.")
-        if kind != "outer" and isinstance(other, KTable):
+        if kind != "outer" and isinstance(other, TableOperations):
             _take_only(operation, options, ("key", "value", "name"))
             return self._join_table(kind, other, joining, **options)
         if kind != "outer" and isinstance(other, GlobalKTable):
@@ -374,7 +365,7 @@ class KStream:
     def _join_stream(
         self,
         kind: str,
-        other: KStream,
+        other: StreamOperations[Any, Any],
         joiner: Function,
         windows: JoinWindows,
         key: Serde | None = None,
@@ -382,7 +373,7 @@ class KStream:
         other_value: Serde | None = None,
         store: str | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> Self:
         _check(key, value)
         check_serde("other_value", other_value)
         this = self
@@ -446,9 +437,11 @@ class KStream:
             outer_store=outer_store,
         )
         self._construction.add(node)
-        return KStream(self._construction, merge_name, key=key_serde, value=None, sources=sources)
+        return type(self)(self._construction, merge_name, key=key_serde, value=None, sources=sources)
 
-    def _join_table(self, kind: str, table: KTable, joiner: Function, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KStream:
+    def _join_table(
+        self, kind: str, table: TableOperations[Any, Any], joiner: Function, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> Self:
         _check(key, value)
         this = self._repartitioned_for_join(name or self.name, key, value) if self.repartition_required else self
         sources = self._construction.copartition(this.sources | table.sources)
@@ -456,9 +449,9 @@ class KStream:
         table.facts.look_up()
         key = key or this.key_serde
         self._construction.add(StreamTableJoin(name=name, inputs=(this.name,), made_at=here(), key=key, table=table.name, joiner=joiner, kind=kind))
-        return KStream(self._construction, name, key=key, value=None, sources=sources)
+        return type(self)(self._construction, name, key=key, value=None, sources=sources)
 
-    def _join_global_table(self, kind: str, table: GlobalKTable, joiner: Function, operation: str, *, key_selector: Any, name: str | None = None) -> KStream:
+    def _join_global_table(self, kind: str, table: GlobalKTable, joiner: Function, operation: str, *, key_selector: Any, name: str | None = None) -> Self:
         selector = function(Role.KEY_MAPPER, key_selector, operation)
         # Kafka Streams numbers an inner one as LEFTJOIN, too.
         name = self._names.named(name, "KSTREAM-LEFTJOIN-")
@@ -477,35 +470,33 @@ class KStream:
 
     # The user's own processors
 
-    def process(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KStream:
+    def process(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
         """A Processor of yours, connected to the stores that are named; what it forwards is the new stream."""
         return self._process(supplier, Processor, "process", "KSTREAM-PROCESSOR-", stores, key, value, name)
 
-    def process_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> KStream:
+    def process_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> Self:
         """The same for a Processor that leaves the keys as they are, so that no repartition is needed behind it."""
         return self._process(supplier, Processor, "process-values", "KSTREAM-PROCESSVALUES-", stores, self.key_serde, value, name)
 
-    def transform(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KStream:
+    def transform(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
         """A Transformer of yours: a pair, or nothing, for each record."""
         return self._process(supplier, Transformer, "transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
-    def flat_transform(
-        self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None
-    ) -> KStream:
+    def flat_transform(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
         """A Transformer of yours: any number of pairs for each record."""
         return self._process(supplier, Transformer, "flat-transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
-    def transform_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> KStream:
+    def transform_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> Self:
         """A ValueTransformer of yours: a new value for each record."""
         return self._process(supplier, ValueTransformer, "transform-values", "KSTREAM-TRANSFORMVALUES-", stores, self.key_serde, value, name)
 
-    def flat_transform_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> KStream:
+    def flat_transform_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> Self:
         """A ValueTransformer of yours: any number of values for each record."""
         return self._process(supplier, ValueTransformer, "flat-transform-values", "KSTREAM-TRANSFORMVALUES-", stores, self.key_serde, value, name)
 
     def _process(
         self, supplier: Callable[[], Any], kind: type, how: str, prefix: str, stores: tuple[str, ...], key: Serde | None, value: Serde | None, name: str | None
-    ) -> KStream:
+    ) -> Self:
         check_supplier(how.replace("-", "_"), supplier, kind)
         _check(key, value)
         # A given name takes no number here, unlike elsewhere, but for transform_values.
@@ -517,82 +508,42 @@ class KStream:
         return self._then(node, keys_change=how in ("process", "transform", "flat-transform"))
 
 
-class BranchedKStream:
+class BranchedKStream(Generic[StreamT]):
     """What `split` gives: add branches, and end with `default_branch` or `no_default_branch`."""
 
-    def __init__(self, source: KStream, name: str) -> None:
+    def __init__(self, source: StreamT, name: str) -> None:
         self._source = source
         self._name = name
-        self._branches: dict[str, KStream] = {}
+        self._branches: dict[str, StreamT] = {}
         self._predicates: list[Function] = []
         self._children: list[str] = []
 
-    def branch(self, predicate: Any, *, name: str | None = None, chain: Callable[[KStream], KStream | None] | None = None) -> BranchedKStream:
+    def branch(self, predicate: Any, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None) -> BranchedKStream[StreamT]:
         """A branch for the records that `predicate(key, value)` takes and no earlier branch took. `chain` is called
         with its stream; what it gives is the branch's stream in the result, None leaves it out."""
         self._predicates.append(function(Role.PREDICATE, predicate, "branch"))
         self._add(name, len(self._predicates), chain)
         return self
 
-    def default_branch(self, *, name: str | None = None, chain: Callable[[KStream], KStream | None] | None = None) -> dict[str, KStream]:
+    def default_branch(self, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None) -> dict[str, StreamT]:
         """A branch for all other records; gives the branches by their names."""
         self._add(name, 0, chain)
         return self._branches
 
-    def no_default_branch(self) -> dict[str, KStream]:
+    def no_default_branch(self) -> dict[str, StreamT]:
         """Drops all other records; gives the branches by their names."""
         return self._branches
 
-    def _add(self, name: str | None, number: int, chain: Callable[[KStream], KStream | None] | None) -> None:
-        source = self._source
+    def _add(self, name: str | None, number: int, chain: Callable[[StreamT], StreamT | None] | None) -> None:
+        source: Any = self._source
         child = self._name + (str(number) if name is None else name)
         source._names.processor(child)
         self._children.append(checked(child))
         source._construction.change(self._name, predicates=tuple(self._predicates), children=tuple(self._children))
-        stream = source._then(BranchChild(name=child, inputs=(self._name,), made_at=here(), key=source.key_serde, value=source.value_serde))
+        stream: StreamT = source._then(BranchChild(name=child, inputs=(self._name,), made_at=here(), key=source.key_serde, value=source.value_serde))
         result = stream if chain is None else chain(stream)
         if result is not None:
             self._branches[child] = result
-
-
-def repartition_node(
-    construction: Construction,
-    parent: str,
-    prefix: str,
-    *,
-    key: Serde | None,
-    value: Serde | None,
-    partitions: int | None = None,
-    partitioner: Partitioner | None = None,
-    asked_for: bool = False,
-) -> Repartition:
-    """An internal topic named after the prefix. Its processors have generated names where the prefix is one."""
-    topic = prefix if prefix.endswith(_REPARTITION) else prefix + _REPARTITION
-    sink = construction.names.processor("KSTREAM-SINK-")
-    filter_ = construction.names.processor("KSTREAM-FILTER-")
-    source = construction.names.processor("KSTREAM-SOURCE-")
-    if not _GENERATED.match(prefix):
-        sink, filter_, source = (checked(f"{topic}-{part}") for part in ("sink", "filter", "source"))
-    return Repartition(
-        name=source,
-        inputs=(parent,),
-        made_at=here(),
-        key=key,
-        value=value,
-        topic=topic,
-        filter_name=filter_,
-        sink_name=sink,
-        partitions=partitions,
-        partitioner=partitioner,
-        asked_for=asked_for,
-    )
-
-
-def check_supplier(operation: str, supplier: Any, kind: type) -> None:
-    """TopologyError where something else than a supplier is given, such as the processor itself."""
-    if isinstance(supplier, kind) or not callable(supplier):
-        what = f"one {kind.__name__} for all tasks" if isinstance(supplier, kind) else repr(supplier)
-        raise refused(f"{operation} takes what makes a {kind.__name__} for each task, and not {what}: give its class, or a function that returns a new one.")
 
 
 def _check(key: Serde | None, value: Serde | None) -> None:
@@ -601,7 +552,7 @@ def _check(key: Serde | None, value: Serde | None) -> None:
 
 
 def _check_stream(operation: str, other: Any) -> None:
-    if not isinstance(other, KStream):
+    if not isinstance(other, StreamOperations):
         raise refused(f"{operation} takes a KStream, and not {other!r}.")
 
 
