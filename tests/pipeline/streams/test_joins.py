@@ -105,6 +105,17 @@ def test_streams_with_new_keys_are_joined_through_internal_topics() -> None:
         assert "test-both-left-repartition" in driver.produced_topic_names()
 
 
+def test_records_without_a_key_pass_the_internal_topic_in_front_of_a_left_join_and_of_no_inner_one() -> None:
+    for kind, expected in (("left", [(None, "(x,None)", 1)]), ("inner", [])):
+        builder = StreamsBuilder()
+        without_keys = builder.stream("l", **S).select_key(lambda key, value: None, key=STRING)
+        _call(without_keys, kind)(builder.stream("r", **S), pair, JoinWindows(5)).to("out", **S)
+        with driver_of(builder) as driver:
+            pipe(driver, [("l", "k", "x", 1)])
+            assert read(driver) == expected
+            assert ("test-KSTREAM-KEY-SELECT-0000000001-repartition" in driver.produced_topic_names()) is (kind == "left")
+
+
 # Streams with tables
 
 

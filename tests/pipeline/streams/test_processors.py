@@ -89,6 +89,14 @@ def test_what_a_window_store_refuses_as_too_old_is_counted() -> None:
         assert driver.get_window_store("kept").fetch("a", 0, 100) == [(11, "y"), (30, "x")]
 
 
+def test_an_aggregation_behind_process_goes_through_an_internal_topic_and_one_behind_process_values_does_not() -> None:
+    for call, repartitions in (("process", 1), ("process_values", 0), ("transform", 1), ("flat_transform", 1), ("transform_values", 0)):
+        builder = StreamsBuilder()
+        getattr(builder.stream("in", **S), call)(lambda: None).group_by_key().count(store="kept")
+        kinds = list(builder.build().internal_topics("app").values())
+        assert kinds.count("repartition") == repartitions, call
+
+
 def test_process_values_keeps_keys() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **S).process_values(_Doubling).to("out", **S)

@@ -61,7 +61,7 @@ def test_deprecated_names_stand_for_their_successors() -> None:
     config = StreamsConfig({"key.serde": "string", "value.serde": "long", "timestamp.extractor": wallclock_timestamp})
     assert (config.key_serde, config.value_serde) == (Serdes.string(), Serdes.long())
     assert config.timestamp_extractor is wallclock_timestamp
-    assert StreamsConfig({"key.serde": "string", "default.key.serde": "json"}).key_serde is Serdes.json()
+    assert StreamsConfig({"default.key.serde": "json", "key.serde": "string"}).key_serde is Serdes.json()
 
 
 def test_default_serdes_and_application_id_are_used_where_the_program_names_none() -> None:
