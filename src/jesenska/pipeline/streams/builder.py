@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.kinds import MAKERS, KStream, KTable
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized
@@ -26,7 +27,7 @@ from jesenska.pipeline.streams.timestamps import TimestampExtractor
 from jesenska.pipeline.streams.topology import Topology
 
 
-class StreamsBuilder:
+class StreamsBuilder(SaysOurName):
     """Takes down what the program wants; `build` gives the topology."""
 
     def __init__(self) -> None:

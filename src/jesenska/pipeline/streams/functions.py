@@ -80,8 +80,8 @@ _ARGUMENTS: dict[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function of the program, equal to itself alone. `call` takes all arguments of the role; `expression` is set where the program gave
-    one (for a pair, an expression of the operator "pair"); `source` is what was given."""
+    """A function of the program, equal to itself alone. `call` takes all arguments of the role; `expression` is set
+    where the program gave one (for a pair, an expression of the operator "pair"); `source` is what was given."""
 
     role: Role
     call: Callable[..., Any] = field(repr=False)

@@ -21,6 +21,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized, check_serde
 from jesenska.pipeline.streams.names import checked
@@ -58,7 +59,7 @@ GroupedT = TypeVar("GroupedT")
 StreamT = TypeVar("StreamT")
 
 
-class StreamOperations(Generic[TableT, GroupedT]):
+class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     """A stream of records: what KStream can do. Tables and groups are made by what the construction has for it."""
 
     def __init__(
@@ -557,7 +558,7 @@ class StreamOperations(Generic[TableT, GroupedT]):
         return self._then(node, keys_change=how in ("process", "transform", "flat-transform"))
 
 
-class BranchedKStream(Generic[StreamT]):
+class BranchedKStream(SaysOurName, Generic[StreamT]):
     """What `split` gives: add branches, and end with `default_branch` or `no_default_branch`."""
 
     def __init__(self, source: StreamT, name: str) -> None:

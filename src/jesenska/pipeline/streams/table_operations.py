@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized, check_serde
 from jesenska.pipeline.streams.names import checked
@@ -39,7 +40,7 @@ GroupedT = TypeVar("GroupedT")
 _FK = "KTABLE-FK-JOIN-"
 
 
-class TableOperations(Generic[StreamT, GroupedT]):
+class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
     """A table: what KTable can do. Streams and groups are made by what the construction has for it."""
 
     def __init__(self, construction: Construction, name: str, facts: TableFacts, *, key: Serde | None, value: Serde | None, sources: frozenset[str]) -> None:

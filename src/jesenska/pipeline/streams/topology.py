@@ -19,6 +19,7 @@ from typing import Any
 
 from jesenska.pipeline.streams.description import describe
 from jesenska.pipeline.streams.functions import Role, function
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.lowering import lower
 from jesenska.pipeline.streams.materialization import check_serde
@@ -31,7 +32,7 @@ from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 
-class Topology:
+class Topology(SaysOurName):
     """A topology. Once it runs or is described, more can still be added."""
 
     def __init__(self) -> None:
