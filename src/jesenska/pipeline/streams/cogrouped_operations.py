@@ -37,6 +37,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
         """One more grouped stream, whose records `aggregator(key, value, aggregate)` puts in."""
         if not hasattr(group, "cogroup") or not hasattr(group, "count"):
             raise refused(f"cogroup takes a grouped stream, and not {group!r}: group it with group_by or group_by_key first.")
+        self._construction.must_have("cogroup", group._stream)
         self._groups[group] = function(Role.AGGREGATOR, aggregator, "cogroup")
         return self
 

@@ -111,6 +111,11 @@ class Construction:
     def change(self, name: str, **changes: Any) -> None:
         self._nodes[name] = replace(self._nodes[name], **changes)
 
+    def must_have(self, operation: str, thing: Any) -> None:
+        """TopologyError where the stream, table or group was made by another StreamsBuilder."""
+        if thing.name not in self._nodes or self._nodes[thing.name] is not thing._construction._nodes.get(thing.name):
+            raise refused(f"{operation} takes what the same StreamsBuilder has made, and {thing!r} is of another one: use one builder for a topology.")
+
     def node(self, name: str) -> Node:
         return self._nodes[name]
 

@@ -196,6 +196,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     def merge(self, other: StreamOperations[Any, Any], *, name: str | None = None) -> Self:
         """The records of both streams. The serdes are not kept, as in Kafka Streams, unless both have the same."""
         _check_stream("merge", other)
+        self._construction.must_have("merge", other)
         name = self._names.named(name, "KSTREAM-MERGE-")
         key = self.key_serde if self.key_serde is other.key_serde else None
         value = self.value_serde if self.value_serde is other.value_serde else None
@@ -383,6 +384,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         operation = {"inner": "join", "left": "left_join", "outer": "outer_join"}[kind]
         joining = function(Role.JOINER, joiner, operation)
         given = {name: option for name, option in options.items() if option is not None}
+        if isinstance(other, StreamOperations | TableOperations | GlobalKTable):
+            self._construction.must_have(operation, other)
         if isinstance(other, StreamOperations):
             if not isinstance(windows, JoinWindows):
                 raise refused(f"{operation} with a stream needs windows: give JoinWindows(…), which says how far apart two records may be.")

@@ -289,6 +289,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         joining = function(Role.TABLE_JOINER, joiner, operation)
         if not isinstance(other, TableOperations):
             raise refused(f"{operation} of a table takes a KTable, and not {other!r}.")
+        self._construction.must_have(operation, other)
         if foreign_key is not None:
             extractor = function(Role.FOREIGN_KEY, foreign_key, operation)
             return self._join_on_foreign_key(kind, other, extractor, joining, materialized, name)
@@ -386,7 +387,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
 class GlobalKTable:
     """A topic as a table that every instance has whole. Made by `StreamsBuilder.global_table`."""
 
-    def __init__(self, name: str, store: str) -> None:
+    def __init__(self, construction: Construction, name: str, store: str) -> None:
+        self._construction = construction
         self.name = name
         self.store = store
 
