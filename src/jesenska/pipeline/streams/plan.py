@@ -313,8 +313,8 @@ class WindowedAggregate(Aggregation):
 class SessionAggregate(Aggregation):
     """One aggregate for each key and session. A record merges the sessions that it touches: each of them is deleted
     (a change to None), then the merged one is set. Records with null keys are dropped, and those whose session would
-    end before stream time minus gap minus grace. The timestamp of a change is the session's end. `merger` is None for
-    count (the sum) and reduce (the reducer)."""
+    end before stream time minus gap minus grace. The timestamp of a change is the session's end; it has no headers.
+    `merger` is None for count (the sum) and reduce (the reducer)."""
 
     windows: SessionWindows
     merger: Function | None = None
@@ -408,8 +408,8 @@ class Suppress(Table):
 class StreamStreamJoin(Stream):
     """Records of two streams with equal keys, no farther apart than the windows say. A pair has the larger timestamp.
     A record without a partner (left, outer: on that side) is joined with None once its window and grace have passed,
-    with its own timestamp; at once if its window has passed already. Records with null values are dropped, and those
-    with null keys, but on an outer side, where they are joined with None at once."""
+    with its own timestamp, when a later record comes; at once if its window has passed already. Records with null
+    values are dropped, and those with null keys, but on an outer side, where they are joined with None at once."""
 
     joiner: Function
     kind: str
