@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.admin import TOPIC, Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
@@ -100,6 +100,10 @@ class Topics:
         first = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, EARLIEST)))
         last = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, LATEST)))
         return {key.partition: (first[key].offset, last[key].offset) for key in keys}
+
+    def settings(self, topic: str) -> dict[str, str | None]:
+        """The settings of a topic."""
+        return {entry.name: entry.value for entry in self._connection.run(Admin(self._cluster).describe_configs(TOPIC, topic))}
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """What a group has committed."""

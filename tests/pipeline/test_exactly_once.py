@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -285,6 +286,14 @@ def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(spark: SparkSession
                 with pytest.raises(StreamingQueryException):
                     query.awaitTermination(60)
     assert committed(spark, topics, target) == list(range(60))
+
+
+def test_the_topic_of_micro_batches_stays_small(spark: SparkSession, topics: Topics) -> None:
+    """It is compacted behind a segment of 1 MiB, the smallest that Apache Kafka 4 takes."""
+    topic, batches = topics.create(1), f"batches-{uuid.uuid4()}"
+    ExactlyOnce(f"small-{topic}", options(topics, topic, batches_topic=batches))(rows(spark, 0, 1), 0)
+    settings = topics.settings(batches)
+    assert (settings["cleanup.policy"], settings["segment.bytes"]) == ("compact", "1048576")
 
 
 def test_numbers_of_micro_batches_are_read_once(spark: SparkSession, topics: Topics) -> None:

@@ -25,6 +25,8 @@ from jesenska.records.header import BatchHeader
 logger = logging.getLogger(__name__)
 
 _BATCHES_PARTITIONS = 8
+#: Only what is behind the active segment is compacted: that one stays small. Apache Kafka 4 takes no smaller one.
+_BATCHES_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
 _ID_PREFIX = "jesenska-spark-"
 _READ_SECONDS = 30.0
 
@@ -119,7 +121,7 @@ async def make_batches_topic(cluster: Cluster, name: str) -> None:
     """Makes the topic of micro-batches where it is not there."""
     if name in await cluster.topics():
         return
-    made = await Admin(cluster).create_topics([NewTopic(name, _BATCHES_PARTITIONS, -1, {"cleanup.policy": "compact"})])
+    made = await Admin(cluster).create_topics([NewTopic(name, _BATCHES_PARTITIONS, -1, _BATCHES_SETTINGS)])
     error = made[name]
     if error is not None and not isinstance(error, TopicAlreadyExistsError):
         raise error
