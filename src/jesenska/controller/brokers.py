@@ -85,12 +85,12 @@ class Brokers:
         for broker_id in comers:
             yield from self._deletions.broker_came(broker_id)
         yield from self.elect([event.broker_id for event in came if event.crashed], but=comers)
-        for broker_id in comers:
-            self._desk.tell_first(broker_id)
+        told = {broker_id: self._desk.tell_first(broker_id) for broker_id in comers}
         if came:
             yield from self._topics.raise_internal()
         for event in came:
-            self._topics.begin_on(event.broker_id, [whole(topic) for topic in context.topics.values() if not topic.deleting], event.token)
+            topics = [whole(topic) for topic in context.topics.values() if not topic.deleting]
+            self._topics.begin_on(event.broker_id, topics, event.token, told[event.broker_id])
 
     def elect(self, crashed: Collection[int] = (), but: Collection[int] = ()) -> Steps:
         """Elections wherever one is due, many topics at a time. The brokers `but` are told later."""

@@ -88,10 +88,11 @@ class ControllerDesk(Desk):
                 if broker_id not in but:
                     self.put(UpdateMetadata(broker_id, told, tuple(gone)))
 
-    def tell_first(self, broker_id: int) -> None:
-        """A broker that has come knows all topics before it leads anything."""
+    def tell_first(self, broker_id: int) -> tuple[TopicPartitions, ...]:
+        """A broker that has come knows all topics before it leads anything: what it is told."""
         topics = tuple(whole(topic) for topic in self.context.topics.values() if not topic.deleting)
         self.put(UpdateMetadata(broker_id, topics, is_first=True))
+        return topics
 
     def tell_of_brokers(self) -> None:
         """Every broker that is up is told which brokers are."""

@@ -10,7 +10,7 @@ seen it; so is a branch of which a leader has none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,6 +48,8 @@ class _Beginning:
     comer: int | None = None
     awaited: int = 0
     without_log: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    #: What it was told of topics before.
+    told: Mapping[str, TopicView] = field(default_factory=dict)
 
 
 class TopicChanges:
@@ -148,9 +150,10 @@ class TopicChanges:
         if not beginning.awaited:
             yield from self._end(beginning)
 
-    def begin_on(self, broker_id: int, topics: list[TopicPartitions], token: int | None) -> None:
-        """The same for a broker that has come, which alone is told: the others know of these topics."""
-        beginning = _Beginning(topics, token, None, is_creation=False, comer=broker_id)
+    def begin_on(self, broker_id: int, topics: list[TopicPartitions], token: int | None, told: Collection[TopicPartitions]) -> None:
+        """The same for a broker that has come, which alone is told, as the others know of these topics; in the end it
+        is told what has changed since `told`."""
+        beginning = _Beginning(topics, token, None, is_creation=False, comer=broker_id, told={part.topic.name: part.topic for part in told})
         held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
         self._tell(broker_id, held, beginning, is_awaited=True)
 
@@ -215,7 +218,9 @@ class TopicChanges:
         if beginning.comer is None:
             self._desk.tell_everybody(shown)
         elif beginning.comer in self._context.brokers:
-            self._desk.put(UpdateMetadata(beginning.comer, tuple(shown)))
+            # Without topics, too: it is ready once it is told something behind what it is to lead.
+            changed = tuple(part for part in shown if part.topic is not beginning.told.get(part.topic.name))
+            self._desk.put(UpdateMetadata(beginning.comer, changed))
         self._desk.answer(beginning.token, beginning.value)
 
     # --- branches ----------------------------------------------------------------------------------------------------
