@@ -119,23 +119,29 @@ def jars(version: str) -> Path:
     return folder
 
 
-def streams_jar(version: str) -> Path:
-    """The jar of that release's Kafka Streams, without RocksDB: programs keep their state in memory."""
+def streams_jar(version: str, artifact: str = "kafka-streams") -> Path:
+    """The jar of that release's Kafka Streams, without RocksDB: programs keep their state in memory. `artifact`: or
+    another one beside it."""
     folder = CACHE / version / "streams"
-    jar = folder / f"kafka-streams-{version}.jar"
+    jar = folder / f"{artifact}-{version}.jar"
     if not jar.exists():
         jars(version)
         folder.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as made:
-            artifact = f"-Dartifact=org.apache.kafka:kafka-streams:{version}"
+            wanted = f"-Dartifact=org.apache.kafka:{artifact}:{version}"
             subprocess.run(
-                ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:copy", artifact, f"-DoutputDirectory={made}"],
+                ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:copy", wanted, f"-DoutputDirectory={made}"],
                 check=True,
                 stdout=sys.stderr,
                 env={"MAVEN_OPTS": SHORT_RUN, **os.environ},
             )
             Path(made, jar.name).rename(jar)
     return jar
+
+
+def streams_test_utils_jar(version: str) -> Path:
+    """The jar with that release's TopologyTestDriver."""
+    return streams_jar(version, "kafka-streams-test-utils")
 
 
 def write_whole(file: Path, text: str) -> None:

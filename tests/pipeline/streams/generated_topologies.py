@@ -1,0 +1,778 @@
+"""Topologies and their inputs. First those that are written down here one by one, so that every call, every join with
+each null and each order of arrival, and every window with late records is there; then random ones of two to five
+stages. All of it follows from the seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from tests.pipeline.streams.sketch import Node, Sketch
+from tests.pipeline.streams.topology_spec import JOINS, WINDOWS, Json
+
+_KEYS = ("a", "b", "c", "d")
+_VALUES = ("x", "yy", "zzz", "one two", "b", "c cc", "xx", "w", "")
+NULLS = ("no null", "null left key", "null left value", "null right key", "null right value")
+ORDERS = ("left first", "right first", "same time", "right out of order", "left out of order")
+
+
+def topologies(count: int, seed: int = 0) -> list[Json]:
+    """That many descriptions, each with a name of its own. The same seed gives the same ones, whatever the count."""
+    return list(islice(_all(seed), count))
+
+
+def named(name: str, seed: int = 0) -> Json:
+    """The description of that name; KeyError if there is none among those that are written down, and the first 100,000
+    random ones."""
+    number = name.removeprefix("random ")
+    if name.startswith("random ") and number.isdigit():
+        return random_topology(seed, int(number))
+    for description in _written_down(seed):
+        if description["name"] == name:
+            return description
+    raise KeyError(name)
+
+
+def _all(seed: int) -> Iterator[Json]:
+    yield from _written_down(seed)
+    number = 0
+    while True:
+        yield random_topology(seed, number)
+        number += 1
+
+
+def _written_down(seed: int) -> Iterator[Json]:
+    for make in (_calls, _joins, _windowed, _suppressions, _table_aggregates, _programs, _mistakes):
+        yield from make(seed)
+
+
+# ---- input ----
+
+
+def _record(topic: str, key: str | None, value: str | None, timestamp: int) -> Json:
+    return {"topic": topic, "key": key, "value": value, "timestamp": timestamp}
+
+
+def some_input(chance: random.Random, topics: dict[str, str], count: int = 24, *, clock: bool = False) -> list[Json]:
+    """Records for each topic, with nulls, late ones and leaps of time; in half of the cases one at the end that closes
+    every window."""
+    names = list(topics)
+    now, records = 5, []
+    for _ in range(count):
+        now += chance.choice((0, 0, 1, 1, 2, 4, 4, 7, 30 if chance.random() < 0.2 else 3))
+        timestamp = now if chance.random() < 0.75 else max(0, now - chance.choice((1, 2, 5, 10, 12, 25, 60)))
+        key = None if chance.random() < 0.06 else chance.choice(_KEYS[: chance.choice((2, 3, 4))])
+        value = None if chance.random() < 0.15 else chance.choice(_VALUES)
+        records.append(_record(chance.choice(names), key, value, timestamp))
+        if clock and chance.random() < 0.15:
+            records.append({"advance_ms": chance.choice((1, 5, 10, 25, 1000))})
+    if chance.random() < 0.5:
+        records += [_record(name, "z", "end", now + 1000) for name in names]
+    return records
+
+
+def _chance(seed: int, name: str) -> random.Random:
+    return random.Random(f"{seed} {name}")
+
+
+def _plain(seed: int, name: str, write: Callable[[Sketch, random.Random], None], count: int = 24, *, clock: bool = False) -> Json:
+    sketch, chance = Sketch(name), _chance(seed, name)
+    write(sketch, chance)
+    return sketch.description(some_input(chance, sketch.topics, count, clock=clock))
+
+
+# ---- every call ----
+
+
+def _calls(seed: int) -> Iterator[Json]:
+    for call, functions in _STREAM_CALLS.items():
+        for function, value in functions:
+            name = f"{call} of a stream: {function}"
+
+            def write(sketch: Sketch, chance: random.Random, call: str = call, function: str = function, value: str = value) -> None:
+                argument = {"predicate" if call.startswith("filter") else "function": function}
+                sketch.to(sketch.step(call, sketch.stream("left"), value, **argument), "out")
+
+            yield _plain(seed, name, write)
+    for call, functions in _TABLE_CALLS.items():
+        for function, value in functions:
+            for store in (None, "kept"):
+                name = f"{call} of a table{' with a store' if store else ''}: {function}"
+
+                def write(sketch: Sketch, chance: random.Random, call: str = call, function: str = function, value: str = value, store: str | None = store) -> None:
+                    argument = {"predicate" if call.startswith("filter") else "function": function}
+                    sketch.end(sketch.step(call, sketch.table("left"), value, store=store, **argument), "out")
+
+                yield _plain(seed, name, write)
+    for name, write in _SINGLE.items():
+        yield _plain(seed, name, write)
+
+
+_STREAM_CALLS = {
+    "filter": [("long value", "string"), ("key is there", "string")],
+    "filter_not": [("odd length", "string")],
+    "map_values": [("upper", "string"), ("length", "long"), ("with key", "string")],
+    "map": [("swap", "string"), ("key and length", "long")],
+    "flat_map": [("letters", "string"), ("twice", "string")],
+    "flat_map_values": [("words", "string")],
+    "select_key": [("first letter", "string"), ("null key if even", "string")],
+}
+_TABLE_CALLS = {
+    "filter": [("long value", "string")],
+    "filter_not": [("odd length", "string")],
+    "map_values": [("null if even", "string"), ("length", "long")],
+}
+
+
+def _merge(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to(sketch.merge(sketch.stream("left"), sketch.stream("right")), "out")
+
+
+def _peek(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to(sketch.step("peek", sketch.stream("left")), "out")
+
+
+def _foreach(sketch: Sketch, chance: random.Random) -> None:
+    sketch.foreach(sketch.stream("left"))
+
+
+def _several_topics(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to(sketch.stream("left", "right"), "out")
+
+
+def _split(sketch: Sketch, chance: random.Random) -> None:
+    for number, node in enumerate(sketch.split(sketch.stream("left"), ["long value", "odd length"], True)):
+        sketch.to(node, f"out-{number}")
+
+
+def _split_without_default(sketch: Sketch, chance: random.Random) -> None:
+    for number, node in enumerate(sketch.split(sketch.stream("left"), ["key is not b", "odd length"], False)):
+        sketch.to(node, f"out-{number}")
+
+
+def _branch(sketch: Sketch, chance: random.Random) -> None:
+    for number, node in enumerate(sketch.branch(sketch.stream("left"), ["long value", "value is there"])):
+        sketch.to(node, f"out-{number}")
+
+
+def _through(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to(sketch.step("through", sketch.stream("left"), topic="between"), "out")
+
+
+def _repartition(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to(sketch.step("repartition", sketch.step("select_key", sketch.stream("left"), function="value")), "out")
+
+
+def _repartition_with_name(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to(sketch.step("repartition", sketch.stream("left"), name="by-key"), "out")
+
+
+def _two_repartitions(sketch: Sketch, chance: random.Random) -> None:
+    first = sketch.step("repartition", sketch.step("select_key", sketch.stream("left"), function="value"), name="one")
+    second = sketch.step("repartition", sketch.step("map", first, function="swap"), name="two")
+    sketch.to(sketch.merge(second, first), "out")
+
+
+def _to_table(sketch: Sketch, chance: random.Random) -> None:
+    sketch.end(sketch.step("to_table", sketch.stream("left"), kind="table", store="latest"), "out")
+
+
+def _to_table_after_new_key(sketch: Sketch, chance: random.Random) -> None:
+    keyed = sketch.step("select_key", sketch.stream("left"), function="first letter")
+    sketch.end(sketch.step("to_table", keyed, kind="table"), "out")
+
+
+def _to_stream_with_new_key(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to(sketch.step("to_stream", sketch.table("left"), kind="stream", function="value"), "out")
+
+
+def _table_with_store(sketch: Sketch, chance: random.Random) -> None:
+    sketch.end(sketch.table("left", "latest"), "out")
+
+
+def _transform_values(sketch: Sketch, chance: random.Random) -> None:
+    sketch.end(sketch.step("transform_values", sketch.table("left"), store="described"), "out")
+
+
+def _transform_values_with_store(sketch: Sketch, chance: random.Random) -> None:
+    store = sketch.add_store("seen", value="long")
+    sketch.end(sketch.step("transform_values", sketch.table("left"), stores=[store]), "out")
+
+
+def _grouped_by(call: str, function: str | None, aggregate: str) -> Callable[[Sketch, random.Random], None]:
+    def write(sketch: Sketch, chance: random.Random) -> None:
+        grouped = sketch.step(call, sketch.stream("left"), kind="grouped stream", function=function)
+        sketch.end(_aggregate(sketch, grouped, aggregate, store="kept"), "out")
+
+    return write
+
+
+def _group_by_key_after_new_key(sketch: Sketch, chance: random.Random) -> None:
+    keyed = sketch.step("select_key", sketch.stream("left"), function="first letter")
+    sketch.end(_aggregate(sketch, sketch.step("group_by_key", keyed, kind="grouped stream", name="by-letter"), "append"), "out")
+
+
+def _word_count(sketch: Sketch, chance: random.Random) -> None:
+    words = sketch.step("flat_map_values", sketch.step("map_values", sketch.stream("left"), function="upper"), function="words")
+    grouped = sketch.step("group_by", words, kind="grouped stream", function="value")
+    sketch.end(sketch.aggregated("count", grouped, "long", store="counts"), "out")
+
+
+def _cogroup(sketch: Sketch, chance: random.Random) -> None:
+    grouped = [sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream") for topic in ("left", "right")]
+    sketch.end(sketch.aggregated("aggregate", sketch.cogroup(grouped, ["append", "cut"]), initial="", store="both"), "out")
+
+
+def _cogroup_in_windows(sketch: Sketch, chance: random.Random) -> None:
+    grouped = [sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream") for topic in ("left", "right")]
+    windowed = sketch.windowed_by(sketch.cogroup(grouped, ["append", "cut"]), {"kind": "tumbling", "size_ms": 10, "grace_ms": 5})
+    sketch.end(sketch.aggregated("aggregate", windowed, initial="", store="both"), "out")
+
+
+def _cogroup_in_sessions(sketch: Sketch, chance: random.Random) -> None:
+    grouped = [sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream") for topic in ("left", "right")]
+    windowed = sketch.windowed_by(sketch.cogroup(grouped, ["append", "cut"]), {"kind": "session", "gap_ms": 5, "grace_ms": 5})
+    sketch.end(sketch.aggregated("aggregate", windowed, initial="", merger="merge"), "out")
+
+
+_SINGLE: dict[str, Callable[[Sketch, random.Random], None]] = {
+    "merge": _merge,
+    "peek": _peek,
+    "foreach": _foreach,
+    "a stream of several topics": _several_topics,
+    "split with default": _split,
+    "split without default": _split_without_default,
+    "branch": _branch,
+    "through": _through,
+    "repartition after a new key": _repartition,
+    "repartition with a name": _repartition_with_name,
+    "two repartitions": _two_repartitions,
+    "to_table": _to_table,
+    "to_table after a new key": _to_table_after_new_key,
+    "to_stream with a new key": _to_stream_with_new_key,
+    "table with a store": _table_with_store,
+    "transform_values": _transform_values,
+    "transform_values with a store": _transform_values_with_store,
+    "group_by_key and count": _grouped_by("group_by_key", None, "count"),
+    "group_by_key and reduce": _grouped_by("group_by_key", None, "reduce"),
+    "group_by_key and reduce to null": _grouped_by("group_by_key", None, "reduce to null"),
+    "group_by_key and aggregate": _grouped_by("group_by_key", None, "append"),
+    "group_by_key and aggregate to null": _grouped_by("group_by_key", None, "aggregate to null"),
+    "group_by_key and aggregate from null": _grouped_by("group_by_key", None, "from null"),
+    "group_by_key and aggregate numbers": _grouped_by("group_by_key", None, "lengths"),
+    "group_by and count": _grouped_by("group_by", "first letter", "count"),
+    "group_by and reduce": _grouped_by("group_by", "value", "reduce"),
+    "group_by and aggregate": _grouped_by("group_by", "constant", "append"),
+    "group_by_key after a new key": _group_by_key_after_new_key,
+    "word count": _word_count,
+    "cogroup": _cogroup,
+    "cogroup in windows": _cogroup_in_windows,
+    "cogroup in sessions": _cogroup_in_sessions,
+}
+
+
+def _aggregate(sketch: Sketch, of: Node, what: str, store: str | None = None) -> Node:
+    """An aggregate of a grouped stream, with or without windows, of strings but for `count`."""
+    merger = "merge" if of.key == "session" else None
+    match what:
+        case "count":
+            return sketch.aggregated("count", of, "long", store=store)
+        case "reduce":
+            return sketch.aggregated("reduce", of, adder="append", store=store)
+        case "reduce to null":
+            return sketch.aggregated("reduce", of, adder="null if longer than five", store=store)
+        case "aggregate to null":
+            return sketch.aggregated("aggregate", of, initial="", adder="null if longer than five", merger=merger, store=store)
+        case "from null":
+            return sketch.aggregated("aggregate", of, "string", initial=None, adder="append", merger=merger, store=store)
+        case "lengths":
+            return sketch.aggregated("aggregate", of, "long", initial=0, adder="add length", merger="sum" if merger else None, store=store)
+        case _:
+            return sketch.aggregated("aggregate", of, "string", initial="", adder="append", merger=merger, store=store)
+
+
+# ---- every join ----
+
+_JOIN_WINDOWS = (
+    {"before_ms": 5, "after_ms": 5, "grace_ms": 0},
+    {"before_ms": 5, "after_ms": 5, "grace_ms": 10},
+    {"before_ms": 0, "after_ms": 8, "grace_ms": 3},
+    {"before_ms": 8, "after_ms": 0, "grace_ms": 3},
+    {"before_ms": 0, "after_ms": 0, "grace_ms": 5},
+)
+
+
+def _joins(seed: int) -> Iterator[Json]:
+    for left, right, how in JOINS:
+        for number, null in enumerate(NULLS):
+            name = f"{left}-{right} {how} join, {null}"
+            sketch, chance = Sketch(name), _chance(seed, name)
+            store = "joined" if left == "table" and number % 2 == 0 else None
+            joined = _joined(sketch, left, right, how, _JOIN_WINDOWS[number], store)
+            if null == "no null":
+                joined = sketch.step("filter", joined, predicate="always")
+            sketch.end(joined, "out")
+            yield sketch.description(_join_input(chance, null, right))
+
+
+def _joined(sketch: Sketch, left: str, right: str, how: str, windows: Json, store: str | None) -> Node:
+    one = sketch.stream("left") if left == "stream" else sketch.table("left")
+    match right:
+        case "stream":
+            return sketch.join(how, one, sketch.stream("right"), windows=windows)
+        case "global":
+            return sketch.join(how, one, sketch.global_table("right"), function="key")
+        case "foreign":
+            return sketch.join(how, one, sketch.table("right"), foreign_key="first letter", store=store)
+        case _:
+            return sketch.join(how, one, sketch.table("right"), store=store)
+
+
+def _join_input(chance: random.Random, null: str, right: str) -> list[Json]:
+    """Each key sees its own order of arrival, then the null of this case, then more of both sides, some of it late.
+    Foreign keys are first letters of the left values."""
+    records = []
+    keys = dict(zip("pqrst", ORDERS, strict=True))
+    for at, (key, order) in enumerate(keys.items()):
+        start = 10 + 20 * at
+        left = _record("left", f"{key}{key}" if right == "foreign" else key, f"{key}1", start)
+        other = _record("right", key, f"{key}R", start)
+        if order == "left first":
+            other["timestamp"] += 3
+            records += [left, other]
+        elif order == "right first":
+            left["timestamp"] += 3
+            records += [other, left]
+        elif order == "same time":
+            records += [left, other] if chance.random() < 0.5 else [other, left]
+        elif order == "right out of order":
+            left["timestamp"] += 4
+            records += [left, other]
+        else:
+            other["timestamp"] += 4
+            records += [other, left]
+        records += _nulls(chance, null, key, start, right)
+        if chance.random() < 0.7:
+            records.append({**left, "value": f"{key}2", "timestamp": start + chance.choice((-8, 0, 5, 6, 11))})
+        if chance.random() < 0.7:
+            records.append({**other, "value": f"{key}S", "timestamp": start + chance.choice((-8, 0, 5, 6, 11))})
+        if chance.random() < 0.4:
+            records.append(_record("left", left["key"], f"{chance.choice('pqrst')}3", start + 7))
+    records += [_record("left", "z", "zz", 1000), _record("right", "z", "zz", 1000), _record("left", "p", "late", 12), _record("right", "p", "late", 14)]
+    return records
+
+
+def _nulls(chance: random.Random, null: str, key: str, start: int, right: str) -> list[Json]:
+    if null == "no null":
+        return []
+    _, side, what = null.split()
+    name = f"{key}{key}" if right == "foreign" and side == "left" else key
+    times = [start + 4] + ([start + chance.choice((0, 6, 9))] if chance.random() < 0.5 else [])
+    return [_record(side, None if what == "key" else name, f"{key}n" if what == "key" else None, time) for time in times]
+
+
+# ---- every window ----
+
+
+def windows_of(kind: str, grace_ms: int, number: int = 0) -> Json:
+    match kind:
+        case "tumbling":
+            return {"kind": kind, "size_ms": (10, 7)[number % 2], "grace_ms": grace_ms}
+        case "hopping":
+            return {"kind": kind, **({"size_ms": 10, "advance_ms": 5}, {"size_ms": 10, "advance_ms": 4}, {"size_ms": 12, "advance_ms": 3})[number % 3], "grace_ms": grace_ms}
+        case "sliding":
+            return {"kind": kind, "difference_ms": (10, 4)[number % 2], "grace_ms": grace_ms}
+        case _:
+            return {"kind": kind, "gap_ms": (5, 3)[number % 2], "grace_ms": grace_ms}
+
+
+def _windowed(seed: int) -> Iterator[Json]:
+    for kind in WINDOWS:
+        for number, (aggregate, grace_ms) in enumerate((what, grace) for what in ("count", "reduce", "append", "aggregate to null") for grace in (0, 15)):
+            name = f"{aggregate} in {kind} windows, grace {grace_ms}"
+            sketch, chance = Sketch(name), _chance(seed, name)
+            stream = sketch.stream("left")
+            grouped = sketch.step(*("group_by_key", stream), kind="grouped stream") if number % 3 else _by_letter(sketch, stream)
+            table = _aggregate(sketch, sketch.windowed_by(grouped, windows_of(kind, grace_ms, number)), aggregate, "kept" if number % 2 else None)
+            if number % 4 == 3:
+                stream = sketch.step("to_stream", table, kind="stream", key="string", function="window text")
+                sketch.to(stream, "out")
+            else:
+                sketch.end(table, "out")
+            yield sketch.description(_late_input(chance))
+
+
+def _by_letter(sketch: Sketch, stream: Node) -> Node:
+    return sketch.step("group_by", stream, kind="grouped stream", function="first letter")
+
+
+def _late_input(chance: random.Random) -> list[Json]:
+    """Records of few keys whose time goes on and falls back, to the edge of windows and of their grace and beyond."""
+    records, now = [], 0
+    for _ in range(30):
+        now += chance.choice((0, 1, 1, 2, 3, 5, 10))
+        back = chance.choice((0, 0, 0, 0, 1, 4, 5, 9, 10, 11, 14, 15, 16, 24, 25, 26, 40))
+        key = None if chance.random() < 0.04 else chance.choice("ab")
+        value = None if chance.random() < 0.08 else chance.choice(_VALUES)
+        records.append(_record("left", key, value, max(0, now - back)))
+    return [*records, _record("left", "a", "far", now + 500), _record("left", "a", "late", now)]
+
+
+# ---- suppression ----
+
+
+def _suppressions(seed: int) -> Iterator[Json]:
+    for kind in WINDOWS:
+        for grace_ms in (0, 15):
+            name = f"suppress until {kind} windows close, grace {grace_ms}"
+            sketch, chance = Sketch(name), _chance(seed, name)
+            windowed = sketch.windowed_by(sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream"), windows_of(kind, grace_ms))
+            table = _aggregate(sketch, windowed, "count" if grace_ms else "append")
+            sketch.end(sketch.step("suppress", table, until="window closes"), "out")
+            yield sketch.description(_late_input(chance))
+    limits: tuple[Json, ...] = (
+        {"until": "time limit", "time_limit_ms": 10},
+        {"until": "time limit", "time_limit_ms": 0},
+        {"until": "time limit", "time_limit_ms": 20, "max_records": 2, "when_full": "emit early"},
+        {"until": "time limit", "time_limit_ms": 50, "max_records": 1, "when_full": "shut down"},
+    )
+    for number, limit in enumerate(limits):
+        for source in ("counts", "a table"):
+            name = f"suppress {source} until a time limit {number}"
+            sketch, chance = Sketch(name), _chance(seed, name)
+            if source == "counts":
+                table = sketch.aggregated("count", sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream"), "long")
+            else:
+                table = sketch.table("left")
+            sketch.end(sketch.step("suppress", table, **limit), "out")
+            yield sketch.description(_late_input(chance) if number % 2 else some_input(chance, sketch.topics))
+    name = "suppress windows with a bound"
+    sketch, chance = Sketch(name), _chance(seed, name)
+    windowed = sketch.windowed_by(sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream"), windows_of("hopping", 5))
+    table = sketch.step("suppress", _aggregate(sketch, windowed, "count"), until="window closes", max_records=3, when_full="shut down")
+    sketch.end(table, "out")
+    yield sketch.description(_late_input(chance))
+
+
+# ---- aggregates of tables ----
+
+_OF_TABLES: dict[str, tuple[str, str | None, Json]] = {
+    "count": ("count", "long", {}),
+    "aggregate": ("aggregate", "string", {"initial": "", "adder": "append", "subtractor": "cut"}),
+    "aggregate numbers": ("aggregate", "long", {"initial": 0, "adder": "add length", "subtractor": "cut length"}),
+    "aggregate to null": ("aggregate", "string", {"initial": "", "adder": "null if longer than five", "subtractor": "cut"}),
+    "reduce": ("reduce", None, {"adder": "append", "subtractor": "cut"}),
+    "reduce to null": ("reduce", None, {"adder": "null if longer than five", "subtractor": "newest"}),
+}
+
+
+def _table_aggregates(seed: int) -> Iterator[Json]:
+    for function in ("first letter and value", "constant and value", "swap"):
+        for what, (call, value, arguments) in _OF_TABLES.items():
+            name = f"{what} of a table grouped by {function}"
+
+            def write(sketch: Sketch, chance: random.Random, function: str = function, call: str = call, value: str | None = value, arguments: Json = arguments) -> None:
+                grouped = sketch.step("group_by", sketch.table("left"), kind="grouped table", function=function)
+                sketch.end(sketch.aggregated(call, grouped, value, store="kept" if function == "swap" else None, **arguments), "out")
+
+            description = _plain(seed, name, write, 30)
+            description["input"].insert(0, _record("left", "a", None, 3))
+            yield description
+
+
+# ---- processors ----
+
+
+def _programs(seed: int) -> Iterator[Json]:
+    for processor in PROGRAMS:
+        for number in range(2):
+            name = f"process: {processor} {number}"
+            sketch, chance = Sketch(name), _chance(seed, name)
+            stream = program(sketch, sketch.stream("left"), processor, chance)
+            sketch.to(stream, "out")
+            yield sketch.description(some_input(chance, sketch.topics, 30, clock="wall clock" in processor or "two ticks" in processor or number == 1))
+
+
+PROGRAMS = (
+    "count seen",
+    "count seen values",
+    "hold by stream time",
+    "hold by wall clock",
+    "changes",
+    "recent",
+    "look up",
+    "later",
+    "two ticks by stream time",
+    "two ticks by wall clock",
+    "stream time",
+)
+
+
+def program(sketch: Sketch, of: Node, processor: str, chance: random.Random) -> Node:
+    """A step with one of PROGRAMS, on a stream of strings, and what it needs."""
+    store = sketch.fresh("store-")
+    match processor:
+        case "count seen" | "count seen values":
+            sketch.add_store(store, value="long")
+            return sketch.step("process" if processor == "count seen" else "process_values", of, "string", processor="count seen", stores=[store])
+        case "hold by stream time" | "hold by wall clock":
+            sketch.add_store(store)
+            return sketch.step("process", of, processor="hold", stores=[store], every_ms=chance.choice((7, 10, 25)), time=processor.removeprefix("hold by ").removesuffix(" time"))
+        case "two ticks by stream time" | "two ticks by wall clock":
+            time = processor.removeprefix("two ticks by ").removesuffix(" time")
+            return sketch.step("process", of, processor="two ticks", every_ms=chance.choice((7, 10)), time=time)
+        case "changes":
+            sketch.add_store(store)
+            return sketch.step("process", of, processor=processor, stores=[store])
+        case "recent":
+            sketch.add_store(store, "window", retention_ms=60, size_ms=10)
+            return sketch.step("process", of, processor=processor, stores=[store])
+        case "look up":
+            sketch.table(sketch.fresh("looked-up-"), store)
+            return sketch.step("process", of, processor=processor, stores=[store])
+        case _:
+            return sketch.step("process", of, processor=processor)
+
+
+# ---- what cannot be built, or not run ----
+
+
+def _mistakes(seed: int) -> Iterator[Json]:
+    for name, write in _MISTAKES.items():
+        yield _plain(seed, f"mistake: {name}", write, 6)
+
+
+def _two_stores_of_one_name(sketch: Sketch, chance: random.Random) -> None:
+    sketch.end(sketch.table("left", "kept"), "out")
+    sketch.end(sketch.table("right", "kept"), "out-1")
+
+
+def _store_that_nobody_added(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to(sketch.step("process", sketch.stream("left"), processor="changes", stores=["missing"]), "out")
+
+
+def _topic_as_stream_and_table(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to(sketch.stream("left"), "out")
+    sketch.end(sketch.table("left"), "out-1")
+
+
+def _topic_as_two_streams(sketch: Sketch, chance: random.Random) -> None:
+    """This one can be built: both read from one source."""
+    sketch.to(sketch.stream("left"), "out")
+    sketch.to(sketch.step("map_values", sketch.stream("left"), function="upper"), "out-1")
+
+
+def _topic_as_two_tables(sketch: Sketch, chance: random.Random) -> None:
+    sketch.end(sketch.table("left", "one"), "out")
+    sketch.end(sketch.table("left", "two"), "out-1")
+
+
+def _final_results_without_windows(sketch: Sketch, chance: random.Random) -> None:
+    sketch.end(sketch.step("suppress", sketch.table("left"), until="window closes"), "out")
+
+
+def _two_sinks_on_a_source(sketch: Sketch, chance: random.Random) -> None:
+    """This one can be built, and is a circle: what is written is read again."""
+    sketch.to(sketch.step("filter", sketch.step("map_values", sketch.stream("left"), function="null if even"), predicate="value is there"), "right")
+    sketch.to(sketch.stream("right"), "out")
+
+
+_MISTAKES: dict[str, Callable[[Sketch, random.Random], None]] = {
+    "two stores of one name": _two_stores_of_one_name,
+    "a store that nobody added": _store_that_nobody_added,
+    "a topic as stream and table": _topic_as_stream_and_table,
+    "a topic as two streams": _topic_as_two_streams,
+    "a topic as two tables": _topic_as_two_tables,
+    "final results without windows": _final_results_without_windows,
+    "a topic that is written and read": _two_sinks_on_a_source,
+}
+
+
+# ---- random ones ----
+
+
+def random_topology(seed: int, number: int) -> Json:
+    """Two to five stages, each on a node that is there already."""
+    name = f"random {number}"
+    chance = _chance(seed, name)
+    sketch = Sketch(name)
+    nodes = [_source(sketch, chance) for _ in range(chance.choice((1, 1, 2)))]
+    for _ in range(chance.randint(2, 5)):
+        new = _stage(sketch, chance, nodes)
+        nodes += new
+    used = {name for step in sketch.steps for name in ([step["of"]] if isinstance(step.get("of"), str) else step.get("of", []))}
+    leaves = [node for node in nodes if node.name not in used and node.kind in ("stream", "table")]
+    for at, node in enumerate(leaves):
+        _leaf(sketch, chance, node, f"out-{at}")
+    return sketch.description(some_input(chance, sketch.topics, chance.randint(12, 20) + 8 * len(sketch.topics), clock=chance.random() < 0.3))
+
+
+def _leaf(sketch: Sketch, chance: random.Random, node: Node, topic: str) -> None:
+    if node.is_windowed and chance.random() < 0.4:
+        stream = sketch.step("to_stream", node, kind="stream") if node.kind == "table" else node
+        sketch.to(sketch.step("select_key", stream, key="string", function="window text"), topic)
+    else:
+        sketch.end(node, topic)
+
+
+def _source(sketch: Sketch, chance: random.Random) -> Node:
+    topic = f"in-{len(sketch.topics)}"
+    if chance.random() < 0.65:
+        return sketch.stream(topic)
+    return sketch.table(topic, sketch.fresh("store-") if chance.random() < 0.3 else None)
+
+
+def _stage(sketch: Sketch, chance: random.Random, nodes: list[Node]) -> list[Node]:
+    # The newer ones are taken more often, so that stages stand one after the other.
+    of = nodes[-1] if chance.random() < 0.7 else chance.choice(nodes)
+    if of.kind == "table":
+        return _table_stage(sketch, chance, nodes, of)
+    if of.is_windowed:
+        return [sketch.step("select_key", of, key="string", function="window text")]
+    return _stream_stage(sketch, chance, nodes, of)
+
+
+def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: Node) -> list[Node]:
+    is_text = of.value == "string"
+    calls = ["filter", "filter_not", "map_values", "peek", "merge", "split", "branch", "through", "repartition", "to_table", "join", "join", "join"]
+    calls += ["aggregate"] * 5
+    if is_text:
+        calls += ["map", "flat_map", "flat_map_values", "select_key", "select_key", "program", "program"]
+    match chance.choice(calls):
+        case "filter" | "filter_not" as call:
+            return [sketch.step(call, of, predicate=_predicate(chance, of))]
+        case "map_values":
+            return [_mapped(sketch, chance, of)]
+        case "peek":
+            return [sketch.step("peek", of)]
+        case "merge":
+            others = [node for node in nodes if (node.kind, node.key, node.value) == (of.kind, of.key, of.value) and node is not of]
+            other = chance.choice(others) if others else sketch.step("map_values", of, function="reverse") if is_text else sketch.step("filter", of, predicate="even number")
+            return [sketch.merge(of, other)]
+        case "split":
+            return sketch.split(of, [_predicate(chance, of) for _ in range(chance.randint(1, 2))], chance.random() < 0.5)
+        case "branch":
+            return sketch.branch(of, [_predicate(chance, of) for _ in range(2)])
+        case "through":
+            return [sketch.step("through", of, topic=sketch.fresh("between-"))]
+        case "repartition":
+            return [sketch.step("repartition", of, name=sketch.fresh("part-") if chance.random() < 0.5 else None)]
+        case "to_table":
+            return [sketch.step("to_table", of, kind="table", store=_store(sketch, chance))]
+        case "map":
+            function, value = chance.choice((("swap", "string"), ("key and length", "long"), ("first letter and value", "string"), ("constant and value", "string")))
+            return [sketch.step("map", of, value, function=function)]
+        case "flat_map":
+            return [sketch.step("flat_map", of, function=chance.choice(("letters", "twice")))]
+        case "flat_map_values":
+            return [sketch.step("flat_map_values", of, function=chance.choice(("words", "each letter")))]
+        case "select_key":
+            return [sketch.step("select_key", of, function=chance.choice(("first letter", "value", "constant", "null key if even")))]
+        case "program":
+            return [program(sketch, of, chance.choice(PROGRAMS), chance)]
+        case "aggregate":
+            return [_random_aggregate(sketch, chance, of)]
+        case _:
+            return [_random_join(sketch, chance, nodes, of)]
+
+
+def _store(sketch: Sketch, chance: random.Random) -> str | None:
+    return sketch.fresh("store-") if chance.random() < 0.4 else None
+
+
+def _predicate(chance: random.Random, of: Node) -> str:
+    if of.value == "long":
+        return chance.choice(("even number", "above one", "value is there"))
+    return chance.choice(("value is there", "key is not b", "long value", "odd length"))
+
+
+def _mapped(sketch: Sketch, chance: random.Random, of: Node) -> Node:
+    store = _store(sketch, chance) if of.kind == "table" else None
+    if of.value == "long":
+        function, value = chance.choice((("plus one", "long"), ("text", "string"), ("with key", "string")))
+    else:
+        names = ("upper", "reverse", "null if even", "with key", "or none")
+        function, value = chance.choice((("length", "long"), *((name, "string") for name in names)))
+    return sketch.step("map_values", of, value, function=function, store=store)
+
+
+def _random_aggregate(sketch: Sketch, chance: random.Random, of: Node) -> Node:
+    if chance.random() < 0.5:
+        name = sketch.fresh("group-") if chance.random() < 0.2 else None
+        grouped = sketch.step("group_by_key", of, kind="grouped stream", name=name)
+    else:
+        function = chance.choice(("first letter", "value", "constant")) if of.value == "string" else chance.choice(("constant", "key"))
+        grouped = sketch.step("group_by", of, kind="grouped stream", function=function)
+    if chance.random() < 0.6:
+        grouped = sketch.windowed_by(grouped, windows_of(chance.choice(WINDOWS), chance.choice((0, 5, 15)), chance.randrange(6)))
+    if of.value == "long":
+        what = chance.choice(("count", "append"))
+    else:
+        what = chance.choice(("count", "reduce", "append", "lengths", "aggregate to null", "reduce to null", "from null"))
+    table = _aggregate(sketch, grouped, what, _store(sketch, chance))
+    if table.is_windowed and chance.random() < 0.3:
+        return sketch.step("suppress", table, until="window closes")
+    return table
+
+
+def _random_join(sketch: Sketch, chance: random.Random, nodes: list[Node], of: Node) -> Node:
+    joiner = chance.choice(("pair", "pair", "null if same"))
+    others = [node for node in nodes if not node.is_windowed and node is not of]
+    right = chance.choice(("stream", "table", "global"))
+    if right == "stream":
+        streams = [node for node in others if node.kind == "stream"]
+        other = chance.choice(streams) if streams and chance.random() < 0.7 else sketch.stream(f"in-{len(sketch.topics)}")
+        return sketch.join(chance.choice(("inner", "left", "outer")), of, other, joiner, windows=chance.choice(_JOIN_WINDOWS))
+    if right == "table":
+        tables = [node for node in others if node.kind == "table"]
+        other = chance.choice(tables) if tables and chance.random() < 0.7 else sketch.table(f"in-{len(sketch.topics)}")
+        return sketch.join(chance.choice(("inner", "left")), of, other, joiner)
+    other = sketch.global_table(f"in-{len(sketch.topics)}", _store(sketch, chance))
+    function = chance.choice(("key", "first letter", "value")) if of.value == "string" else "key"
+    return sketch.join(chance.choice(("inner", "left")), of, other, joiner, function=function)
+
+
+def _table_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: Node) -> list[Node]:
+    calls = ["filter", "filter_not", "map_values", "to_stream", "to_stream", "group", "group"]
+    if not of.is_windowed:
+        calls += ["join", "join", "foreign", "suppress", "transform_values"]
+    match chance.choice(calls):
+        case "filter" | "filter_not" as call:
+            return [sketch.step(call, of, predicate=_predicate(chance, of), store=_store(sketch, chance))]
+        case "map_values":
+            return [_mapped(sketch, chance, of)]
+        case "transform_values":
+            return [sketch.step("transform_values", of, "string", store=_store(sketch, chance))]
+        case "to_stream":
+            return [sketch.step("to_stream", of, kind="stream")]
+        case "suppress":
+            return [sketch.step("suppress", of, until="time limit", time_limit_ms=chance.choice((0, 5, 20)))]
+        case "group":
+            return [_random_table_aggregate(sketch, chance, of)]
+        case "foreign":
+            return [_random_foreign_join(sketch, chance, nodes, of)]
+        case _:
+            tables = [node for node in nodes if node.kind == "table" and not node.is_windowed and node is not of]
+            other = chance.choice(tables) if tables and chance.random() < 0.6 else sketch.table(f"in-{len(sketch.topics)}")
+            joiner = chance.choice(("pair", "null if same"))
+            return [sketch.join(chance.choice(("inner", "left", "outer")), of, other, joiner, store=_store(sketch, chance))]
+
+
+def _random_table_aggregate(sketch: Sketch, chance: random.Random, of: Node) -> Node:
+    if of.value == "long" or of.is_windowed:
+        function, value = "number and key", "string"
+    else:
+        function, value = chance.choice(("first letter and value", "constant and value", "swap")), "string"
+    grouped = sketch.step("group_by", of, value, "string", "grouped table", function=function)
+    call, result, arguments = chance.choice(list(_OF_TABLES.values()))
+    return sketch.aggregated(call, grouped, result, store=_store(sketch, chance), **arguments)
+
+
+def _random_foreign_join(sketch: Sketch, chance: random.Random, nodes: list[Node], of: Node) -> Node:
+    if of.value == "long":
+        of = sketch.step("map_values", of, "string", function="text")
+    tables = [node for node in nodes if node.kind == "table" and not node.is_windowed and node is not of]
+    other = chance.choice(tables) if tables and chance.random() < 0.5 else sketch.table(f"in-{len(sketch.topics)}")
+    extract = chance.choice(("first letter", "value"))
+    return sketch.join(chance.choice(("inner", "left")), of, other, foreign_key=extract, store=_store(sketch, chance))
