@@ -251,6 +251,11 @@ public class StreamsJudge {
         return type.equals("long") ? Serdes.Long() : Serdes.String();
     }
 
+    /** What a processor is to be called, if the step says it. */
+    private static Named called(JsonNode step) {
+        return Named.as(step.get("named").asText());
+    }
+
     private static Duration ms(JsonNode of, String name) {
         return Duration.ofMillis(of.path(name).asLong());
     }
@@ -268,16 +273,19 @@ public class StreamsJudge {
             case "stream": {
                 List<String> topics = new ArrayList<>();
                 for (JsonNode topic : step.get("topics")) topics.add(topic.asText());
-                return builder.stream(topics, Consumed.with(serde(step.get("key").asText()), serde(step.get("value").asText())));
+                Consumed consumed = Consumed.with(serde(step.get("key").asText()), serde(step.get("value").asText()));
+                return builder.stream(topics, step.has("named") ? consumed.withName(step.get("named").asText()) : consumed);
             }
             case "table": {
                 Consumed consumed = Consumed.with(serde(step.get("key").asText()), serde(step.get("value").asText()));
                 String topic = step.get("topic").asText();
+                if (step.has("named")) consumed = consumed.withName(step.get("named").asText());
                 return step.has("store") ? builder.table(topic, consumed, Materialized.as(step.get("store").asText())) : builder.table(topic, consumed);
             }
             case "global_table": {
                 Consumed consumed = Consumed.with(serde(step.get("key").asText()), serde(step.get("value").asText()));
                 String topic = step.get("topic").asText();
+                if (step.has("named")) consumed = consumed.withName(step.get("named").asText());
                 return step.has("store") ? builder.globalTable(topic, consumed, Materialized.as(step.get("store").asText())) : builder.globalTable(topic, consumed);
             }
             case "add_state_store":
@@ -290,26 +298,31 @@ public class StreamsJudge {
                 return mappedValues(step);
             case "map": {
                 Of2 map = function2(step.get("function").asText());
-                return this.<KStream>node(of).map((key, value) -> map.of(key, value));
+                KeyValueMapper mapper = (key, value) -> map.of(key, value);
+                return step.has("named") ? this.<KStream>node(of).map(mapper, called(step)) : this.<KStream>node(of).map(mapper);
             }
             case "flat_map": {
                 Of2 map = function2(step.get("function").asText());
-                return this.<KStream>node(of).flatMap((key, value) -> (Iterable) map.of(key, value));
+                KeyValueMapper mapper = (key, value) -> map.of(key, value);
+                return step.has("named") ? this.<KStream>node(of).flatMap(mapper, called(step)) : this.<KStream>node(of).flatMap(mapper);
             }
             case "flat_map_values": {
                 Of2 map = function2(step.get("function").asText());
-                return this.<KStream>node(of).flatMapValues((ValueMapper) value -> map.of(null, value));
+                ValueMapper mapper = value -> map.of(null, value);
+                return step.has("named") ? this.<KStream>node(of).flatMapValues(mapper, called(step)) : this.<KStream>node(of).flatMapValues(mapper);
             }
             case "select_key": {
                 Of2 map = function2(step.get("function").asText());
-                return this.<KStream>node(of).selectKey((key, value) -> map.of(key, value));
+                KeyValueMapper mapper = (key, value) -> map.of(key, value);
+                return step.has("named") ? this.<KStream>node(of).selectKey(mapper, called(step)) : this.<KStream>node(of).selectKey(mapper);
             }
             case "peek":
-                return this.<KStream>node(of).peek(witness(step));
+                return step.has("named") ? this.<KStream>node(of).peek(witness(step), called(step)) : this.<KStream>node(of).peek(witness(step));
             case "foreach":
                 this.<KStream>node(of).foreach(witness(step));
                 return null;
             case "merge":
+                if (step.has("named")) return this.<KStream>node(of.get(0)).merge(this.<KStream>node(of.get(1)), called(step));
                 return this.<KStream>node(of.get(0)).merge(this.<KStream>node(of.get(1)));
             case "split":
                 return split(step);
@@ -329,14 +342,17 @@ public class StreamsJudge {
                 Repartitioned repartitioned = Repartitioned.with(keys(of), values(of));
                 return this.<KStream>node(of).repartition(step.has("name") ? repartitioned.withName(step.get("name").asText()) : repartitioned);
             }
-            case "to":
+            case "to": {
                 written.put(step.get("topic").asText(), made.get(of.asText()));
-                this.<KStream>node(of).to(step.get("topic").asText(), Produced.with(keys(of), values(of)));
+                Produced produced = Produced.with(keys(of), values(of));
+                this.<KStream>node(of).to(step.get("topic").asText(), step.has("named") ? produced.withName(step.get("named").asText()) : produced);
                 return null;
+            }
             case "to_table":
+                if (step.has("named")) return this.<KStream>node(of).toTable(called(step), kept(step, keys(of), values(of)));
                 return this.<KStream>node(of).toTable(kept(step, keys(of), values(of)));
             case "to_stream": {
-                if (!step.has("function")) return this.<KTable>node(of).toStream();
+                if (!step.has("function")) return step.has("named") ? this.<KTable>node(of).toStream(called(step)) : this.<KTable>node(of).toStream();
                 Of2 map = function2(step.get("function").asText());
                 return this.<KTable>node(of).toStream((key, value) -> map.of(key, value));
             }
@@ -368,11 +384,12 @@ public class StreamsJudge {
             case "aggregate":
                 return aggregated(step, what, node(of));
             case "suppress":
-                return this.<KTable>node(of).suppress(suppressed(step));
+                return this.<KTable>node(of).suppress(step.has("named") ? suppressed(step).withName(step.get("named").asText()) : suppressed(step));
             case "join":
                 return joined(step, of.get(0), of.get(1));
             case "process": {
                 String[] names = names(step);
+                if (step.has("named")) return this.<KStream>node(of).process(() -> new Program(step), called(step), names);
                 return this.<KStream>node(of).process(() -> new Program(step), names);
             }
             case "process_values": {
@@ -410,6 +427,7 @@ public class StreamsJudge {
     /** How a table is kept: with its name if it has one. */
     private static Materialized kept(JsonNode step, Serde keys, Serde values) {
         Materialized materialized = step.has("store") ? Materialized.as(step.get("store").asText()) : Materialized.with(keys, values);
+        if (step.has("retention_ms")) materialized = materialized.withRetention(ms(step, "retention_ms"));
         return materialized.withKeySerde(keys).withValueSerde(values);
     }
 
@@ -417,6 +435,7 @@ public class StreamsJudge {
         JsonNode of = step.get("of");
         if (node(of) instanceof KStream) {
             KStream stream = node(of);
+            if (step.has("named")) return wanted ? stream.filter(predicate, called(step)) : stream.filterNot(predicate, called(step));
             return wanted ? stream.filter(predicate) : stream.filterNot(predicate);
         }
         KTable table = node(of);
@@ -429,7 +448,7 @@ public class StreamsJudge {
         JsonNode of = step.get("of");
         Of2 map = function2(step.get("function").asText());
         ValueMapperWithKey mapper = (key, value) -> map.of(key, value);
-        if (node(of) instanceof KStream) return this.<KStream>node(of).mapValues(mapper);
+        if (node(of) instanceof KStream) return step.has("named") ? this.<KStream>node(of).mapValues(mapper, called(step)) : this.<KStream>node(of).mapValues(mapper);
         if (!step.has("store")) return this.<KTable>node(of).mapValues(mapper);
         return this.<KTable>node(of).mapValues(mapper, kept(step, keys(of), serde(step.get("value").asText())));
     }
@@ -440,7 +459,7 @@ public class StreamsJudge {
     }
 
     private Object split(JsonNode step) {
-        BranchedKStream branches = this.<KStream>node(step.get("of")).split();
+        BranchedKStream branches = step.has("named") ? this.<KStream>node(step.get("of")).split(called(step)) : this.<KStream>node(step.get("of")).split();
         for (JsonNode branch : step.get("branches")) {
             branches = branches.branch(predicate(branch.get(0).asText()), Branched.withConsumer(stream -> branch(step, branch.get(1), (KStream) stream)));
         }
@@ -456,23 +475,29 @@ public class StreamsJudge {
 
     private Object windowed(JsonNode of, JsonNode windows) {
         Object grouped = node(of);
+        boolean together = grouped instanceof CogroupedKStream;
+        Object result;
         String kind = windows.get("kind").asText();
         if (kind.equals("session")) {
             SessionWindows sessions = SessionWindows.ofInactivityGapAndGrace(ms(windows, "gap_ms"), ms(windows, "grace_ms"));
-            return grouped instanceof CogroupedKStream ? ((CogroupedKStream) grouped).windowedBy(sessions) : ((KGroupedStream) grouped).windowedBy(sessions);
-        }
-        if (kind.equals("sliding")) {
+            result = together ? ((CogroupedKStream) grouped).windowedBy(sessions) : ((KGroupedStream) grouped).windowedBy(sessions);
+        } else if (kind.equals("sliding")) {
             SlidingWindows sliding = SlidingWindows.ofTimeDifferenceAndGrace(ms(windows, "difference_ms"), ms(windows, "grace_ms"));
-            return grouped instanceof CogroupedKStream ? ((CogroupedKStream) grouped).windowedBy(sliding) : ((KGroupedStream) grouped).windowedBy(sliding);
+            result = together ? ((CogroupedKStream) grouped).windowedBy(sliding) : ((KGroupedStream) grouped).windowedBy(sliding);
+        } else {
+            TimeWindows times = TimeWindows.ofSizeAndGrace(ms(windows, "size_ms"), ms(windows, "grace_ms"));
+            if (kind.equals("hopping")) times = times.advanceBy(ms(windows, "advance_ms"));
+            result = together ? ((CogroupedKStream) grouped).windowedBy(times) : ((KGroupedStream) grouped).windowedBy(times);
         }
-        TimeWindows times = TimeWindows.ofSizeAndGrace(ms(windows, "size_ms"), ms(windows, "grace_ms"));
-        if (kind.equals("hopping")) times = times.advanceBy(ms(windows, "advance_ms"));
-        return grouped instanceof CogroupedKStream ? ((CogroupedKStream) grouped).windowedBy(times) : ((KGroupedStream) grouped).windowedBy(times);
+        if (!windows.path("emit").asText().equals("when closed")) return result;
+        if (result instanceof SessionWindowedKStream) return ((SessionWindowedKStream) result).emitStrategy(EmitStrategy.onWindowClose());
+        return ((TimeWindowedKStream) result).emitStrategy(EmitStrategy.onWindowClose());
     }
 
     private Object aggregated(JsonNode step, String what, Object of) {
         Materialized kept = kept(step, Serdes.String(), serde(step.get("value").asText()));
         if (what.equals("count")) {
+            if (of instanceof KGroupedStream && step.has("named")) return ((KGroupedStream) of).count(called(step), kept);
             if (of instanceof KGroupedTable) return ((KGroupedTable) of).count(kept);
             if (of instanceof KGroupedStream) return ((KGroupedStream) of).count(kept);
             if (of instanceof TimeWindowedKStream) return ((TimeWindowedKStream) of).count(kept);
@@ -535,6 +560,7 @@ public class StreamsJudge {
         if (node(left) instanceof KStream && other instanceof KTable) {
             KStream stream = node(left);
             Joined with = Joined.with(keys(left), values(left), values(right));
+            if (step.has("named")) with = with.withName(step.get("named").asText());
             return how.equals("inner") ? stream.join((KTable) other, joiner, with) : stream.leftJoin((KTable) other, joiner, with);
         }
         if (other instanceof KTable) return joinedTables(step, how, left, right, joiner);
@@ -542,6 +568,8 @@ public class StreamsJudge {
         JsonNode windows = step.get("windows");
         JoinWindows within = JoinWindows.ofTimeDifferenceAndGrace(ms(windows, "before_ms"), ms(windows, "grace_ms")).after(ms(windows, "after_ms"));
         StreamJoined with = StreamJoined.with(keys(left), values(left), values(right));
+        if (step.has("named")) with = with.withName(step.get("named").asText());
+        if (step.has("store")) with = with.withStoreName(step.get("store").asText());
         if (how.equals("inner")) return stream.join((KStream) other, joiner, within, with);
         return how.equals("left") ? stream.leftJoin((KStream) other, joiner, within, with) : stream.outerJoin((KStream) other, joiner, within, with);
     }

@@ -9,10 +9,10 @@ from itertools import pairwise
 from tests.pipeline.streams.topology_spec import JOINS, WINDOWS, Json, inputs_of, kinds
 
 _OF_STREAMS = (
-    "filter filter_not map map_values flat_map flat_map_values select_key peek foreach merge split branch through repartition to to_table process "
-    "process_values group_by group_by_key"
-).split()
-_OF_TABLES = "filter filter_not map_values transform_values to_stream group_by suppress".split()
+    *("filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key", "peek", "foreach"),
+    *("merge", "split", "branch", "through", "repartition", "to", "to_table", "process", "process_values", "group_by", "group_by_key"),
+)
+_OF_TABLES = ["filter", "filter_not", "map_values", "transform_values", "to_stream", "group_by", "suppress"]
 _NULLS = ("null left key", "null left value", "null right key", "null right value")
 _ORDERS = ("left first", "right first", "same time", "right out of order", "left out of order")
 
@@ -27,6 +27,7 @@ WANTED = frozenset(
         *(f"{left}-{right} {how} join, {case}" for left, right, how in JOINS for case in (*_NULLS, *_ORDERS)),
         *(f"{kind} windows, {call}, {late}" for kind in WINDOWS for call in ("count", "reduce", "aggregate") for late in ("late within grace", "too late")),
         *(f"suppress until {kind} windows close" for kind in WINDOWS),
+        *(f"{kind} windows give results when closed" for kind in WINDOWS),
         *("suppress until a time limit", "suppress with a bound, emit early", "suppress with a bound, shut down"),
         *(f"{call} of a grouped table, {case}" for call in ("count", "reduce", "aggregate") for case in ("tombstone", "tombstone of nothing", "changed")),
         *("null value aggregated", "null key aggregated"),
@@ -75,6 +76,8 @@ def _calls(step: Json, node_kinds: dict[str, str]) -> Iterator[str]:
         yield "store of a table in a process"
     if "every_ms" in step:
         yield f"punctuator by {step['time']} time"
+    if step.get("windows", {}).get("emit") == "when closed":
+        yield f"{step['windows']['kind']} windows give results when closed"
     if call == "suppress":
         if step["until"] == "time limit":
             yield "suppress until a time limit"
@@ -175,7 +178,7 @@ def _changes(records: Iterator[Json]) -> Iterator[str]:
 
 
 def _late(times: list[int], windows: Json) -> Iterator[str]:
-    size = windows.get("size_ms", windows.get("difference_ms", windows.get("gap_ms", 0)))
+    size: int = windows.get("size_ms") or windows.get("difference_ms") or windows["gap_ms"]
     newest = times[0]
     for before, time in pairwise(times):
         newest = max(newest, before)

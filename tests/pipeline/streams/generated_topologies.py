@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 
 from tests.pipeline.streams.sketch import Node, Sketch
@@ -89,24 +90,20 @@ def _calls(seed: int) -> Iterator[Json]:
     for call, functions in _STREAM_CALLS.items():
         for function, value in functions:
             name = f"{call} of a stream: {function}"
-
-            def write(sketch: Sketch, chance: random.Random, call: str = call, function: str = function, value: str = value) -> None:
-                argument = {"predicate" if call.startswith("filter") else "function": function}
-                sketch.to(sketch.step(call, sketch.stream("left"), value, **argument), "out")
-
-            yield _plain(seed, name, write)
+            yield _plain(seed, name, partial(_called, call=call, function=function, value=value, store=None, source="stream"))
     for call, functions in _TABLE_CALLS.items():
         for function, value in functions:
             for store in (None, "kept"):
                 name = f"{call} of a table{' with a store' if store else ''}: {function}"
-
-                def write(sketch: Sketch, chance: random.Random, call: str = call, function: str = function, value: str = value, store: str | None = store) -> None:
-                    argument = {"predicate" if call.startswith("filter") else "function": function}
-                    sketch.end(sketch.step(call, sketch.table("left"), value, store=store, **argument), "out")
-
-                yield _plain(seed, name, write)
+                yield _plain(seed, name, partial(_called, call=call, function=function, value=value, store=store, source="table"))
     for name, write in _SINGLE.items():
         yield _plain(seed, name, write)
+
+
+def _called(sketch: Sketch, chance: random.Random, *, call: str, function: str, value: str, store: str | None, source: str) -> None:
+    of = sketch.stream("left") if source == "stream" else sketch.table("left")
+    argument = {"predicate" if call.startswith("filter") else "function": function}
+    sketch.end(sketch.step(call, of, value, store=store, **argument), "out")
 
 
 _STREAM_CALLS = {
@@ -236,7 +233,37 @@ def _cogroup_in_sessions(sketch: Sketch, chance: random.Random) -> None:
     sketch.end(sketch.aggregated("aggregate", windowed, initial="", merger="merge"), "out")
 
 
+def _named_streams(sketch: Sketch, chance: random.Random) -> None:
+    stream = sketch.step("filter", sketch.stream("left", named="reads-left"), predicate="value is there", named="only-values")
+    stream = sketch.step("map", sketch.step("peek", stream, named="looks"), function="first letter and value", named="by-letter")
+    words = sketch.step("flat_map_values", sketch.step("map_values", stream, function="upper", named="loud"), function="words", named="words")
+    one, other = sketch.split(sketch.step("select_key", words, function="value", named="by-word"), ["long value"], True, named="parts-")
+    both = sketch.merge(one, sketch.step("flat_map", other, function="letters", named="spelt"), named="together")
+    grouped = sketch.step("group_by_key", both, kind="grouped stream", name="group")
+    counts = sketch.aggregated("count", grouped, "long", named="counting")
+    sketch.to(sketch.step("to_stream", counts, kind="stream", named="changes"), "out", named="writes")
+    sketch.end(sketch.step("to_table", other, kind="table", store="others", named="keeps"), "out-1")
+    store = sketch.add_store("seen", value="long")
+    sketch.to(sketch.step("process", both, processor="count seen", stores=[store], named="program"), "out-2")
+
+
+def _named_joins(sketch: Sketch, chance: random.Random) -> None:
+    left, right = sketch.stream("left"), sketch.stream("right")
+    keyed = sketch.step("select_key", right, function="first letter")
+    windows = {"before_ms": 5, "after_ms": 5, "grace_ms": 2}
+    joined = sketch.join("outer", left, keyed, windows=windows, named="pairs", store="kept-pairs")
+    sketch.to(sketch.join("left", sketch.step("select_key", joined, function="key"), sketch.table("third", named="reads-third"), named="looked-up"), "out")
+    sketch.to(sketch.join("left", left, right, windows=windows, named="more-pairs"), "out-1")
+
+
+def _named_suppress(sketch: Sketch, chance: random.Random) -> None:
+    sketch.end(sketch.step("suppress", sketch.table("left", "kept", "reads-left"), until="time limit", time_limit_ms=5, named="held"), "out")
+
+
 _SINGLE: dict[str, Callable[[Sketch, random.Random], None]] = {
+    "names of what a stream goes through": _named_streams,
+    "names of joins": _named_joins,
+    "a name of suppress": _named_suppress,
     "merge": _merge,
     "peek": _peek,
     "foreach": _foreach,
@@ -380,7 +407,11 @@ def windows_of(kind: str, grace_ms: int, number: int = 0) -> Json:
         case "tumbling":
             return {"kind": kind, "size_ms": (10, 7)[number % 2], "grace_ms": grace_ms}
         case "hopping":
-            return {"kind": kind, **({"size_ms": 10, "advance_ms": 5}, {"size_ms": 10, "advance_ms": 4}, {"size_ms": 12, "advance_ms": 3})[number % 3], "grace_ms": grace_ms}
+            return {
+                "kind": kind,
+                **({"size_ms": 10, "advance_ms": 5}, {"size_ms": 10, "advance_ms": 4}, {"size_ms": 12, "advance_ms": 3})[number % 3],
+                "grace_ms": grace_ms,
+            }
         case "sliding":
             return {"kind": kind, "difference_ms": (10, 4)[number % 2], "grace_ms": grace_ms}
         case _:
@@ -393,7 +424,7 @@ def _windowed(seed: int) -> Iterator[Json]:
             name = f"{aggregate} in {kind} windows, grace {grace_ms}"
             sketch, chance = Sketch(name), _chance(seed, name)
             stream = sketch.stream("left")
-            grouped = sketch.step(*("group_by_key", stream), kind="grouped stream") if number % 3 else _by_letter(sketch, stream)
+            grouped = sketch.step("group_by_key", stream, kind="grouped stream") if number % 3 else _by_letter(sketch, stream)
             table = _aggregate(sketch, sketch.windowed_by(grouped, windows_of(kind, grace_ms, number)), aggregate, "kept" if number % 2 else None)
             if number % 4 == 3:
                 stream = sketch.step("to_stream", table, kind="stream", key="string", function="window text")
@@ -401,6 +432,18 @@ def _windowed(seed: int) -> Iterator[Json]:
             else:
                 sketch.end(table, "out")
             yield sketch.description(_late_input(chance))
+        for number, grace_ms in enumerate((0, 15)):
+            name = f"{kind} windows give results when closed, grace {grace_ms}"
+            sketch, chance = Sketch(name), _chance(seed, name)
+            grouped = sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream")
+            table = _aggregate(sketch, sketch.windowed_by(grouped, {**windows_of(kind, grace_ms, number), "emit": "when closed"}), "append")
+            sketch.end(table, "out")
+            yield sketch.description(_late_input(chance))
+        name = f"{kind} windows in a store with a longer retention"
+        sketch, chance = Sketch(name), _chance(seed, name)
+        grouped = sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream")
+        sketch.end(sketch.aggregated("count", sketch.windowed_by(grouped, windows_of(kind, 5)), "long", store="kept", retention_ms=60), "out")
+        yield sketch.description(_late_input(chance)[:-2])
 
 
 def _by_letter(sketch: Sketch, stream: Node) -> Node:
@@ -469,16 +512,17 @@ _OF_TABLES: dict[str, tuple[str, str | None, Json]] = {
 
 def _table_aggregates(seed: int) -> Iterator[Json]:
     for function in ("first letter and value", "constant and value", "swap"):
-        for what, (call, value, arguments) in _OF_TABLES.items():
+        for what in _OF_TABLES:
             name = f"{what} of a table grouped by {function}"
-
-            def write(sketch: Sketch, chance: random.Random, function: str = function, call: str = call, value: str | None = value, arguments: Json = arguments) -> None:
-                grouped = sketch.step("group_by", sketch.table("left"), kind="grouped table", function=function)
-                sketch.end(sketch.aggregated(call, grouped, value, store="kept" if function == "swap" else None, **arguments), "out")
-
-            description = _plain(seed, name, write, 30)
+            description = _plain(seed, name, partial(_grouped_table, function=function, what=what), 30)
             description["input"].insert(0, _record("left", "a", None, 3))
             yield description
+
+
+def _grouped_table(sketch: Sketch, chance: random.Random, *, function: str, what: str) -> None:
+    call, value, arguments = _OF_TABLES[what]
+    grouped = sketch.step("group_by", sketch.table("left"), kind="grouped table", function=function)
+    sketch.end(sketch.aggregated(call, grouped, value, store="kept" if function == "swap" else None, **arguments), "out")
 
 
 # ---- processors ----
@@ -518,7 +562,14 @@ def program(sketch: Sketch, of: Node, processor: str, chance: random.Random) -> 
             return sketch.step("process" if processor == "count seen" else "process_values", of, "string", processor="count seen", stores=[store])
         case "hold by stream time" | "hold by wall clock":
             sketch.add_store(store)
-            return sketch.step("process", of, processor="hold", stores=[store], every_ms=chance.choice((7, 10, 25)), time=processor.removeprefix("hold by ").removesuffix(" time"))
+            return sketch.step(
+                "process",
+                of,
+                processor="hold",
+                stores=[store],
+                every_ms=chance.choice((7, 10, 25)),
+                time=processor.removeprefix("hold by ").removesuffix(" time"),
+            )
         case "two ticks by stream time" | "two ticks by wall clock":
             time = processor.removeprefix("two ticks by ").removesuffix(" time")
             return sketch.step("process", of, processor="two ticks", every_ms=chance.choice((7, 10)), time=time)
@@ -648,7 +699,13 @@ def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: 
             return [sketch.step("peek", of)]
         case "merge":
             others = [node for node in nodes if (node.kind, node.key, node.value) == (of.kind, of.key, of.value) and node is not of]
-            other = chance.choice(others) if others else sketch.step("map_values", of, function="reverse") if is_text else sketch.step("filter", of, predicate="even number")
+            other = (
+                chance.choice(others)
+                if others
+                else sketch.step("map_values", of, function="reverse")
+                if is_text
+                else sketch.step("filter", of, predicate="even number")
+            )
             return [sketch.merge(of, other)]
         case "split":
             return sketch.split(of, [_predicate(chance, of) for _ in range(chance.randint(1, 2))], chance.random() < 0.5)
@@ -661,7 +718,9 @@ def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: 
         case "to_table":
             return [sketch.step("to_table", of, kind="table", store=_store(sketch, chance))]
         case "map":
-            function, value = chance.choice((("swap", "string"), ("key and length", "long"), ("first letter and value", "string"), ("constant and value", "string")))
+            function, value = chance.choice(
+                (("swap", "string"), ("key and length", "long"), ("first letter and value", "string"), ("constant and value", "string"))
+            )
             return [sketch.step("map", of, value, function=function)]
         case "flat_map":
             return [sketch.step("flat_map", of, function=chance.choice(("letters", "twice")))]

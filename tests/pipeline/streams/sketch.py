@@ -55,15 +55,15 @@ class Sketch:
 
     # ---- sources and stores ----
 
-    def stream(self, *topics: str) -> Node:
+    def stream(self, *topics: str, named: str | None = None) -> Node:
         made = Node(self.fresh(), "stream")
-        self._write("stream", None, made, {"topics": list(topics)})
+        self._write("stream", None, made, {"topics": list(topics), "named": named})
         self.topics.update(dict.fromkeys(topics, "stream"))
         return made
 
-    def table(self, topic: str, store: str | None = None) -> Node:
+    def table(self, topic: str, store: str | None = None, named: str | None = None) -> Node:
         made = Node(self.fresh(), "table", store=store)
-        self._write("table", None, made, {"topic": topic, "store": store})
+        self._write("table", None, made, {"topic": topic, "store": store, "named": named})
         self.topics[topic] = "table"
         return made
 
@@ -93,17 +93,19 @@ class Sketch:
         self._write(call, of, made, arguments)
         return made
 
-    def to(self, of: Node, topic: str) -> None:
-        self._write("to", of, None, {"topic": topic})
+    def to(self, of: Node, topic: str, named: str | None = None) -> None:
+        self._write("to", of, None, {"topic": topic, "named": named})
 
     def foreach(self, of: Node) -> None:
         self._write("foreach", of, None, {"as": self.fresh("witness ")})
 
-    def split(self, of: Node, predicates: list[str], is_default: bool) -> list[Node]:
+    def split(self, of: Node, predicates: list[str], is_default: bool, named: str | None = None) -> list[Node]:
         made = [Node(self.fresh(), "stream", of.key, of.value, of.size_ms) for _ in range(len(predicates) + is_default)]
         step: Json = {"do": "split", "of": of.name, "branches": [[name, node.name] for name, node in zip(predicates, made, strict=False)]}
         if is_default:
             step["default"] = made[-1].name
+        if named is not None:
+            step["named"] = named
         self._typed(step, of)
         return made
 
@@ -120,9 +122,9 @@ class Sketch:
 
     # ---- one node from several ----
 
-    def merge(self, one: Node, other: Node) -> Node:
+    def merge(self, one: Node, other: Node, named: str | None = None) -> Node:
         made = Node(self.fresh(), "stream", one.key, one.value, one.size_ms)
-        self._write("merge", [one, other], made, {})
+        self._write("merge", [one, other], made, {"named": named})
         return made
 
     def join(self, how: str, left: Node, right: Node, joiner: str = "pair", **arguments: Any) -> Node:

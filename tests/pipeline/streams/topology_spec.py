@@ -20,7 +20,9 @@ Keys and values of input are strings or null. `headers` is optional.
 A step is an object with `do`, the call; `of`, the name of the node that it is called on, or a list of names; `as`, the
 name of the node that it makes. A step that makes a node says the types that the node has: `key` is "string", "window"
 (a time window of strings, of `size_ms`) or "session" (a session of strings); `value` is "string" or "long". Every
-operation that takes serdes is given those of these types. Times end in `_ms`.
+operation that takes serdes is given those of these types. Times end in `_ms`. `named` is what a processor is to be
+called (Named, Consumed, Produced, Joined, StreamJoined); it is optional for sources, calls of a stream, to_stream,
+suppress, count of a grouped stream, and joins of a stream with another or with a table.
 
     stream            topics: a list
     table             topic; store: the name of its store, optional
@@ -50,27 +52,28 @@ operation that takes serdes is given those of these types. Times end in `_ms`.
 
     of what is grouped
     windowed_by       windows: kind is "tumbling" (size_ms), "hopping" (size_ms, advance_ms), "sliding" (difference_ms)
-                      or "session" (gap_ms); grace_ms
+                      or "session" (gap_ms); grace_ms; emit: "when closed" for that emit strategy, optional
     cogroup           of: grouped streams; aggregators: a function of aggregate and value for each
-    count             store, optional
+    count             store, optional, as of the next two; retention_ms: of the store of windows, optional
     reduce            adder: a function of two values; subtractor, for a grouped table
-    aggregate         initial: a string, a number or null; adder: a function of aggregate and value; subtractor, for a
-                      grouped table; merger: a function of two aggregates, for sessions. After cogroup neither adder nor
-                      subtractor is there.
+    aggregate         initial: a string, a number or null; adder: a function of aggregate and value; subtractor, for
+                      a grouped table; merger: a function of two aggregates, for sessions. After cogroup there is
+                      neither adder nor subtractor.
 
     of a table
     filter, filter_not, map_values    as of a stream; store, optional
     transform_values                  stores, optional
     to_stream                         function of key and value: the new key; optional
     group_by                          function of key and value: a pair
-    suppress                          until: "window closes" or "time limit" (time_limit_ms); max_records, optional, and
-                                      then when_full: "emit early" or "shut down"
+    suppress                          until: "window closes" or "time limit" (time_limit_ms); max_records, optional,
+                                      and then when_full: "emit early" or "shut down"
 
     join     of: left and right; how: "inner", "left" or "outer"; joiner: a function of two values
-             two streams              windows: before_ms, after_ms, grace_ms
-             a stream and a table     -
+             two streams                   windows: before_ms, after_ms, grace_ms; store: the name of its stores,
+                                           optional
+             a stream and a table          -
              a stream and a global table   function of key and value: the key of the table
-             two tables               store, optional; foreign_key: a function of a value (the key is given as null)
+             two tables                    store, optional; foreign_key: a function of a value (the key is null)
 
 An outcome is an object:
 
@@ -79,9 +82,9 @@ An outcome is an object:
                [[name, value], ...]. A key of type "window" is {"key", "start"}, of "session" {"key", "start", "end"}:
                what stands in the bytes.
     seen       what each witness saw, in order: [key, value]
-    stores     the content of each store that is a table, in the store's order: [key, value] or [key, value, timestamp].
-               Windowed keys are {"key", "start", "end"}. Without the stores of stream-stream and foreign-key joins and
-               of suppression.
+    stores     the content of each store that is a table, in the store's order: [key, value], or
+               [key, value, timestamp]. Windowed keys are {"key", "start", "end"}. The stores of stream-stream joins, of
+               foreign-key joins and of suppression are not among them.
     dropped    how many records the sensor dropped-records has counted
     error      only where something failed: when ("build" or "input"), at (which of the input), kind, text. What came
                out before it is there.
