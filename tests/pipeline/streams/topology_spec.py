@@ -83,8 +83,8 @@ An outcome is an object:
                what stands in the bytes.
     seen       what each witness saw, in order: [key, value]
     stores     the content of each store that is a table, in the store's order: [key, value], or
-               [key, value, timestamp]. Windowed keys are {"key", "start", "end"}. The stores of stream-stream joins, of
-               foreign-key joins and of suppression are not among them.
+               [key, value, timestamp]. Windowed keys are {"key", "start", "end"}. The stores of stream-stream joins,
+               of foreign-key joins and of suppression are not among them.
     dropped    how many records the sensor dropped-records has counted
     error      only where something failed: when ("build" or "input"), at (which of the input), kind, text. What came
                out before it is there.
@@ -112,6 +112,8 @@ JOINS = (
     ("table", "foreign", "inner"),
     ("table", "foreign", "left"),
 )
+#: What stands in the names of stores that are no tables.
+NOT_TABLES = ("JOINTHIS", "JOINOTHER", "OUTERTHIS", "OUTEROTHER", "SHARED", "SUBSCRIPTION", "SUPPRESS")
 WINDOWS = ("tumbling", "hopping", "sliding", "session")
 
 
