@@ -2,7 +2,7 @@
 // TopologyTestDriver. One description in a line of stdin, its outcome in a line of stdout.
 // tests/pipeline/streams/topology_spec.py documents both.
 //
-// State is kept in memory. Wall-clock time begins at 0.
+// State is kept in memory, but where the description says on_disk. Wall-clock time begins at 0.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -13,6 +13,8 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -28,7 +30,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
@@ -79,14 +81,24 @@ public class StreamsJudge {
         this.description = description;
     }
 
-    private ObjectNode run() {
+    private ObjectNode run() throws Exception {
+        Path disk = description.path("on_disk").asBoolean() ? Files.createTempDirectory("streams-judge") : null;
+        try {
+            return run(disk);
+        } finally {
+            if (disk != null) Utils.delete(disk.toFile());
+        }
+    }
+
+    private ObjectNode run(Path disk) {
         ObjectNode outcome = JSON.createObjectNode();
         Properties settings = new Properties();
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "judge");
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
-        settings.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
+        if (disk != null) settings.put(StreamsConfig.STATE_DIR_CONFIG, disk.toString());
+        else settings.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
         description.path("settings").fields().forEachRemaining(setting -> settings.put(setting.getKey(), setting.getValue().asText()));
         TopologyTestDriver driver;
         try {

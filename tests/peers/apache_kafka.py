@@ -46,6 +46,9 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("PEERS_CACHE", Path.home() / ".cache" / "kafka-peers"))
 
+#: The RocksDB that Kafka Streams 3.9 needs.
+ROCKSDB = "7.9.2"
+
 #: For programs that end within minutes: Java compiles less thoroughly, which takes half of the CPU time of a start.
 SHORT_RUN = "-XX:TieredStopAtLevel=1"
 
@@ -119,16 +122,25 @@ def jars(version: str) -> Path:
     return folder
 
 
-def streams_jar(version: str, artifact: str = "kafka-streams") -> Path:
-    """The jar of that release's Kafka Streams, without RocksDB: programs keep their state in memory. `artifact`: or
-    another one beside it."""
+def streams_jar(version: str) -> Path:
+    """The jar of that release's Kafka Streams, without RocksDB: programs keep their state in memory."""
+    return _further_jar(version, "org.apache.kafka", "kafka-streams", version)
+
+
+def streams_test_jars(version: str) -> list[Path]:
+    """The jars with that release's TopologyTestDriver, and with RocksDB for topologies that keep their state there."""
+    return [_further_jar(version, "org.apache.kafka", "kafka-streams-test-utils", version), _further_jar(version, "org.rocksdb", "rocksdbjni", ROCKSDB)]
+
+
+def _further_jar(version: str, group: str, artifact: str, artifact_version: str) -> Path:
+    """A jar that stands apart from those of the release's broker and tools."""
     folder = CACHE / version / "streams"
-    jar = folder / f"{artifact}-{version}.jar"
+    jar = folder / f"{artifact}-{artifact_version}.jar"
     if not jar.exists():
         jars(version)
         folder.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as made:
-            wanted = f"-Dartifact=org.apache.kafka:{artifact}:{version}"
+            wanted = f"-Dartifact={group}:{artifact}:{artifact_version}"
             subprocess.run(
                 ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:copy", wanted, f"-DoutputDirectory={made}"],
                 check=True,
@@ -137,11 +149,6 @@ def streams_jar(version: str, artifact: str = "kafka-streams") -> Path:
             )
             Path(made, jar.name).rename(jar)
     return jar
-
-
-def streams_test_utils_jar(version: str) -> Path:
-    """The jar with that release's TopologyTestDriver."""
-    return streams_jar(version, "kafka-streams-test-utils")
 
 
 def write_whole(file: Path, text: str) -> None:

@@ -10,7 +10,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from tests.peers.apache_kafka import SHORT_RUN, jars, java_command, java_program, streams_jar, streams_test_utils_jar
+from tests.peers.apache_kafka import SHORT_RUN, jars, java_command, java_program, streams_jar, streams_test_jars
 
 _HERE = Path(__file__).parent
 
@@ -31,7 +31,7 @@ def class_path_and_program(release: str, name: str, *, streams: bool = False, te
     if streams or test_driver:
         path += f"{os.pathsep}{streams_jar(release)}"
     if test_driver:
-        path += f"{os.pathsep}{streams_test_utils_jar(release)}"
+        path += "".join(f"{os.pathsep}{jar}" for jar in streams_test_jars(release))
     source = _HERE / f"{name}.java"
     javac = java_program("javac")
     if shutil.which(javac) is None:

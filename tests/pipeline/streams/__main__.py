@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 
 from tests.peers.streams_judge import StreamsJudge
-from tests.pipeline.streams.comparison import beside, differences, written
+from tests.pipeline.streams.comparison import beside, compared, differences, written
 from tests.pipeline.streams.generated_topologies import named, topologies
 from tests.pipeline.streams.topology_spec import Json
 
@@ -38,7 +38,7 @@ def main() -> int:
         for description in chosen:
             expected = judge.outcome(description)
             ours = None if options.theirs else _ours(description)
-            found = [] if ours is None else list(differences(expected, ours, in_one_order=True))
+            found = [] if ours is None else list(differences(expected, ours, in_one_order=True, parts=compared(description)))
             differing.update({name.split()[0] for name, _, _ in found})
             if options.names:
                 print(written(description))

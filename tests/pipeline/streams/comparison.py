@@ -14,6 +14,14 @@ from typing import Any
 
 from tests.pipeline.streams.topology_spec import Json
 
+#: What is compared where Kafka keeps its state in RocksDB.
+_ON_DISK = frozenset(("error", "describe", "output", "seen"))
+
+
+def compared(description: Json) -> frozenset[str] | None:
+    """The parts of outcomes that are compared; None for all."""
+    return _ON_DISK if description.get("on_disk") else None
+
 
 def differences(expected: Json, ours: Json, *, in_one_order: bool = False, parts: frozenset[str] | None = None) -> Iterator[tuple[str, Any, Any]]:
     """What differs: its name, what is expected and what is ours. `parts` names those that are compared: describe,

@@ -25,6 +25,7 @@ from jesenska.pipeline.streams import (
     Topology,
     TopologyTestDriver,
 )
+
 from tests.pipeline.streams.named_functions import FUNCTIONS, PREDICATES
 from tests.pipeline.streams.programs import Program, TableProgram
 from tests.pipeline.streams.topology_spec import NOT_TABLES, Json, made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jesenska.pipeline.streams import Cancellable, Processor, ProcessorContext, PunctuationType, Record, ValueTransformer
+
 from tests.pipeline.streams.named_functions import text
 from tests.pipeline.streams.topology_spec import Json
 

@@ -7,6 +7,8 @@ A description is an object:
     name       what it is called in messages and on the command line
     settings   settings of the application, by Kafka's names; optional
     headers    true: headers of what is written are compared too; optional
+    on_disk    true: Kafka keeps the state in RocksDB, as it does by default, and not in memory; what is in the stores
+               and how many records were dropped is then not compared, as RocksDB forgets late windows later; optional
     steps      calls of the DSL in their order, which decides the numbers in the names of processors
     input      what happens, in order
 
