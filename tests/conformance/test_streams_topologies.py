@@ -1,5 +1,5 @@
-"""Topologies that are described once, run by Apache Kafka Streams 3.9.1 and by our TopologyTestDriver: the same answers.
-`JESENSKA_TOPOLOGIES` says how many of them; `python -m tests.pipeline.streams NAME` shows one."""
+"""Topologies that are described once, run by Apache Kafka Streams 3.9.1 and by our TopologyTestDriver: the same
+answers. `JESENSKA_TOPOLOGIES` says how many of them; `python -m tests.pipeline.streams NAME` shows one."""
 
 from __future__ import annotations
 
