@@ -1,0 +1,91 @@
+"""Kafka Streams' API in Python: streams, tables, windows, joins, aggregations, processors; a topology and its test
+driver. Nothing here imports Spark."""
+
+from jesenska.pipeline.streams.builder import StreamsBuilder
+from jesenska.pipeline.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
+from jesenska.pipeline.streams.errors import ProcessorFailedError, SerializationError, SettingError, StreamsError, TopologyError
+from jesenska.pipeline.streams.expressions import Expression, aggregate, array, coalesce, concat, if_else, key, left, lit, right, struct, value
+from jesenska.pipeline.streams.grouped_operations import SessionWindowedKStream, TimeWindowedKStream
+from jesenska.pipeline.streams.handlers import Decision, DeserializationFailure, dead_letter_topic, log_and_continue, log_and_fail
+from jesenska.pipeline.streams.kinds import KGroupedStream, KGroupedTable, KStream, KTable
+from jesenska.pipeline.streams.materialization import Stores
+from jesenska.pipeline.streams.processing import Processor, ProcessorContext, PunctuationType, Transformer, ValueTransformer
+from jesenska.pipeline.streams.records import KeyValue, Record, SessionWindow, TimeWindow, ValueAndTimestamp, Windowed
+from jesenska.pipeline.streams.serdes import Serde, Serdes
+from jesenska.pipeline.streams.settings import StreamsConfig
+from jesenska.pipeline.streams.stream_operations import BranchedKStream
+from jesenska.pipeline.streams.table_operations import GlobalKTable
+from jesenska.pipeline.streams.timestamps import (
+    InputRecord,
+    fail_on_invalid_timestamp,
+    log_and_skip_on_invalid_timestamp,
+    use_partition_time_on_invalid_timestamp,
+    wallclock_timestamp,
+)
+from jesenska.pipeline.streams.topology import Topology
+from jesenska.pipeline.streams.windows import BufferConfig, EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
+
+__all__ = [
+    "BranchedKStream",
+    "BufferConfig",
+    "Decision",
+    "DeserializationFailure",
+    "EmitStrategy",
+    "Expression",
+    "GlobalKTable",
+    "InputRecord",
+    "JoinWindows",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "KeyValue",
+    "Processor",
+    "ProcessorContext",
+    "ProcessorFailedError",
+    "PunctuationType",
+    "Record",
+    "Serde",
+    "Serdes",
+    "SerializationError",
+    "SessionWindow",
+    "SessionWindowedKStream",
+    "SessionWindows",
+    "SettingError",
+    "SlidingWindows",
+    "Stores",
+    "StreamsBuilder",
+    "StreamsConfig",
+    "StreamsError",
+    "Suppressed",
+    "TestInputTopic",
+    "TestOutputTopic",
+    "TimeWindow",
+    "TimeWindowedKStream",
+    "TimeWindows",
+    "Topology",
+    "TopologyError",
+    "TopologyTestDriver",
+    "Transformer",
+    "ValueAndTimestamp",
+    "ValueTransformer",
+    "Windowed",
+    "aggregate",
+    "array",
+    "coalesce",
+    "concat",
+    "dead_letter_topic",
+    "fail_on_invalid_timestamp",
+    "if_else",
+    "key",
+    "left",
+    "lit",
+    "log_and_continue",
+    "log_and_fail",
+    "log_and_skip_on_invalid_timestamp",
+    "right",
+    "struct",
+    "use_partition_time_on_invalid_timestamp",
+    "value",
+    "wallclock_timestamp",
+]

@@ -1,0 +1,24 @@
+"""Lengths of time as the API takes them: a number of milliseconds, or a timedelta."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from jesenska.pipeline.streams.locations import refused
+
+Duration = int | timedelta
+
+_MS = timedelta(milliseconds=1)
+
+
+def milliseconds(what: str, duration: Duration, lowest: int = 0) -> int:
+    """The duration in milliseconds; TopologyError where it is no duration, or shorter than `lowest`."""
+    if isinstance(duration, timedelta):
+        ms = duration // _MS
+    elif isinstance(duration, int) and not isinstance(duration, bool):
+        ms = duration
+    else:
+        raise refused(f"{what} is {duration!r}, which is no length of time: give milliseconds as an int, or a timedelta.")
+    if ms < lowest:
+        raise refused(f"{what} is {ms} ms: give at least {lowest} ms.")
+    return ms

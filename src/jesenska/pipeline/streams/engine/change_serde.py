@@ -1,0 +1,38 @@
+"""Changes of a table in an internal topic: both values, or the one that there is.
+
+new value | 0x01           only the new one
+old value | 0x00           only the old one
+length of the new value, 4 bytes | new value | old value | 0x02
+"""
+
+from __future__ import annotations
+
+from jesenska.pipeline.streams.errors import SerializationError
+from jesenska.pipeline.streams.records import Change
+from jesenska.pipeline.streams.serdes import Serde
+
+
+class ChangeSerde(Serde):
+    name = "change"
+
+    def __init__(self, inner: Serde) -> None:
+        self._inner = inner
+
+    def to_bytes(self, value: Change) -> bytes:
+        new = None if value.new is None else self._inner.to_bytes(value.new)
+        old = None if value.old is None else self._inner.to_bytes(value.old)
+        if new is not None and old is not None:
+            return len(new).to_bytes(4, "big") + new + old + b"\x02"
+        if new is not None:
+            return new + b"\x01"
+        if old is not None:
+            return old + b"\x00"
+        raise SerializationError("both values of the change are None; a change has at least one.")
+
+    def from_bytes(self, data: bytes) -> Change:
+        kind, rest = data[-1], data[:-1]
+        if kind == 2:
+            size = int.from_bytes(rest[:4], "big")
+            return Change(self._inner.from_bytes(rest[4 : 4 + size]), self._inner.from_bytes(rest[4 + size :]))
+        one = self._inner.from_bytes(rest)
+        return Change(one, None) if kind == 1 else Change(None, one)

@@ -1,0 +1,32 @@
+"""What the built-in processors share: an operator is a Processor whose context can say that a record is dropped."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from jesenska.pipeline.streams.processing import Processor, ProcessorContext
+from jesenska.pipeline.streams.records import Change, Record, RecordMetadata
+
+
+class OperatorContext(ProcessorContext, Protocol):
+    """The context as operators see it."""
+
+    def dropped(self, reason: str) -> None:
+        """The current record is dropped: it is counted, and told in the log."""
+        ...
+
+    def exchange_metadata(self, metadata: RecordMetadata | None) -> RecordMetadata | None:
+        """Sets where the current record is said to come from; gives what it was."""
+        ...
+
+
+class Operator(Processor):
+    context: OperatorContext
+
+    def forward_change(self, record: Record, new: Any, old: Any, timestamp: int | None = None) -> None:
+        """Hands on a change of a table under the record's key."""
+        self.context.forward(Record(record.key, Change(new, old), record.timestamp if timestamp is None else timestamp, record.headers))
+
+
+NULL_KEY = "its key is null"
+NULL_KEY_OR_VALUE = "its key or its value is null"

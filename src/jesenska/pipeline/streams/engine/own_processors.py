@@ -1,0 +1,117 @@
+"""The user's own processors and transformers, behind the interface of processors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from jesenska.pipeline.streams.engine.operator import Operator
+from jesenska.pipeline.streams.engine.stateless import pair, several
+from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.processing import Processor
+from jesenska.pipeline.streams.records import Record
+
+
+def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processor:
+    """The processor of a Process node, from what its supplier gives."""
+    made = supplier()
+    if kind == "process":
+        if not hasattr(made, "process"):
+            raise StreamsError(f"the supplier of {name} gave {made!r}, which has no process(record): let it give a Processor.")
+        return made  # type: ignore[no-any-return]
+    if kind == "process-values":
+        return _SameKeys(name, made)
+    if not hasattr(made, "transform"):
+        raise StreamsError(f"the supplier of {name} gave {made!r}, which has no transform: let it give a Transformer or a ValueTransformer.")
+    flat = kind.startswith("flat")
+    return _TransformingValues(made, flat) if kind.endswith("values") else _Transforming(made, flat)
+
+
+class _Delegating(Operator):
+    """Opens and closes what the user has made."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self._made.context = context
+        self._made.init(context)
+
+    def close(self) -> None:
+        self._made.close()
+
+
+class _SameKeys(_Delegating):
+    """A processor that may not forward other keys than it was given."""
+
+    def __init__(self, name: str, made: Any) -> None:
+        super().__init__(made)
+        self._name = name
+        self._current: Record | None = None
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        self._made.context = checked = _CheckedContext(context, self)
+        self._made.init(checked)
+
+    def process(self, record: Record) -> None:
+        before, self._current = self._current, record
+        try:
+            self._made.process(record)
+        finally:
+            self._current = before
+
+    def check(self, record: Record) -> None:
+        if self._current is not None and record.key != self._current.key:
+            raise StreamsError(f"{self._name} forwarded the key {record.key!r} for {self._current.key!r}: process_values keeps keys, use process.")
+
+
+class _CheckedContext:
+    """A processor's context that looks at what is forwarded."""
+
+    def __init__(self, context: Any, owner: _SameKeys) -> None:
+        self._context = context
+        self._owner = owner
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        self._owner.check(record)
+        self._context.forward(record, child)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+class _Transforming(_Delegating):
+    def __init__(self, made: Any, flat: bool) -> None:
+        super().__init__(made)
+        self._flat = flat
+
+    def process(self, record: Record) -> None:
+        made = self._made.transform(record.key, record.value)
+        if made is None:
+            return
+        for one in several(made, "pairs") if self._flat else [made]:
+            key, value = pair(one)
+            self.context.forward(Record(key, value, record.timestamp, record.headers))
+
+
+class _TransformingValues(_Delegating):
+    def __init__(self, made: Any, flat: bool) -> None:
+        super().__init__(made)
+        self._flat = flat
+        self._transform = transform_of(made)
+
+    def process(self, record: Record) -> None:
+        made = self._transform(record.key, record.value)
+        for value in ([] if made is None else several(made, "values")) if self._flat else [made]:
+            self.context.forward(record.with_value(value))
+
+
+def transform_of(transformer: Any) -> Callable[[Any, Any], Any]:
+    """transform(key, value) of a ValueTransformer, which may be written for the value alone."""
+    parameters = inspect.signature(transformer.transform).parameters.values()
+    if sum(parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL for parameter in parameters) >= 2:
+        return transformer.transform  # type: ignore[no-any-return]
+    return lambda key, value: transformer.transform(value)

@@ -1,0 +1,130 @@
+"""Operations on streams that look at one record at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jesenska.pipeline.streams.engine.operator import Operator
+from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.records import Record
+
+Call = Callable[..., Any]
+
+
+class PassThrough(Operator):
+    """Merge, and the streams behind a branch."""
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+
+
+class FilterRecords(Operator):
+    def __init__(self, predicate: Call, negated: bool) -> None:
+        self._predicate = predicate
+        self._negated = negated
+
+    def process(self, record: Record) -> None:
+        if bool(self._predicate(record.key, record.value)) is not self._negated:
+            self.context.forward(record)
+
+
+class DropNullKeys(Operator):
+    """In front of an internal topic: where `drops`, records without a key stop here."""
+
+    def __init__(self, drops: bool) -> None:
+        self._drops = drops
+
+    def process(self, record: Record) -> None:
+        if record.key is not None or not self._drops:
+            self.context.forward(record)
+
+
+class MapRecords(Operator):
+    def __init__(self, mapper: Call) -> None:
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        key, value = pair(self._mapper(record.key, record.value))
+        self.context.forward(Record(key, value, record.timestamp, record.headers))
+
+
+class SelectKeys(Operator):
+    def __init__(self, mapper: Call) -> None:
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record.with_key(self._mapper(record.key, record.value)))
+
+
+class MapRecordValues(Operator):
+    def __init__(self, mapper: Call) -> None:
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record.with_value(self._mapper(record.key, record.value)))
+
+
+class FlatMapRecords(Operator):
+    def __init__(self, mapper: Call) -> None:
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        for made in several(self._mapper(record.key, record.value), "pairs"):
+            key, value = pair(made)
+            self.context.forward(Record(key, value, record.timestamp, record.headers))
+
+
+class FlatMapRecordValues(Operator):
+    def __init__(self, mapper: Call) -> None:
+        self._mapper = mapper
+
+    def process(self, record: Record) -> None:
+        values = self._mapper(record.key, record.value)
+        for value in () if values is None else several(values, "values"):
+            self.context.forward(record.with_value(value))
+
+
+class PeekRecords(Operator):
+    def __init__(self, action: Call) -> None:
+        self._action = action
+
+    def process(self, record: Record) -> None:
+        self._action(record.key, record.value)
+        self.context.forward(record)
+
+
+class ForeachRecord(Operator):
+    def __init__(self, action: Call) -> None:
+        self._action = action
+
+    def process(self, record: Record) -> None:
+        self._action(record.key, record.value)
+
+
+class BranchRecords(Operator):
+    def __init__(self, predicates: Sequence[Call], children: Sequence[str]) -> None:
+        self._predicates = predicates
+        self._children = children
+
+    def process(self, record: Record) -> None:
+        for predicate, child in zip(self._predicates, self._children):
+            if predicate(record.key, record.value):
+                self.context.forward(record, child)
+                return
+        if len(self._children) > len(self._predicates):
+            self.context.forward(record, self._children[len(self._predicates)])
+
+
+def pair(made: Any) -> tuple[Any, Any]:
+    """What a function gave as a key and a value."""
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise StreamsError(f"a function that makes pairs gave {made!r}: let it give a tuple of the key and the value.")
+    return made
+
+
+def several(made: Any, what: str) -> Any:
+    """What a function gave as many; a string counts as a mistake."""
+    if isinstance(made, str | bytes) or not hasattr(made, "__iter__"):
+        raise StreamsError(f"a function that makes several {what} gave {made!r}: let it give a list.")
+    return made

@@ -1,0 +1,286 @@
+"""The state stores of a task, in memory, with Kafka Streams' meaning.
+
+Keys and values are kept as the bytes that their serdes make of them. So two keys are the same if their bytes are, keys
+are ordered by their bytes, a value that a function changes afterwards does not change in the store, and a serde that
+does not fit fails where it would fail in production. A timestamped store gives ValueAndTimestamp.
+
+Windows and sessions are gone when they are older than the retention: when the start of a window, or the end of a
+session, is at or below the largest one that was put, minus the retention.
+
+Each change is told to `log` as the record that the store's changelog topic would get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jesenska.pipeline.streams.engine.ordered import OrderedMap
+from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.plan import Store
+from jesenska.pipeline.streams.records import KeyValue, SessionWindow, TimeWindow, ValueAndTimestamp, Windowed
+from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.windowed_keys import session_store_key, window_store_key
+
+ChangeLog = Callable[[bytes, bytes | None, int], None]
+"""log(key, value, timestamp)"""
+
+_Kept = tuple[bytes, int]  # a value and its time
+
+
+class StateStore:
+    """What all stores have: name, serdes, changelog."""
+
+    def __init__(self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int]) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self._key = key
+        self._value = value
+        self._topic = topic
+        self._log = log or (lambda key, value, timestamp: None)
+        self._now = now  # the timestamp of the record that is being processed
+
+    def _key_bytes(self, key: Any) -> bytes:
+        data = self._key.serialize(self._topic, key)
+        if data is None:
+            raise StreamsError(f"the store {self.name} was asked about the key None: leave records with null keys out before.")
+        return data
+
+    def _key_of(self, data: bytes) -> Any:
+        return self._key.deserialize(self._topic, data)
+
+    def _to_keep(self, value: Any) -> _Kept | None:
+        """What is kept of a value, which in a timestamped store comes with its time; None for None."""
+        timestamp = self._now()
+        if self.spec.timestamped and value is not None:
+            if not isinstance(value, tuple) or len(value) != 2:
+                raise StreamsError(f"the store {self.name} is timestamped and was given {value!r}: put ValueAndTimestamp(value, timestamp).")
+            value, timestamp = value
+        data = self._value.serialize(self._topic, value)
+        return None if data is None else (data, timestamp)
+
+    def _value_of(self, kept: _Kept | None) -> Any:
+        if kept is None:
+            return None
+        value = self._value.deserialize(self._topic, kept[0])
+        return ValueAndTimestamp(value, kept[1]) if self.spec.timestamped else value
+
+
+class KeyValueStore(StateStore):
+    """The latest value of each key."""
+
+    def __init__(self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int]) -> None:
+        super().__init__(spec, key, value, topic, log, now)
+        self._map: OrderedMap[_Kept] = OrderedMap()
+
+    def get(self, key: Any) -> Any:
+        """The value of the key; None if it has none."""
+        return self._value_of(self._map.get(self._key_bytes(key)))
+
+    def put(self, key: Any, value: Any) -> None:
+        """Sets the key; None deletes it."""
+        self._put(self._key_bytes(key), self._to_keep(value))
+
+    def _put(self, key: bytes, kept: _Kept | None) -> None:
+        if kept is None:
+            self._map.remove(key)
+            self._log(key, None, self._now())
+        else:
+            self._map.put(key, kept)
+            self._log(key, kept[0], kept[1])
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        """Sets the key if it has no value; gives the value that it had."""
+        had = self.get(key)
+        if had is None:
+            self.put(key, value)
+        return had
+
+    def put_all(self, pairs: Any) -> None:
+        for key, value in pairs:
+            self.put(key, value)
+
+    def delete(self, key: Any) -> Any:
+        """Deletes the key; gives the value that it had."""
+        had = self.get(key)
+        self.put(key, None)
+        return had
+
+    def all(self) -> Iterator[KeyValue]:
+        """All keys with their values, by the order of the keys' bytes."""
+        return self._pairs(None, None)
+
+    def reverse_all(self) -> Iterator[KeyValue]:
+        return iter(list(self.all())[::-1])
+
+    def range(self, first: Any = None, last: Any = None) -> Iterator[KeyValue]:
+        """Keys from `first` to `last`, both included; None: no limit on that side."""
+        return self._pairs(None if first is None else self._key_bytes(first), None if last is None else self._key_bytes(last) + b"\x00")
+
+    def reverse_range(self, first: Any = None, last: Any = None) -> Iterator[KeyValue]:
+        return iter(list(self.range(first, last))[::-1])
+
+    def prefix_scan(self, prefix: Any, serde: Serde) -> Iterator[KeyValue]:
+        """Keys whose bytes begin with those that the serde makes of the prefix."""
+        data = serde.serialize(self._topic, prefix) or b""
+        return (KeyValue(self._key_of(key), self._value_of(kept)) for key, kept in self._map.items(data) if key.startswith(data))
+
+    def _pairs(self, lowest: bytes | None, above: bytes | None) -> Iterator[KeyValue]:
+        for key, kept in self._map.items(lowest, above):
+            yield KeyValue(self._key_of(key), self._value_of(kept))
+
+    def approximate_num_entries(self) -> int:
+        return len(self._map)
+
+
+class WindowStore(StateStore):
+    """Values by key and by the start of a window."""
+
+    def __init__(self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int]) -> None:
+        super().__init__(spec, key, value, topic, log, now)
+        self._by_time: OrderedMap[OrderedMap[_Kept]] = OrderedMap()
+        self._observed_ms = -1
+        self._sequence = 0
+        assert spec.retention_ms is not None
+        self._retention_ms = spec.retention_ms
+        self._size_ms = spec.window_size_ms or 0
+
+    @property
+    def _expired_ms(self) -> int:
+        """Windows that begin at this time or before are gone."""
+        return self._observed_ms - self._retention_ms
+
+    def put(self, key: Any, value: Any, window_start_ms: int) -> None:
+        """Sets the key's value in the window that begins then; None deletes it. One that is gone already is dropped."""
+        data, kept = self._key_bytes(key), self._to_keep(value)
+        self._observed_ms = max(self._observed_ms, window_start_ms)
+        if window_start_ms <= self._expired_ms or (kept is None and self.spec.retain_duplicates):
+            return
+        self._by_time.remove_below(self._expired_ms + 1)
+        if self.spec.retain_duplicates:
+            self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        sequence = self._sequence if self.spec.retain_duplicates else 0
+        window = self._by_time.get(window_start_ms)
+        if kept is None:
+            if window is not None:
+                window.remove((data, 0))
+                if not len(window):
+                    self._by_time.remove(window_start_ms)
+        else:
+            if window is None:
+                window = OrderedMap()
+                self._by_time.put(window_start_ms, window)
+            window.put((data, sequence), kept)
+        logged = window_store_key(data, window_start_ms, sequence)
+        if kept is None:
+            self._log(logged, None, self._now())
+        else:
+            self._log(logged, *kept)
+
+    def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
+        """With one time the value in the window that begins then, or None; with two an iterator over the pairs of start
+        and value of the windows that begin from the first to the second."""
+        data = self._key_bytes(key)
+        if time_to is not None:
+            return ((start, self._value_of(kept)) for start, _, kept in self._windows(time_from, time_to, data, data))
+        return next((self._value_of(kept) for _, _, kept in self._windows(time_from, time_from, data, data)), None)
+
+    def backward_fetch(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
+        return iter(list(self.fetch(key, time_from, time_to))[::-1])
+
+    def fetch_range(self, first: Any, last: Any, time_from: int, time_to: int) -> Iterator[KeyValue]:
+        """Windowed keys from `first` to `last` (None: no limit) with their values."""
+        low = None if first is None else self._key_bytes(first)
+        high = None if last is None else self._key_bytes(last)
+        return self._pairs(self._windows(time_from, time_to, low, high))
+
+    def fetch_all(self, time_from: int, time_to: int) -> Iterator[KeyValue]:
+        """All windowed keys of windows that begin from the first time to the second."""
+        return self._pairs(self._windows(time_from, time_to, None, None))
+
+    def all(self) -> Iterator[KeyValue]:
+        """All windowed keys with their values, by the windows' start and then by the keys' bytes."""
+        return self.fetch_all(0, 2**63 - 1)
+
+    def _windows(self, time_from: int, time_to: int, low: bytes | None, high: bytes | None) -> Iterator[tuple[int, bytes, _Kept]]:
+        for start, window in self._by_time.items(max(time_from, self._expired_ms + 1), time_to + 1):
+            for (data, _), kept in window.items(None if low is None else (low, -1), None if high is None else (high, 1 << 31)):
+                yield start, data, kept
+
+    def _pairs(self, windows: Iterator[tuple[int, bytes, _Kept]]) -> Iterator[KeyValue]:
+        for start, data, kept in windows:
+            window = TimeWindow(start, min(start + self._size_ms, 2**63 - 1))
+            yield KeyValue(Windowed(self._key_of(data), window), self._value_of(kept))
+
+
+class SessionStore(StateStore):
+    """Values by key and session."""
+
+    def __init__(self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int]) -> None:
+        super().__init__(spec, key, value, topic, log, now)
+        self._by_end: OrderedMap[_Kept] = OrderedMap()  # (end, start, key)
+        self._observed_ms = -1
+        assert spec.retention_ms is not None
+        self._retention_ms = spec.retention_ms
+
+    @property
+    def _expired_ms(self) -> int:
+        return self._observed_ms - self._retention_ms
+
+    def put(self, session: Windowed, value: Any) -> None:
+        """Sets the value of a session; None deletes it. One that is gone already is dropped."""
+        data, kept = self._key_bytes(session.key), self._to_keep(value)
+        window = SessionWindow(session.window.start, session.window.end)
+        self._observed_ms = max(self._observed_ms, window.end)
+        if window.end <= self._expired_ms:
+            return
+        self._by_end.remove_below((self._expired_ms + 1, -(2**63), b""))
+        where = (window.end, window.start, data)
+        logged = session_store_key(data, window)
+        if kept is None:
+            self._by_end.remove(where)
+            self._log(logged, None, self._now())
+        else:
+            self._by_end.put(where, kept)
+            self._log(logged, *kept)
+
+    def remove(self, session: Windowed) -> None:
+        self.put(session, None)
+
+    def find_sessions(self, key: Any, earliest_end_ms: int, latest_start_ms: int) -> Iterator[KeyValue]:
+        """The key's sessions that end at or after the first time and start at or before the second."""
+        data = self._key_bytes(key)
+        for found, window, kept in self._sessions(earliest_end_ms):
+            if found == data and window.start <= latest_start_ms:
+                yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
+
+    def sessions_ending(self, earliest_end_ms: int, latest_end_ms: int) -> Iterator[KeyValue]:
+        """All keys' sessions that end from the first time to the second."""
+        for found, window, kept in self._sessions(earliest_end_ms):
+            if window.end > latest_end_ms:
+                break
+            yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
+
+    def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
+        """The value of exactly that session, or None."""
+        if end_ms <= self._expired_ms:
+            return None
+        return self._value_of(self._by_end.get((end_ms, start_ms, self._key_bytes(key))))
+
+    def fetch(self, key: Any, last: Any = None) -> Iterator[KeyValue]:
+        """The sessions of a key, or of the keys from `key` to `last`."""
+        low = self._key_bytes(key)
+        high = low if last is None else self._key_bytes(last)
+        for found, window, kept in self._sessions(0):
+            if low <= found <= high:
+                yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
+
+    def all(self) -> Iterator[KeyValue]:
+        """All sessions, by their end, then their start, then the keys' bytes."""
+        for found, window, kept in self._sessions(0):
+            yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
+
+    def _sessions(self, earliest_end_ms: int) -> Iterator[tuple[bytes, SessionWindow, _Kept]]:
+        lowest = max(earliest_end_ms, self._expired_ms + 1)
+        for (end, start, data), kept in self._by_end.items((lowest, -(2**63), b"")):
+            yield data, SessionWindow(start, end), kept

@@ -1,0 +1,35 @@
+"""Where in the user's program something was said: errors and the plan name that line."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from jesenska.pipeline.streams.errors import TopologyError
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}"
+
+
+def here() -> Location:
+    """The innermost line outside this package that led to the call."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return Location(frame.f_code.co_filename, frame.f_lineno)
+
+
+def refused(sentence: str) -> TopologyError:
+    """The error for something that cannot be built: the sentence, behind the line of the program that asks for it."""
+    return TopologyError(f"{here()}: {sentence}")

@@ -1,0 +1,170 @@
+"""The store that an operation keeps its table in, from what the program says about it.
+
+`store=` names it, and then it can be queried; `key=`, `value=` are its serdes; `retention=` is how long windows stay;
+`logging=False` leaves out its changelog topic. Where the program says none of them, the name is generated and the
+serdes are those of the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jesenska.pipeline.streams.durations import Duration, milliseconds
+from jesenska.pipeline.streams.locations import refused
+from jesenska.pipeline.streams.names import NameCounter, checked
+from jesenska.pipeline.streams.plan import Store
+from jesenska.pipeline.streams.serdes import Serde
+
+
+@dataclass(frozen=True, slots=True)
+class Materialized:
+    """What the program said about the store of an operation."""
+
+    store: str | None = None
+    key: Serde | None = None
+    value: Serde | None = None
+    retention: Duration | None = None
+    logging: bool = True
+
+    def __post_init__(self) -> None:
+        if self.store is not None:
+            if not isinstance(self.store, str):
+                raise refused(f"store={self.store!r} is no name: write store='counts'.")
+            checked(self.store)
+        for what, serde in (("key", self.key), ("value", self.value)):
+            check_serde(what, serde)
+
+    @property
+    def is_given(self) -> bool:
+        return self != _NOTHING
+
+    def named(self, names: NameCounter, prefix: str) -> str:
+        """The store's name: the given one, or a generated one."""
+        return names.store(prefix) if self.store is None else self.store
+
+    def key_value_store(self, name: str, key: Serde | None, value: Serde | None) -> Store:
+        return Store(name=name, kind="key-value", key=self.key or key, value=self.value or value, logging=self.logging, given_name=self.store is not None)
+
+    def window_store(self, name: str, key: Serde | None, value: Serde | None, size_ms: int, shortest_ms: int) -> Store:
+        return Store(
+            name=name,
+            kind="window",
+            key=self.key or key,
+            value=self.value or value,
+            retention_ms=self._retention_ms(name, shortest_ms),
+            window_size_ms=size_ms,
+            logging=self.logging,
+            given_name=self.store is not None,
+        )
+
+    def session_store(self, name: str, key: Serde | None, value: Serde | None, shortest_ms: int) -> Store:
+        return Store(
+            name=name,
+            kind="session",
+            key=self.key or key,
+            value=self.value or value,
+            timestamped=False,
+            retention_ms=self._retention_ms(name, shortest_ms),
+            logging=self.logging,
+            given_name=self.store is not None,
+        )
+
+    def _retention_ms(self, name: str, shortest_ms: int) -> int:
+        if self.retention is None:
+            return shortest_ms
+        retention_ms = milliseconds("the retention of a store", self.retention)
+        if retention_ms < shortest_ms:
+            raise refused(f"the retention of {name} is {retention_ms} ms, shorter than its windows and their grace: give at least {shortest_ms} ms.")
+        return retention_ms
+
+
+def check_serde(what: str, serde: object) -> None:
+    """TopologyError where something else stands in the place of a serde."""
+    if serde is not None and not isinstance(serde, Serde):
+        raise refused(f"{what}={serde!r} is no serde: write {what}=Serdes.string(), or another one of Serdes.")
+
+
+_NOTHING = Materialized()
+
+
+class Stores:
+    """Stores for processors: `builder.add_state_store(Stores.key_value_store("seen", key=..., value=...))`."""
+
+    @staticmethod
+    def key_value_store(
+        name: str,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamped: bool = False,
+        logging: bool = True,
+        changelog_config: Mapping[str, str] | None = None,
+    ) -> Store:
+        """The latest value of each key. `timestamped`: values are ValueAndTimestamp."""
+        check_serde("key", key)
+        check_serde("value", value)
+        return Store(
+            name=checked(name), kind="key-value", key=key, value=value, timestamped=timestamped, logging=logging, changelog_config=_config(changelog_config)
+        )
+
+    @staticmethod
+    def window_store(
+        name: str,
+        *,
+        retention: Duration,
+        window_size: Duration,
+        retain_duplicates: bool = False,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamped: bool = False,
+        logging: bool = True,
+        changelog_config: Mapping[str, str] | None = None,
+    ) -> Store:
+        """Values by key and by the start of a window, for as long as `retention` says."""
+        check_serde("key", key)
+        check_serde("value", value)
+        retention_ms = milliseconds("the retention of a store", retention)
+        size_ms = milliseconds("the size of a store's windows", window_size)
+        if retention_ms < size_ms:
+            raise refused(f"the retention of {name} is {retention_ms} ms, shorter than its windows: give at least {size_ms} ms.")
+        return Store(
+            name=checked(name),
+            kind="window",
+            key=key,
+            value=value,
+            timestamped=timestamped,
+            retention_ms=retention_ms,
+            window_size_ms=size_ms,
+            retain_duplicates=retain_duplicates,
+            logging=logging,
+            changelog_config=_config(changelog_config),
+        )
+
+    @staticmethod
+    def session_store(
+        name: str,
+        *,
+        retention: Duration,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        logging: bool = True,
+        changelog_config: Mapping[str, str] | None = None,
+    ) -> Store:
+        """Values by key and by session, for as long as `retention` says."""
+        check_serde("key", key)
+        check_serde("value", value)
+        return Store(
+            name=checked(name),
+            kind="session",
+            key=key,
+            value=value,
+            timestamped=False,
+            retention_ms=milliseconds("the retention of a store", retention),
+            logging=logging,
+            changelog_config=_config(changelog_config),
+        )
+
+
+def _config(config: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((config or {}).items()))

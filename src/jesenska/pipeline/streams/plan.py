@@ -1,0 +1,508 @@
+"""The logical plan: what a topology means, in Kafka Streams' terms, without a word about how it runs.
+
+A plan is a tuple of nodes in an order in which every node stands behind its inputs. The test driver runs it as Kafka
+Streams' processors (`lowering.py`); a compiler to another engine reads the same nodes. Nodes are frozen, and name
+each other by their names:
+
+    name       Kafka Streams' name of the node, unique in the plan. An operation that is several processors in Kafka
+               Streams (a join, a repartition) is one node here: `name` is the processor that gives the result, and the
+               other processors' names are fields of their own
+    inputs     names of the nodes whose output it takes, in the operation's own order (a join: this side, other side)
+    made_at    the line of the user's program
+    key,       the serdes of what leaves the node, where they are known; None means: the default serde of the settings.
+    value      For a source it is what it reads with; for a sink, a repartition or a store what it writes with
+
+What leaves a node is a stream of records (`Stream` nodes) or the changes of a table (`Table` nodes). A table has at
+most one value for a key, None deletes. `materialized` says whether it is kept in `store`; `sends_old_values` whether
+its changes carry the old value as well. Keys of windowed tables are `records.Windowed`.
+
+Nulls, timestamps and late records are Kafka Streams 3.9's; each node says its own. Where nothing is said, a record
+keeps its timestamp and its headers, and null keys and values pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from jesenska.pipeline.streams.functions import Function
+from jesenska.pipeline.streams.locations import Location
+from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.timestamps import TimestampExtractor
+from jesenska.pipeline.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """A state store.
+
+    kind             what is in it
+    "key-value"      the latest value of each key; with the value's time where `timestamped`
+    "window"         for a key and the start of a window one value; several where `retain_duplicates`
+    "session"        for a key and a session one value
+    "buffer"         updates that `suppress` holds back, in the order of their time
+    "outer-join"     records of a join of streams that have no partner yet, in the order of their time
+    "subscription"   of a foreign-key join: which primary keys wait for a foreign key
+
+    `retention_ms` is how far behind the largest time in the store a window or a session may be before it is gone;
+    None for stores that keep everything. `window_size_ms` is the windows' size. Every change also goes to the
+    compacted topic `<application.id>-<name>-changelog` where `logging`. `given_name` is False where the name was
+    generated; then it cannot be queried by contract, though it can by name.
+    """
+
+    name: str
+    kind: str
+    key: Serde | None = None
+    value: Serde | None = None
+    timestamped: bool = True
+    retention_ms: int | None = None
+    window_size_ms: int | None = None
+    retain_duplicates: bool = False
+    logging: bool = True
+    changelog_config: tuple[tuple[str, str], ...] = ()
+    given_name: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    name: str
+    inputs: tuple[str, ...] = ()
+    made_at: Location
+    key: Serde | None = None
+    value: Serde | None = None
+
+
+class Stream(Node):
+    """What leaves the node is a stream of records."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Node):
+    """What leaves the node is the changes of a table."""
+
+    store: Store | None = None
+    materialized: bool = False
+    sends_old_values: bool = False
+
+
+# Sources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSource(Stream):
+    """The records of topics: those named, or all whose name matches `pattern` as a whole (a Java regular expression).
+    Records that the serdes cannot read go to the deserialization exception handler."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    timestamp_extractor: TimestampExtractor | None = None
+    offset_reset: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSource(Table):
+    """A topic as a table: the latest record of a key counts, in the order of the topic; records with null keys are
+    dropped. `source_name` is the processor that reads. Changes carry old values only where `materialized`."""
+
+    source_name: str
+    topic: str
+    timestamp_extractor: TimestampExtractor | None = None
+    offset_reset: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalTableSource(Table):
+    """A topic as a table that every instance has whole. Always materialized, without a changelog."""
+
+    source_name: str
+    topic: str
+    timestamp_extractor: TimestampExtractor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalStore(Node):
+    """A topic that a processor of the user's puts into a store that every instance has whole; nothing leaves it."""
+
+    source_name: str
+    topic: str
+    store: Store
+    supplier: Callable[[], Any]
+    timestamp_extractor: TimestampExtractor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStore(Node):
+    """A store that processors connect to by its name; `name` is the store's."""
+
+    store: Store
+
+
+# Streams, record by record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter(Stream):
+    """Records for which the predicate holds, or does not where `negated`."""
+
+    predicate: Function
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectKey(Stream):
+    """The same values under new keys."""
+
+    mapper: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map(Stream):
+    """A new key and a new value for each record."""
+
+    mapper: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapValues(Stream):
+    """A new value for each record; the mapper sees null values."""
+
+    mapper: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatMap(Stream):
+    """Any number of keys and values for each record, in order."""
+
+    mapper: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatMapValues(Stream):
+    """Any number of values for each record, in order. Of a mapper that gives None nothing leaves."""
+
+    mapper: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peek(Stream):
+    """The same records; the action sees each."""
+
+    action: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreach(Stream):
+    """The action sees each record; nothing leaves."""
+
+    action: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch(Stream):
+    """Splits a stream: a record goes to the first of `children` (names of BranchChild nodes) whose predicate holds. One
+    child more than predicates is the default; without it a record that no predicate takes is dropped."""
+
+    predicates: tuple[Function, ...] = ()
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchChild(Stream):
+    """One of the streams that a Branch gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge(Stream):
+    """The records of both inputs, in no order between them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repartition(Stream):
+    """Through an internal topic (`<application.id>-<topic>`), so that records of equal keys meet in one partition.
+    `name` is the source that reads it again. Records with null keys are dropped where `drops_null_keys`: nothing
+    behind it could use them. `partitions` None: as many as the input has."""
+
+    topic: str
+    filter_name: str
+    sink_name: str
+    partitions: int | None = None
+    partitioner: Callable[..., int | None] | None = None
+    drops_null_keys: bool = True
+    asked_for: bool = False  # by `repartition()`, and not by an operation that needs it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process(Stream):
+    """A processor of the user's, with the stores that it is connected to. `supplier` makes one for each task.
+
+    kind                     what `supplier` gives
+    "process"                Processor: process(record), forwards what it likes
+    "process-values"         the same, but the key stays (forwarding another one is an error)
+    "transform"              Transformer: transform(key, value) gives a pair or None
+    "flat-transform"         … any number of pairs
+    "transform-values"       ValueTransformer: transform(value), or with `read_key` transform(key, value)
+    "flat-transform-values"  … any number of values
+    """
+
+    supplier: Callable[[], Any]
+    kind: str = "process"
+    stores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink(Stream):
+    """Writes to a topic: the one named, or the one that the function names for each record."""
+
+    topic: str | None = None
+    topic_extractor: Function | None = None
+    partitioner: Callable[..., int | None] | None = None
+
+
+# Between streams and tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToStream(Stream):
+    """The new values of a table's changes, as records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToTable(Table):
+    """A stream as a table: as TableSource."""
+
+
+# Aggregations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregation(Table):
+    """What all aggregations of streams have. `operation` is count, reduce or aggregate:
+
+    count      the number of records; `initializer` and `aggregator` are None
+    reduce     the first value as it is, then reducer(aggregate, value); `reducer` is set
+    aggregate  aggregator(key, value, aggregate), beginning with initializer()
+    """
+
+    operation: str
+    initializer: Function | None = None
+    aggregator: Function | None = None
+    reducer: Function | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamAggregate(Aggregation):
+    """One aggregate for each key. Records with a null key or a null value are dropped. A result of None deletes the
+    key. The timestamp of a result is the largest of the records in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowedAggregate(Aggregation):
+    """One aggregate for each key and window. Records with null keys are dropped, with SlidingWindows those with null
+    values as well. A record is dropped from a window whose end (for SlidingWindows: end + 1) is at or below stream
+    time minus grace. The timestamp of a result is the largest of the records in it; in a sliding window that a later
+    record has opened it may be the later record's."""
+
+    windows: TimeWindows | SlidingWindows
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionAggregate(Aggregation):
+    """One aggregate for each key and session. A record merges the sessions that it touches: each of them is deleted
+    (a change to None), then the merged one is set. Records with null keys are dropped, and those whose session would
+    end before stream time minus gap minus grace. The timestamp of a change is the session's end. `merger` is None for
+    count (the sum) and reduce (the reducer)."""
+
+    windows: SessionWindows
+    merger: Function | None = None
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableGroupBy(Table):
+    """A table under new keys and values, for an aggregation behind it: each change becomes the removal of the old pair
+    and the addition of the new one; both in one change where the new key is the same. Pairs with a null key or a null
+    value are left out."""
+
+    mapper: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRepartition(Table):
+    """The changes of a TableGroupBy through an internal topic; `name` is the source that reads it again."""
+
+    topic: str
+    sink_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAggregate(Table):
+    """One aggregate for each key of a grouped table: of a change the old value is taken out with `subtractor`, then the
+    new one is put in with `adder`.
+
+    count      the number of keys
+    reduce     adder(aggregate, value) and subtractor(aggregate, value)
+    aggregate  adder(key, value, aggregate) and subtractor(key, value, aggregate), beginning with initializer()
+
+    A result of None deletes the key. The subtractor is not called while there is no aggregate. Where a subtraction
+    gives None, an addition in the same change begins anew."""
+
+    operation: str
+    initializer: Function | None = None
+    adder: Function | None = None
+    subtractor: Function | None = None
+
+
+# Tables, key by key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFilter(Table):
+    """The keys whose value the predicate takes; for the others a change to None. Deletions pass. Where old values are
+    known, a change from None to None is left out."""
+
+    predicate: Function
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMapValues(Table):
+    """New values; the mapper does not see None."""
+
+    mapper: Function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTransformValues(Table):
+    """New values from a ValueTransformer with stores, transform(key, value), which sees None as well."""
+
+    supplier: Callable[[], Any]
+    stores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppress(Table):
+    """Holds updates back in `store` (a buffer), the last one of each key. `wait_ms` is how long: behind the end of the
+    window (`final`), or behind the timestamp of the first update that is held, on stream time. A final result of None
+    is left out."""
+
+    suppressed: Suppressed
+    wait_ms: int
+    final: bool
+
+
+# Joins. `kind` is inner, left or outer.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStreamJoin(Stream):
+    """Records of two streams with equal keys, at most so far apart as the windows say. A pair has the larger timestamp.
+    A record without a partner (left, outer: on that side) is joined with None once its window and grace have passed,
+    with its own timestamp; at once if its window has passed already. Records with null values are dropped, and those
+    with null keys, but on an outer side, where they are joined with None at once."""
+
+    joiner: Function
+    kind: str
+    windows: JoinWindows
+    this_windowed_name: str
+    other_windowed_name: str
+    this_join_name: str
+    other_join_name: str
+    this_store: Store
+    other_store: Store
+    outer_store: Store | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTableJoin(Stream):
+    """Each record with the value that the table has at that moment. `inputs` is the stream; `table` names the table.
+    Records with null values or keys are dropped, but in a left join those with a null key and a value, which are
+    joined with None."""
+
+    table: str
+    joiner: Function
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamGlobalTableJoin(Stream):
+    """The same with a global table, by a key that `key_selector` takes from the record."""
+
+    table: str
+    key_selector: Function
+    joiner: Function
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTableJoin(Table):
+    """Two tables by their keys; a change on either side gives a change of the result, with the larger timestamp."""
+
+    joiner: Function
+    kind: str
+    this_join_name: str
+    other_join_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKeyJoin(Table):
+    """A table (this side) with the other table by a key that is taken from this side's value. Both changes of this side
+    and of the other one give changes, keyed as this side. kind is inner or left. A null foreign key has no partner.
+
+    In Kafka Streams this side registers itself with the foreign key through the topic `subscription_topic`, and the
+    answer comes back through `response_topic`; an answer counts only if this side's value is still the same. An engine
+    that has both sides in one place needs neither. `names` has the processors' names by their part in it."""
+
+    foreign_key: Function
+    joiner: Function
+    kind: str
+    names: tuple[tuple[str, str], ...]
+    subscription_topic: str
+    response_topic: str
+    subscription_store: Store
+    left_value: Serde | None = None
+    left_key: Serde | None = None
+    foreign_key_serde: Serde | None = None
+    right_value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The nodes in order, and groups of source nodes whose topics must have equally many partitions."""
+
+    nodes: tuple[Node, ...] = ()
+    copartitioned: tuple[frozenset[str], ...] = ()
+    _by_name: dict[str, Node] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._by_name.update((node.name, node) for node in self.nodes)
+
+    def __getitem__(self, name: str) -> Node:
+        return self._by_name[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def stores(self) -> Iterator[Store]:
+        """Every store that the plan keeps."""
+        for node in self.nodes:
+            match node:
+                case StreamStreamJoin():
+                    yield node.this_store
+                    yield node.other_store
+                    if node.outer_store is not None:
+                        yield node.outer_store
+                case ForeignKeyJoin():
+                    yield node.subscription_store
+                    if node.materialized and node.store is not None:
+                        yield node.store
+                case StateStore() | GlobalStore():
+                    yield node.store
+                case Table() if node.materialized and node.store is not None:
+                    yield node.store

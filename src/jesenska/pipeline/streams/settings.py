@@ -1,0 +1,233 @@
+"""Every setting of Kafka 1.0's table for Kafka Streams: what it does here, or what to set instead.
+
+    effect     what is meant
+    WORKS      the topology and the test driver act on it
+    SPARK      it has a meaning for running on Spark, and is kept for that; nothing acts on it yet
+    INSTEAD    it has nothing to act on; one sentence says what to set instead
+    REFUSED    a value other than the default would promise what is not kept, and is an error
+
+`StreamsConfig` reads a mapping of settings. Names that the table does not have are an error that gives the nearest
+name: a slip of the pen must not change what runs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from jesenska.pipeline.streams.errors import SettingError
+from jesenska.pipeline.streams.handlers import DeserializationHandler, handler_named, log_and_fail
+from jesenska.pipeline.streams.serdes import Serde, Serdes, serde_named
+from jesenska.pipeline.streams.timestamps import TimestampExtractor, extractor_named, fail_on_invalid_timestamp
+
+logger = logging.getLogger(__name__)
+
+
+class Effect(Enum):
+    WORKS = "works"
+    SPARK = "for Spark"
+    INSTEAD = "instead"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A row of the table. `says` is what the setting does, or what to set in its place. `check` makes the value."""
+
+    name: str
+    default: Any
+    effect: Effect
+    says: str
+    check: Callable[[str, Any], Any] | None = None
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise SettingError(f"{name} is {value!r}: give a text.")
+    return value
+
+
+def _servers(name: str, value: Any) -> str:
+    if isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    servers = [server.strip() for server in _text(name, value).split(",")]
+    for server in servers:
+        if not re.fullmatch(r".+:[0-9]{1,5}", server):
+            raise SettingError(f"{name} has {server!r} in it, which is no address: write host:port, several separated by commas.")
+    return ",".join(servers)
+
+
+def _whole(lowest: int) -> Callable[[str, Any], int]:
+    def check(name: str, value: Any) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise SettingError(f"{name} is {value!r}: give a whole number.")
+        if number < lowest:
+            raise SettingError(f"{name} is {number}: give at least {lowest}.")
+        return number
+
+    return check
+
+
+def _application_id(name: str, value: Any) -> str:
+    text = _text(name, value)
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", text):
+        raise SettingError(f"{name} is {text!r}, but topics are named after it: use ASCII letters, digits, '.', '_' and '-'.")
+    return text
+
+
+def _guarantee(name: str, value: Any) -> str:
+    if value in ("exactly_once", "exactly_once_beta", "exactly_once_v2"):
+        raise SettingError(f"{name} is {value}, which the Streams API cannot keep yet: set at_least_once.")
+    if value != "at_least_once":
+        raise SettingError(f"{name} is {value!r}: set at_least_once.")
+    return str(value)
+
+
+def _plaintext(name: str, value: Any) -> str:
+    if value != "PLAINTEXT":
+        raise SettingError(f"{name} is {value!r}, and connections are plain as yet: set PLAINTEXT.")
+    return str(value)
+
+
+def _address(name: str, value: Any) -> str:
+    if value and not re.fullmatch(r".+:[0-9]{1,5}", str(value)):
+        raise SettingError(f"{name} is {value!r}, which is no address: write host:port.")
+    return str(value)
+
+
+_SOURCE = "the source and the sink take it as a client's setting"
+_WATCH = "watch the query with Spark's StreamingQueryListener or its metrics"
+
+# fmt: off
+SETTINGS: tuple[Setting, ...] = (
+    Setting("application.id", None, Effect.WORKS, "names the application: internal topics, stores and the checkpoint begin with it", _application_id),
+    Setting("bootstrap.servers", None, Effect.SPARK, "the brokers to ask first, host:port separated by commas; the test driver needs none", _servers),
+    Setting("replication.factor", 1, Effect.SPARK, "how many replicas internal topics get", _whole(-1)),
+    Setting("state.dir", "/tmp/kafka-streams", Effect.SPARK, "where the checkpoint with the state is kept; give a directory that all executors reach", _text),  # noqa: S108
+    Setting("cache.max.bytes.buffering", 10485760, Effect.INSTEAD,
+            "there is no record cache, every update goes on: use suppress to hold updates back, and commit.interval.ms for the length of a micro-batch",
+            _whole(0)),
+    Setting("client.id", "", Effect.SPARK, f"{_SOURCE}: the name that brokers see in requests"),
+    Setting("default.deserialization.exception.handler", log_and_fail, Effect.WORKS,
+            "what happens with records that the serdes cannot read: log_and_fail, log_and_continue, dead_letter_topic(…) or a function", handler_named),
+    Setting("default.key.serde", Serdes.bytes(), Effect.WORKS, "how keys are read and written where the program names no serde", serde_named),
+    Setting("default.timestamp.extractor", fail_on_invalid_timestamp, Effect.WORKS, "which time records have where the source names no extractor",
+            extractor_named),
+    Setting("default.value.serde", Serdes.bytes(), Effect.WORKS, "how values are read and written where the program names no serde", serde_named),
+    Setting("num.standby.replicas", 0, Effect.INSTEAD,
+            "state is restored from the checkpoint: put state.dir on storage that outlives a machine, in place of standby replicas", _whole(0)),
+    Setting("num.stream.threads", 1, Effect.INSTEAD, "Spark runs the tasks: choose the master (local[4]) or the number of executors and cores", _whole(1)),
+    Setting("processing.guarantee", "at_least_once", Effect.REFUSED, "at_least_once is what is kept as yet", _guarantee),
+    Setting("security.protocol", "PLAINTEXT", Effect.REFUSED, "PLAINTEXT is what connections speak as yet", _plaintext),
+    Setting("application.server", "", Effect.SPARK, "the address, host:port, where stores can be asked over HTTP", _address),
+    Setting("buffered.records.per.partition", 1000, Effect.INSTEAD,
+            "a micro-batch has no buffer for each partition: set the source's option maxOffsetsPerTrigger", _whole(1)),
+    Setting("commit.interval.ms", 30000, Effect.SPARK, "how often a micro-batch begins; the test driver commits after each record",
+            _whole(0)),
+    Setting("connections.max.idle.ms", 540000, Effect.INSTEAD, "connections live as long as Spark's workers: nothing needs to be set instead", _whole(-1)),
+    Setting("key.serde", None, Effect.INSTEAD, "it is deprecated: set default.key.serde, which it stands for", serde_named),
+    Setting("metadata.max.age.ms", 300000, Effect.SPARK, f"{_SOURCE}: the age at which metadata are asked for again", _whole(0)),
+    Setting("metric.reporters", (), Effect.INSTEAD, f"a class of Java cannot be loaded: {_WATCH}"),
+    Setting("metrics.num.samples", 2, Effect.INSTEAD, f"Spark measures: {_WATCH}", _whole(1)),
+    Setting("metrics.recording.level", "INFO", Effect.INSTEAD, f"Spark measures: {_WATCH}"),
+    Setting("metrics.sample.window.ms", 30000, Effect.INSTEAD, f"Spark measures: {_WATCH}", _whole(0)),
+    Setting("partition.grouper", None, Effect.INSTEAD,
+            "Spark divides the work among tasks: set repartition(partitions=…) for an internal topic, or spark.sql.shuffle.partitions"),
+    Setting("poll.ms", 100, Effect.INSTEAD, "a task reads a range of offsets and waits for nothing: set commit.interval.ms for the pace", _whole(0)),
+    Setting("receive.buffer.bytes", 32768, Effect.SPARK, f"{_SOURCE}: the system's receive buffer", _whole(-1)),
+    Setting("reconnect.backoff.max.ms", 1000, Effect.SPARK, f"{_SOURCE}: the longest pause before a broker is connected to again", _whole(0)),
+    Setting("reconnect.backoff.ms", 50, Effect.SPARK, f"{_SOURCE}: the first pause before a broker is connected to again", _whole(0)),
+    Setting("request.timeout.ms", 40000, Effect.SPARK, f"{_SOURCE}: how long an answer is waited for", _whole(0)),
+    Setting("retry.backoff.ms", 100, Effect.SPARK, f"{_SOURCE}: the pause before a request is sent again", _whole(0)),
+    Setting("rocksdb.config.setter", None, Effect.INSTEAD,
+            "a class of Java cannot be loaded: set Spark's own, such as spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB"),
+    Setting("send.buffer.bytes", 131072, Effect.SPARK, f"{_SOURCE}: the system's send buffer", _whole(-1)),
+    Setting("state.cleanup.delay.ms", 600000, Effect.INSTEAD,
+            "Spark removes old state itself: set spark.sql.streaming.minBatchesToRetain for how much of it stays", _whole(0)),
+    Setting("timestamp.extractor", None, Effect.INSTEAD, "it is deprecated: set default.timestamp.extractor, which it stands for", extractor_named),
+    Setting("value.serde", None, Effect.INSTEAD, "it is deprecated: set default.value.serde, which it stands for", serde_named),
+    Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.SPARK,
+            "how much longer than its windows the changelog topic of a window store keeps records", _whole(0)),
+    Setting("zookeeper.connect", "", Effect.INSTEAD, "it is deprecated and has no effect in Kafka either: set bootstrap.servers"),
+)
+# fmt: on
+
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+#: Deprecated names and what they stand for.
+_STAND_FOR = {"key.serde": "default.key.serde", "value.serde": "default.value.serde", "timestamp.extractor": "default.timestamp.extractor"}
+
+
+class StreamsConfig:
+    """The settings of one application, checked. `answers` is what is to be told of those that have no effect as they
+    are set: one sentence for each."""
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        given = dict(settings or {})
+        self.values: dict[str, Any] = {setting.name: setting.default for setting in SETTINGS}
+        self.answers: list[str] = []
+        for name, value in given.items():
+            setting = _BY_NAME.get(name)
+            if setting is None:
+                raise SettingError(_unknown(name))
+            made = value if setting.check is None else setting.check(name, value)
+            self.values[name] = made
+            if setting.effect is Effect.INSTEAD and value != setting.default:
+                self.answers.append(f"{name} has no effect here: {setting.says}.")
+            stands_for = _STAND_FOR.get(name)
+            if stands_for is not None and stands_for not in given:
+                self.values[stands_for] = made
+        for answer in self.answers:
+            logger.warning("%s", answer)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    @property
+    def application_id(self) -> str:
+        """application.id, which the test driver does not need."""
+        return self.values["application.id"] or "topology-test-driver"
+
+    @property
+    def key_serde(self) -> Serde:
+        serde: Serde = self.values["default.key.serde"]
+        return serde
+
+    @property
+    def value_serde(self) -> Serde:
+        serde: Serde = self.values["default.value.serde"]
+        return serde
+
+    @property
+    def timestamp_extractor(self) -> TimestampExtractor:
+        extractor: TimestampExtractor = self.values["default.timestamp.extractor"]
+        return extractor
+
+    @property
+    def deserialization_handler(self) -> DeserializationHandler:
+        handler: DeserializationHandler = self.values["default.deserialization.exception.handler"]
+        return handler
+
+    @staticmethod
+    def matches(pattern: str, topic: str) -> bool:
+        """Whether a source's pattern takes the topic."""
+        return re.fullmatch(pattern, topic) is not None
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name.replace("_", "."), _BY_NAME, 1, 0.75)
+    return f"the setting {name} is not known{f': did you mean {near[0]}?' if near else '; docs/streams.md has all that are.'}"
+
+
+def as_markdown(settings: Iterable[Setting] = SETTINGS) -> list[str]:
+    """The rows of the table in docs/streams.md."""
+    words = {Effect.WORKS: "works", Effect.SPARK: "for Spark", Effect.INSTEAD: "no effect", Effect.REFUSED: "this value only"}
+    return [f"| `{setting.name}` | {words[setting.effect]} | {setting.says} |" for setting in sorted(settings, key=lambda setting: setting.name)]

@@ -1,0 +1,46 @@
+"""Topics as streams."""
+
+from __future__ import annotations
+
+from jesenska.pipeline.streams.construction import Construction
+from jesenska.pipeline.streams.locations import here, refused
+from jesenska.pipeline.streams.materialization import check_serde
+from jesenska.pipeline.streams.plan import StreamSource
+from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.timestamps import TimestampExtractor
+
+
+def stream_source(
+    construction: Construction,
+    topics: tuple[str, ...],
+    pattern: str | None,
+    *,
+    key: Serde | None,
+    value: Serde | None,
+    extractor: TimestampExtractor | None = None,
+    offset_reset: str | None = None,
+    name: str | None = None,
+) -> StreamSource:
+    """Adds the source of a stream of those topics."""
+    check_serde("key", key)
+    check_serde("value", value)
+    name = construction.names.named(name, "KSTREAM-SOURCE-")
+    node = StreamSource(
+        name=name,
+        made_at=here(),
+        key=key,
+        value=value,
+        topics=topics,
+        pattern=pattern,
+        timestamp_extractor=extractor,
+        offset_reset=checked_reset(offset_reset),
+    )
+    construction.add(node)
+    return node
+
+
+def checked_reset(offset_reset: str | None) -> str | None:
+    """Where an application without offsets begins; TopologyError where it is neither earliest nor latest."""
+    if offset_reset not in (None, "earliest", "latest"):
+        raise refused(f"offset_reset is {offset_reset!r}: write 'earliest' or 'latest'.")
+    return offset_reset

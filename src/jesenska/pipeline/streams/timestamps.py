@@ -1,0 +1,83 @@
+"""Which timestamp a record has when it enters: the one of its topic, unless an extractor says otherwise.
+
+An extractor is called with the record as it was read (an `InputRecord`) and the largest timestamp of its partition so
+far (-1 before the first record), and gives milliseconds since 1970. A record with a negative one is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jesenska.pipeline.streams.errors import SettingError, StreamsError
+from jesenska.pipeline.streams.records import Headers
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecord:
+    """A record as it was read from a topic, its key and its value deserialized."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: Headers = ()
+
+
+TimestampExtractor = Callable[[InputRecord, int], int]
+
+
+def fail_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
+    """The record's timestamp; a negative one stops the application. This is the default."""
+    if record.timestamp < 0:
+        raise StreamsError(
+            f"the record at {record.topic}-{record.partition}, offset {record.offset}, has the timestamp {record.timestamp}: "
+            "give the source an extractor such as log_and_skip_on_invalid_timestamp."
+        )
+    return record.timestamp
+
+
+def log_and_skip_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
+    """The record's timestamp; a record with a negative one is dropped."""
+    return record.timestamp
+
+
+def use_partition_time_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
+    """The record's timestamp; in place of a negative one the largest of the partition so far."""
+    if record.timestamp >= 0:
+        return record.timestamp
+    if partition_time < 0:
+        raise StreamsError(
+            f"the first record of {record.topic}-{record.partition} has the timestamp {record.timestamp}, and there is no earlier one to take: "
+            "give the source another extractor."
+        )
+    return partition_time
+
+
+def wallclock_timestamp(record: InputRecord, partition_time: int) -> int:
+    """The time at which the record is read: processing time in place of event time."""
+    return time.time_ns() // 1_000_000
+
+
+_JAVAS = "org.apache.kafka.streams.processor."
+_BY_NAME: dict[str, TimestampExtractor] = {
+    "FailOnInvalidTimestamp": fail_on_invalid_timestamp,
+    "LogAndSkipOnInvalidTimestamp": log_and_skip_on_invalid_timestamp,
+    "UsePartitionTimeOnInvalidTimestamp": use_partition_time_on_invalid_timestamp,
+    "WallclockTimestampExtractor": wallclock_timestamp,
+}
+
+
+def extractor_named(setting: str, given: Any) -> TimestampExtractor:
+    """The extractor that a setting names: a function, or one of Kafka's classes."""
+    if callable(given):
+        extractor: TimestampExtractor = given
+        return extractor
+    found = _BY_NAME.get(str(given).removeprefix(_JAVAS))
+    if found is None:
+        raise SettingError(f"{setting} is {given!r}, which names no extractor: give a function, or one of {', '.join(sorted(_BY_NAME))}.")
+    return found

@@ -1,0 +1,216 @@
+"""Topology: what `StreamsBuilder.build` gives, or what a program puts together itself from sources, processors, sinks
+and stores.
+
+    topology = Topology()
+    topology.add_source("orders", "orders-topic", key=Serdes.string(), value=Serdes.json())
+    topology.add_processor("count", CountOrders, parents="orders")
+    topology.add_state_store(Stores.key_value_store("counts", key=..., value=Serdes.long()), "count")
+    topology.add_sink("out", "counts-topic", parents="count", key=Serdes.string(), value=Serdes.long())
+
+`plan` has what it means (plan.py), `describe()` shows its processors as Kafka Streams 3.9 does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from jesenska.pipeline.streams.description import describe
+from jesenska.pipeline.streams.functions import Role, function
+from jesenska.pipeline.streams.locations import here, refused
+from jesenska.pipeline.streams.lowering import Defaults, lower
+from jesenska.pipeline.streams.materialization import check_serde
+from jesenska.pipeline.streams.names import checked
+from jesenska.pipeline.streams.plan import GlobalStore, Node, Plan, Process, Sink, StateStore, Store, StreamSource
+from jesenska.pipeline.streams.processing import Processor, check_supplier
+from jesenska.pipeline.streams.processor_topology import ProcessorTopology
+from jesenska.pipeline.streams.repartitions import Partitioner
+from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.timestamps import TimestampExtractor
+
+
+class Topology:
+    """A topology. Once it runs or is described, more can still be added."""
+
+    def __init__(self) -> None:
+        self._plan = Plan()
+        self._lowered: tuple[ProcessorTopology, Defaults] | None = None
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Topology:
+        """The topology of a plan; TopologyError where it cannot be built."""
+        topology = cls()
+        topology._plan = plan
+        topology._lower()
+        return topology
+
+    @property
+    def plan(self) -> Plan:
+        """What the topology means."""
+        return self._plan
+
+    def describe(self) -> str:
+        """The sub-topologies with their sources, processors, stores and sinks, as Kafka Streams writes them."""
+        return describe(self.processors)
+
+    @property
+    def processors(self) -> ProcessorTopology:
+        """The topology as processors."""
+        return self._lower()[0]
+
+    def _lower(self) -> tuple[ProcessorTopology, Defaults]:
+        if self._lowered is None:
+            self._lowered = lower(self._plan)
+        return self._lowered
+
+    def internal_topics(self, application_id: str) -> dict[str, str]:
+        """The topics that the application keeps for itself: their names, and what for (repartition or changelog)."""
+        topology = self.processors
+        topics = {f"{application_id}-{topic}": "repartition" for topic in sorted(topology.internal_topics)}
+        for store in topology.stores.values():
+            if store.logging and store.name not in topology.global_stores:
+                topics[changelog_topic(application_id, store.name)] = "changelog"
+        return topics
+
+    # Put together by hand
+
+    def add_source(
+        self,
+        name: str,
+        topics: str | Iterable[str] | re.Pattern[str],
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        offset_reset: str | None = None,
+    ) -> Topology:
+        """Reads topics, or all whose name matches a compiled pattern as a whole."""
+        check_serde("key", key)
+        check_serde("value", value)
+        pattern = topics.pattern if isinstance(topics, re.Pattern) else None
+        names: tuple[str, ...] = ()
+        if pattern is None:
+            names = tuple(checked(topic) for topic in ((topics,) if isinstance(topics, str) else topics))  # type: ignore[union-attr]
+        return self._add(
+            StreamSource(
+                name=checked(name),
+                made_at=here(),
+                key=key,
+                value=value,
+                topics=names,
+                pattern=pattern,
+                timestamp_extractor=timestamp_extractor,
+                offset_reset=offset_reset,
+            )
+        )
+
+    def add_processor(self, name: str, supplier: Callable[[], Any], parents: str | Iterable[str]) -> Topology:
+        """A Processor of yours behind sources or processors."""
+        check_supplier("add_processor", supplier, Processor)
+        return self._add(Process(name=checked(name), inputs=_names(parents), made_at=here(), supplier=supplier))
+
+    def add_sink(
+        self,
+        name: str,
+        topic: Any,
+        parents: str | Iterable[str],
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> Topology:
+        """Writes what processors forward to a topic, or to the topics that `topic(key, value)` names."""
+        check_serde("key", key)
+        check_serde("value", value)
+        fixed = checked(topic) if isinstance(topic, str) else None
+        return self._add(
+            Sink(
+                name=checked(name),
+                inputs=_names(parents),
+                made_at=here(),
+                key=key,
+                value=value,
+                topic=fixed,
+                topic_extractor=None if fixed is not None else function(Role.TOPIC_EXTRACTOR, topic, "add_sink"),
+                partitioner=partitioner,
+            )
+        )
+
+    def add_state_store(self, store: Store, *processors: str) -> Topology:
+        """A store, connected to the processors that are named."""
+        if not isinstance(store, Store):
+            raise refused(f"add_state_store takes a store that Stores makes, such as Stores.key_value_store('seen'), and not {store!r}.")
+        if store.name not in self._plan:
+            self._add(StateStore(name=store.name, made_at=here(), store=store))
+        return self.connect_processor_and_state_stores_of(store.name, processors)
+
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
+        """Lets a processor use stores."""
+        for store in stores:
+            self.connect_processor_and_state_stores_of(store, (processor,))
+        return self
+
+    def connect_processor_and_state_stores_of(self, store: str, processors: Iterable[str]) -> Topology:
+        """Lets several processors use one store."""
+        nodes = list(self._plan.nodes)
+        for processor in processors:
+            found = next((at for at, node in enumerate(nodes) if node.name == processor), None)
+            if found is None or not isinstance(node := nodes[found], Process):
+                raise refused(f"there is no processor {processor} to connect with the store {store}: add it first.")
+            nodes[found] = replace(node, stores=(*node.stores, store))
+        # Stores stand before the processors that use them.
+        nodes.sort(key=lambda node: not isinstance(node, StateStore))
+        return self._replace(nodes)
+
+    def add_global_store(
+        self,
+        store: Store,
+        source_name: str,
+        topic: str,
+        processor_name: str,
+        supplier: Callable[[], Any],
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> Topology:
+        """A store that every instance has whole, filled from a topic by a Processor of yours."""
+        check_supplier("add_global_store", supplier, Processor)
+        return self._add(
+            GlobalStore(
+                name=checked(processor_name),
+                made_at=here(),
+                key=key,
+                value=value,
+                source_name=checked(source_name),
+                topic=checked(topic),
+                store=store,
+                supplier=supplier,
+                timestamp_extractor=timestamp_extractor,
+            )
+        )
+
+    def _add(self, node: Node) -> Topology:
+        if node.name in self._plan:
+            raise refused(f"there are two processors of the name {node.name}: give one of them another name.")
+        for parent in node.inputs:
+            if parent not in self._plan:
+                raise refused(f"the parent {parent} of {node.name} is not there: add it first.")
+        return self._replace([*self._plan.nodes, node])
+
+    def _replace(self, nodes: list[Node]) -> Topology:
+        plan = Plan(tuple(nodes))
+        self._lowered = lower(plan)
+        self._plan = plan
+        return self
+
+
+def changelog_topic(application_id: str, store: str) -> str:
+    """The topic that has every change of the store."""
+    return f"{application_id}-{store}-changelog"
+
+
+def _names(parents: str | Iterable[str]) -> tuple[str, ...]:
+    return (parents,) if isinstance(parents, str) else tuple(parents)
