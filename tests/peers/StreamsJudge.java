@@ -52,7 +52,8 @@ import org.apache.kafka.streams.test.TestRecord;
 @SuppressWarnings({"unchecked", "rawtypes", "deprecation"})
 public class StreamsJudge {
     private static final ObjectMapper JSON = new ObjectMapper();
-    private static final List<String> NOT_TABLES = List.of("JOINTHIS", "JOINOTHER", "OUTERTHIS", "OUTEROTHER", "SHARED", "SUBSCRIPTION", "SUPPRESS");
+    private static final List<String> NOT_TABLES = List.of("JOINTHIS", "JOINOTHER", "OUTERTHIS", "OUTEROTHER", "SHARED", "-this-join", "-other-join",
+            "-shared-join", "SUBSCRIPTION", "SUPPRESS", "held");
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

@@ -17,15 +17,14 @@ from jesenska.pipeline.streams import (
     Serdes,
     SessionWindows,
     SlidingWindows,
-    Store,
     Stores,
     StreamsBuilder,
     Suppressed,
     TimeWindows,
-    Topology,
     TopologyTestDriver,
 )
 
+from jesenska.pipeline.streams.plan import Store
 from tests.pipeline.streams.named_functions import FUNCTIONS, PREDICATES
 from tests.pipeline.streams.programs import Program, TableProgram
 from tests.pipeline.streams.topology_spec import NOT_TABLES, Json, made
@@ -60,38 +59,37 @@ class Interpreter:
 
     def run(self) -> Json:
         found: Json = {}
-        settings = {"application.id": "judge", "statestore.cache.max.bytes": 0, **self.description.get("settings", {})}
+        settings = {"application.id": "judge", "default.key.serde": "string", "default.value.serde": "string", **self.description.get("settings", {})}
         try:
             for step in self.description["steps"]:
                 self._build(step)
             topology = self.builder.build()
             found["describe"] = topology.describe()
-            driver = TopologyTestDriver(topology, settings, initial_wall_clock_ms=0)
+            driver = TopologyTestDriver(topology, settings, initial_wall_clock_time_ms=0)
         except Exception as error:
             return found | {"error": _failure("build", -1, error)}
         at = 0
         try:
             for record in self.description["input"]:
                 if "advance_ms" in record:
-                    driver.advance_wall_clock(record["advance_ms"])
+                    driver.advance_wall_clock_time(record["advance_ms"])
                 else:
                     headers = tuple((name, value.encode()) for name, value in record.get("headers", ()))
-                    driver.pipe(record["topic"], _bytes(record["key"]), _bytes(record["value"]), record["timestamp"], headers)
+                    driver.pipe_raw(record["topic"], _bytes(record["key"]), _bytes(record["value"]), record["timestamp"], headers)
                 at += 1
         except Exception as error:
             found["error"] = _failure("input", at, error)
         found["output"] = {topic: self._records(driver, topic, types) for topic, types in self.written.items()}
         found["seen"] = self.seen
-        found["stores"] = _stores(topology, driver)
+        found["stores"] = _stores(driver)
         found["dropped"] = driver.dropped_records
         driver.close()
         return found
 
     def _records(self, driver: TopologyTestDriver, topic: str, types: Json) -> list[list[Any]]:
-        keys, values = self._keys(types), _serde(types["value"])
         read = []
-        for record in driver.read(topic):
-            row = [_shown_in_topic(keys.deserialize(topic, record.key), types["key"]), values.deserialize(topic, record.value), record.timestamp]
+        for record in driver.create_output_topic(topic, key=self._keys(types), value=_serde(types["value"])).read_records_to_list():
+            row = [_shown_in_topic(record.key, types["key"]), record.value, record.timestamp]
             if self.description.get("headers"):
                 row.append([[name, None if value is None else value.decode()] for name, value in record.headers])
             read.append(row)
@@ -118,7 +116,7 @@ class Interpreter:
         return {"key": self._keys(self.steps[name]), "value": _serde(self.steps[name]["value"])}
 
     def _stream(self, step: Json) -> KStream:
-        return self.builder.stream(*step["topics"], key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("named"))
+        return self.builder.stream(step["topics"], key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("named"))
 
     def _table(self, step: Json) -> KTable:
         return self.builder.table(step["topic"], key=_serde(step["key"]), value=_serde(step["value"]), store=step.get("store"), name=step.get("named"))
@@ -335,9 +333,9 @@ def _shown_in_topic(key: Any, kind: str) -> Any:
     return shown
 
 
-def _stores(topology: Topology, driver: TopologyTestDriver) -> Json:
+def _stores(driver: TopologyTestDriver) -> Json:
     found = {}
-    for name, store in driver.stores().items():
+    for name, store in driver.get_all_state_stores().items():
         if not any(part in name for part in NOT_TABLES):
             found[name] = [[_shown(key), *(value if isinstance(value, tuple) else (value,))] for key, value in store.all()]
     return found

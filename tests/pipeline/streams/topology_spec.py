@@ -114,8 +114,8 @@ JOINS = (
     ("table", "foreign", "inner"),
     ("table", "foreign", "left"),
 )
-#: What stands in the names of stores that are no tables.
-NOT_TABLES = ("JOINTHIS", "JOINOTHER", "OUTERTHIS", "OUTEROTHER", "SHARED", "SUBSCRIPTION", "SUPPRESS")
+#: What stands in the names of stores that are no tables: of joins of streams, of foreign-key joins and of suppression.
+NOT_TABLES = ("JOINTHIS", "JOINOTHER", "OUTERTHIS", "OUTEROTHER", "SHARED", "-this-join", "-other-join", "-shared-join", "SUBSCRIPTION", "SUPPRESS", "held")
 WINDOWS = ("tumbling", "hopping", "sliding", "session")
 
 
