@@ -797,7 +797,7 @@ public class StreamsJudge {
                     try (WindowStoreIterator<Object> items = windows.fetch(key, Math.max(0, record.timestamp() - 10), record.timestamp())) {
                         items.forEachRemaining(item -> found.append(item.key).append(':').append(item.value).append(' '));
                     }
-                    context.forward(record.withValue(found.toString()));
+                    context.forward(record.withValue(found.toString().strip()));
                     break;
                 }
                 case "look up": {

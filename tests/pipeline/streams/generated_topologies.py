@@ -47,6 +47,7 @@ def _written_down(seed: int) -> Iterator[Json]:
     parts = (_calls, _joins, _windowed, _suppressions, _table_aggregates, _programs, _mistakes)
     for number, description in enumerate(description for make in parts for description in make(seed)):
         yield _with_headers(description) if number % 4 == 2 else description
+    yield _empty_foreign_values(seed)
 
 
 def _with_headers(description: Json) -> Json:
@@ -406,6 +407,21 @@ def _nulls(chance: random.Random, null: str, key: str, start: int, right: str) -
     return [_record(side, None if what == "key" else name, f"{key}n" if what == "key" else None, time) for time in times]
 
 
+def _empty_foreign_values(seed: int) -> Json:
+    """What a table gives under a foreign key may be an empty value, or none."""
+    sketch = Sketch("foreign values that are empty")
+    sketch.end(_joined(sketch, "table", "foreign", "left", {}, "joined"), "out")
+    rights = [_record("right", "a", "", 1), _record("right", "b", "B", 1)]
+    return sketch.description([*rights, *(_record("left", key, f"{key}1", 2) for key in "abc"), _record("right", "b", "", 3)])
+
+
+def _without_empty_values(sketch: Sketch, records: list[Json]) -> list[Json]:
+    """An empty value under a foreign key is a known difference, whose effects are hard to tell in a larger topology."""
+    if not any("foreign_key" in step for step in sketch.steps):
+        return records
+    return [{**record, "value": "e"} if record.get("value") == "" else record for record in records]
+
+
 # ---- every window ----
 
 
@@ -664,7 +680,7 @@ def random_topology(seed: int, number: int) -> Json:
     leaves = [node for node in nodes if node.name not in used and node.kind in ("stream", "table")]
     for at, node in enumerate(leaves):
         _leaf(sketch, chance, node, f"out-{at}")
-    description = sketch.description(some_input(chance, sketch.topics, chance.randint(12, 20) + 8 * len(sketch.topics), clock=chance.random() < 0.3))
+    description = sketch.description(_without_empty_values(sketch, some_input(chance, sketch.topics, chance.randint(12, 20) + 8 * len(sketch.topics), clock=chance.random() < 0.3)))
     return _with_headers(description) if number % 5 == 0 else description
 
 

@@ -57,7 +57,7 @@ class Program(Processor):
                 if key is not None:
                     self.store.put(key, value, record.timestamp)
                     found = self.store.fetch(key, max(0, record.timestamp - 10), record.timestamp)
-                    self.context.forward(record.with_value("".join(f"{time}:{item} " for time, item in found)))
+                    self.context.forward(record.with_value(" ".join(f"{time}:{item}" for time, item in found)))
             case "look up":
                 kept = None if key is None else self.store.get(key)
                 self.context.forward(record.with_value(f"{text(value)}/{'nothing' if kept is None else f'{kept.value}@{kept.timestamp}'}"))
