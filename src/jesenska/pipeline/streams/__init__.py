@@ -9,9 +9,11 @@ from jesenska.pipeline.streams.grouped_operations import SessionWindowedKStream,
 from jesenska.pipeline.streams.handlers import Decision, DeserializationFailure, dead_letter_topic, log_and_continue, log_and_fail
 from jesenska.pipeline.streams.kinds import KGroupedStream, KGroupedTable, KStream, KTable
 from jesenska.pipeline.streams.materialization import Stores
+from jesenska.pipeline.streams.plan import Plan, Store
 from jesenska.pipeline.streams.processing import Processor, ProcessorContext, PunctuationType, Transformer, ValueTransformer
 from jesenska.pipeline.streams.records import KeyValue, Record, SessionWindow, TimeWindow, ValueAndTimestamp, Windowed
-from jesenska.pipeline.streams.serdes import Serde, Serdes
+from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes import Serdes
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.stream_operations import BranchedKStream
 from jesenska.pipeline.streams.table_operations import GlobalKTable
@@ -40,6 +42,7 @@ __all__ = [
     "KStream",
     "KTable",
     "KeyValue",
+    "Plan",
     "Processor",
     "ProcessorContext",
     "ProcessorFailedError",
@@ -53,6 +56,7 @@ __all__ = [
     "SessionWindows",
     "SettingError",
     "SlidingWindows",
+    "Store",
     "Stores",
     "StreamsBuilder",
     "StreamsConfig",

@@ -19,7 +19,7 @@ from typing import Any
 from jesenska.pipeline.streams.errors import SerializationError
 from jesenska.pipeline.streams.locations import refused
 from jesenska.pipeline.streams.registry_frame import framed, unframed
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 
 SchemaId = int | Callable[[str, Any], int] | None
 Schemas = Mapping[int, Any] | Callable[[int], Any] | None

@@ -19,7 +19,7 @@ from jesenska.pipeline.streams.materialization import Materialized
 from jesenska.pipeline.streams.names import checked
 from jesenska.pipeline.streams.plan import GlobalStore, GlobalTableSource, StateStore, Store, TableSource
 from jesenska.pipeline.streams.processing import Processor, check_supplier
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.stream_sources import checked_reset, stream_source
 from jesenska.pipeline.streams.table_operations import GlobalKTable
 from jesenska.pipeline.streams.timestamps import TimestampExtractor

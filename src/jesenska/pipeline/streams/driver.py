@@ -31,7 +31,7 @@ from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import ForeignKeyJoin
 from jesenska.pipeline.streams.processor_topology import SinkNode, SourceNode
 from jesenska.pipeline.streams.records import Headers, KeyValue, Record, ValueAndTimestamp
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology, changelog_topic
 
@@ -110,6 +110,10 @@ class TopologyTestDriver:
         if not is_read:
             raise StreamsError(f"the topology does not read the topic {topic}: pipe into {', '.join(sorted(self._read_topics())) or 'none'}.")
         self._complete()
+
+    def read_raw(self, topic: str) -> list[Record]:
+        """The records of a topic that were not read yet, as bytes."""
+        return list(self._outputs.pop(topic, ()))
 
     def advance_wall_clock_time(self, advance: Duration) -> None:
         """Moves the clock on, and calls the punctuations that are due."""
@@ -208,13 +212,14 @@ class TopologyTestDriver:
                 self._produce(topic, Record(key, value, max(timestamp, 0)))
 
             log = write
+        arguments = (spec, key, value, topic, log, lambda: task.timestamp, task.drop)
         match spec.kind:
             case "key-value":
-                return KeyValueStore(spec, key, value, topic, log, lambda: task.timestamp)
+                return KeyValueStore(*arguments)
             case "window":
-                return WindowStore(spec, key, value, topic, log, lambda: task.timestamp)
+                return WindowStore(*arguments)
             case "session":
-                return SessionStore(spec, key, value, topic, log, lambda: task.timestamp)
+                return SessionStore(*arguments)
             case "buffer":
                 return SuppressBuffer(key, value, topic)
             case "outer-join":

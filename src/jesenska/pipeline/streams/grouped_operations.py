@@ -20,7 +20,8 @@ from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized
 from jesenska.pipeline.streams.plan import SessionAggregate, Store, StreamAggregate, TableAggregate, TableGroupBy, TableRepartition, WindowedAggregate
 from jesenska.pipeline.streams.repartitions import repartition_node
-from jesenska.pipeline.streams.serdes import Serde, Serdes
+from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes import Serdes
 from jesenska.pipeline.streams.windowed_keys import SessionWindowedSerde, TimeWindowedSerde
 from jesenska.pipeline.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
 
@@ -70,7 +71,7 @@ class GroupedStreamOperations(Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The records of each key put together by `aggregator(key, value, aggregate)`, beginning with `initializer()`."""
+        """The records of each key put together by `aggregator(key, value, aggregate)`, from `initializer()` on."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         materialized = Materialized(store, key, value, None, logging)

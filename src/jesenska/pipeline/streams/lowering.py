@@ -1,5 +1,5 @@
-"""From the plan to Kafka Streams' processors: which processors a node becomes, with which names, parents and stores, in
-the order in which Kafka Streams adds them. `describe()` shows it and the test driver runs it.
+"""From the plan to Kafka Streams' processors: which processors a node becomes, with which names, parents and stores,
+in the order in which Kafka Streams adds them. `describe()` shows it and the test driver runs it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from jesenska.pipeline.streams.plan import (
 )
 from jesenska.pipeline.streams.processing import Processor
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, ProcessorTopology, SinkNode, SourceNode
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.windows import SlidingWindows
 
 

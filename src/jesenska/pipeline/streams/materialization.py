@@ -14,7 +14,7 @@ from jesenska.pipeline.streams.durations import Duration, milliseconds
 from jesenska.pipeline.streams.locations import refused
 from jesenska.pipeline.streams.names import NameCounter, checked
 from jesenska.pipeline.streams.plan import Store
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from typing import Any
 
 from jesenska.pipeline.streams.functions import Function
 from jesenska.pipeline.streams.locations import Location
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 from jesenska.pipeline.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 
@@ -202,8 +202,8 @@ class Foreach(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch(Stream):
-    """Splits a stream: a record goes to the first of `children` (names of BranchChild nodes) whose predicate holds. One
-    child more than predicates is the default; without it a record that no predicate takes is dropped."""
+    """Splits a stream: a record goes to the first of `children` (names of BranchChild nodes) whose predicate holds.
+    One child more than predicates is the default; without it a record that no predicate takes is dropped."""
 
     predicates: tuple[Function, ...] = ()
     children: tuple[str, ...] = ()
@@ -340,8 +340,8 @@ class TableRepartition(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAggregate(Table):
-    """One aggregate for each key of a grouped table: of a change the old value is taken out with `subtractor`, then the
-    new one is put in with `adder`.
+    """One aggregate for each key of a grouped table: of a change the old value is taken out with `subtractor`, then
+    the new one is put in with `adder`.
 
     count      the number of keys
     reduce     adder(aggregate, value) and subtractor(aggregate, value)
@@ -399,7 +399,7 @@ class Suppress(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStreamJoin(Stream):
-    """Records of two streams with equal keys, at most so far apart as the windows say. A pair has the larger timestamp.
+    """Records of two streams with equal keys, no farther apart than the windows say. A pair has the larger timestamp.
     A record without a partner (left, outer: on that side) is joined with None once its window and grace have passed,
     with its own timestamp; at once if its window has passed already. Records with null values are dropped, and those
     with null keys, but on an outer side, where they are joined with None at once."""
@@ -449,7 +449,7 @@ class TableTableJoin(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyJoin(Table):
-    """A table (this side) with the other table by a key that is taken from this side's value. Both changes of this side
+    """A table (this side) with the other table by a key that is taken from this side's value. Changes of this side
     and of the other one give changes, keyed as this side. kind is inner or left. A null foreign key has no partner.
 
     In Kafka Streams this side registers itself with the foreign key through the topic `subscription_topic`, and the

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from jesenska.pipeline.streams.functions import Function
 from jesenska.pipeline.streams.locations import Location, refused
 from jesenska.pipeline.streams.plan import Store
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 if TYPE_CHECKING:

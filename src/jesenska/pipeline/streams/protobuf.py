@@ -11,12 +11,12 @@ looked at, since Protobuf reads messages of older and newer versions of a schema
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from jesenska.pipeline.streams.errors import SerializationError
 from jesenska.pipeline.streams.locations import refused
 from jesenska.pipeline.streams.registry_frame import framed, read_message_indexes, unframed, write_message_indexes
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 
 SchemaId = int | Callable[[str, Any], int] | None
 
@@ -26,16 +26,16 @@ class ProtobufSerde(Serde):
 
     def __init__(self, message: Any, *, schema_id: SchemaId = None) -> None:
         try:
-            import google.protobuf.message
+            from google.protobuf.message import DecodeError, Message
         except ImportError as error:
             raise refused('Serdes.protobuf needs the library protobuf, which is not installed: pip install "jesenska[streams]".') from error
-        if not isinstance(message, type) or not issubclass(message, google.protobuf.message.Message):
+        if not isinstance(message, type) or not issubclass(message, Message):
             raise refused(f"Serdes.protobuf takes the class of a message that protoc has made, and not {message!r}.")
-        self.message = message
+        self.message = cast("Any", message)
         self._id = schema_id
         self._topic = ""
-        self._indexes = _indexes_of(message.DESCRIPTOR)
-        self._decode_error: type[Exception] = google.protobuf.message.DecodeError
+        self._indexes = _indexes_of(self.message.DESCRIPTOR)
+        self._decode_error: type[Exception] = DecodeError
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
         self._topic = topic

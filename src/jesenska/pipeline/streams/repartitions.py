@@ -9,7 +9,7 @@ from jesenska.pipeline.streams.construction import Construction
 from jesenska.pipeline.streams.locations import here
 from jesenska.pipeline.streams.names import checked
 from jesenska.pipeline.streams.plan import Repartition
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 
 _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}\Z")
 _REPARTITION = "-repartition"

@@ -19,82 +19,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jesenska.pipeline.streams.avro import AvroSerde
+from jesenska.pipeline.streams.durations import Duration, milliseconds
 from jesenska.pipeline.streams.errors import SerializationError, SettingError
-
-if TYPE_CHECKING:
-    from jesenska.pipeline.streams.durations import Duration
-
-
-class Serde:
-    """Writes and reads one kind of key or value. `topic` is where the bytes are from, or go to; few serdes ask."""
-
-    name = "serde"
-
-    def serialize(self, topic: str, value: Any) -> bytes | None:
-        """The bytes of the value; None for None."""
-        if value is None:
-            return None
-        try:
-            return self.to_bytes(value)
-        except SerializationError as error:
-            raise SerializationError(f"{_shown(value)} cannot be written to {topic} as {self.name}: {error}") from error
-
-    def deserialize(self, topic: str, data: bytes | None) -> Any:
-        """The value of the bytes; None for None."""
-        if data is None:
-            return None
-        try:
-            return self.from_bytes(data)
-        except SerializationError as error:
-            raise SerializationError(f"{_shown(data)} in {topic} cannot be read as {self.name}: {error}") from error
-
-    def to_bytes(self, value: Any) -> bytes:
-        """The bytes of a value that is not None; SerializationError with the reason and the remedy."""
-        raise NotImplementedError
-
-    def from_bytes(self, data: bytes) -> Any:
-        """The value of these bytes; SerializationError with the reason and the remedy."""
-        raise NotImplementedError
-
-    @staticmethod
-    def of(serialize: Callable[[Any], bytes], deserialize: Callable[[bytes], Any], name: str = "own") -> Serde:
-        """A serde from two functions. What they raise becomes a SerializationError."""
-        return _OwnSerde(serialize, deserialize, name)
-
-    def __repr__(self) -> str:
-        return f"Serdes.{self.name}()"
-
-
-def _shown(thing: Any) -> str:
-    text = repr(thing)
-    return text if len(text) <= 100 else f"{text[:100]}…"
-
-
-def _wrong_type(value: Any, wanted: str) -> SerializationError:
-    return SerializationError(f"it is {type(value).__name__} and not {wanted}; give a serde that fits the values, or values that fit the serde.")
-
-
-class _OwnSerde(Serde):
-    def __init__(self, serialize: Callable[[Any], bytes], deserialize: Callable[[bytes], Any], name: str) -> None:
-        self._serialize, self._deserialize, self.name = serialize, deserialize, name
-
-    def to_bytes(self, value: Any) -> bytes:
-        try:
-            data = self._serialize(value)
-        except Exception as error:
-            raise SerializationError(f"its function raised {type(error).__name__}: {error}; mend the function or the value.") from error
-        if not isinstance(data, bytes):
-            raise SerializationError(f"its function gave {type(data).__name__}; let it give bytes.")
-        return data
-
-    def from_bytes(self, data: bytes) -> Any:
-        try:
-            return self._deserialize(data)
-        except Exception as error:
-            raise SerializationError(f"its function raised {type(error).__name__}: {error}; mend the function or the data.") from error
+from jesenska.pipeline.streams.protobuf import ProtobufSerde
+from jesenska.pipeline.streams.serde import Serde, wrong_type
+from jesenska.pipeline.streams.windowed_keys import SessionWindowedSerde, TimeWindowedSerde
 
 
 class _StringSerde(Serde):
@@ -102,7 +34,7 @@ class _StringSerde(Serde):
 
     def to_bytes(self, value: Any) -> bytes:
         if not isinstance(value, str):
-            raise _wrong_type(value, "str")
+            raise wrong_type(value, "str")
         try:
             return value.encode()
         except UnicodeEncodeError as error:
@@ -120,7 +52,7 @@ class _BytesSerde(Serde):
 
     def to_bytes(self, value: Any) -> bytes:
         if not isinstance(value, bytes | bytearray | memoryview):
-            raise _wrong_type(value, "bytes")
+            raise wrong_type(value, "bytes")
         return bytes(value)
 
     def from_bytes(self, data: bytes) -> bytes:
@@ -134,7 +66,7 @@ class _IntegerSerde(Serde):
 
     def to_bytes(self, value: Any) -> bytes:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise _wrong_type(value, "int")
+            raise wrong_type(value, "int")
         try:
             return value.to_bytes(self._size_bytes, "big", signed=True)
         except OverflowError as error:
@@ -151,7 +83,7 @@ class _DoubleSerde(Serde):
 
     def to_bytes(self, value: Any) -> bytes:
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise _wrong_type(value, "float")
+            raise wrong_type(value, "float")
         try:
             return struct.pack(">d", value)
         except OverflowError as error:
@@ -214,30 +146,21 @@ class Serdes:
     @staticmethod
     def avro(schema: Any, *, schema_id: Any = None, schemas: Any = None) -> Serde:
         """Avro in a schema registry's frame; `avro.py` says what the arguments are."""
-        from jesenska.pipeline.streams.avro import AvroSerde
-
         return AvroSerde(schema, schema_id=schema_id, schemas=schemas)
 
     @staticmethod
     def protobuf(message: Any, *, schema_id: Any = None) -> Serde:
         """Protobuf in a schema registry's frame; `protobuf.py` says what the arguments are."""
-        from jesenska.pipeline.streams.protobuf import ProtobufSerde
-
         return ProtobufSerde(message, schema_id=schema_id)
 
     @staticmethod
     def time_windowed(inner: Serde, size: Duration) -> Serde:
         """Keys of time windows: the inner key and the window's start; the size gives the end."""
-        from jesenska.pipeline.streams.durations import milliseconds
-        from jesenska.pipeline.streams.windowed_keys import TimeWindowedSerde
-
         return TimeWindowedSerde(inner, milliseconds("the size of the windows", size))
 
     @staticmethod
     def session_windowed(inner: Serde) -> Serde:
         """Keys of session windows: the inner key, the end and the start."""
-        from jesenska.pipeline.streams.windowed_keys import SessionWindowedSerde
-
         return SessionWindowedSerde(inner)
 
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from jesenska.pipeline.streams.errors import SettingError
 from jesenska.pipeline.streams.handlers import DeserializationHandler, handler_named, log_and_fail
-from jesenska.pipeline.streams.serdes import Serde, Serdes, serde_named
+from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes import Serdes, serde_named
 from jesenska.pipeline.streams.timestamps import TimestampExtractor, extractor_named, fail_on_invalid_timestamp
 
 logger = logging.getLogger(__name__)
@@ -115,6 +116,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("state.dir", "/tmp/kafka-streams", Effect.SPARK, "where the checkpoint with the state is kept; give a directory that all executors reach", _text),  # noqa: S108
     Setting("cache.max.bytes.buffering", 10485760, Effect.INSTEAD,
             "there is no record cache, every update goes on: use suppress to hold updates back, and commit.interval.ms for the length of a micro-batch",
+            _whole(0)),
+    Setting("statestore.cache.max.bytes", 10485760, Effect.INSTEAD, "it is the later name of cache.max.bytes.buffering: there is no record cache",
             _whole(0)),
     Setting("client.id", "", Effect.SPARK, f"{_SOURCE}: the name that brokers see in requests"),
     Setting("default.deserialization.exception.handler", log_and_fail, Effect.WORKS,

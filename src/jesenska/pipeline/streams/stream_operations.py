@@ -48,7 +48,7 @@ from jesenska.pipeline.streams.plan import (
 )
 from jesenska.pipeline.streams.processing import Processor, Transformer, ValueTransformer, check_supplier
 from jesenska.pipeline.streams.repartitions import Partitioner, repartition_node
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.stream_sources import stream_source
 from jesenska.pipeline.streams.table_operations import GlobalKTable, TableOperations
 from jesenska.pipeline.streams.windows import JoinWindows

@@ -6,7 +6,7 @@ from jesenska.pipeline.streams.construction import Construction
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import check_serde
 from jesenska.pipeline.streams.plan import StreamSource
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 

@@ -30,7 +30,7 @@ from jesenska.pipeline.streams.plan import (
     WindowedAggregate,
 )
 from jesenska.pipeline.streams.processing import ValueTransformer, check_supplier
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.windows import Suppressed
 
 StreamT = TypeVar("StreamT")

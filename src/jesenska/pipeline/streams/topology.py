@@ -27,7 +27,7 @@ from jesenska.pipeline.streams.plan import GlobalStore, Node, Plan, Process, Sin
 from jesenska.pipeline.streams.processing import Processor, check_supplier
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology
 from jesenska.pipeline.streams.repartitions import Partitioner
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from jesenska.pipeline.streams.errors import SerializationError
 from jesenska.pipeline.streams.records import SessionWindow, TimeWindow, Windowed
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 
 _LONG_MAX = 2**63 - 1
 

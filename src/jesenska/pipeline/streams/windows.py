@@ -102,8 +102,8 @@ class SessionWindows:
 
 
 class JoinWindows:
-    """How far apart two records may be that join: `JoinWindows(time_difference, grace=0)`; `before` and `after` set the
-    two sides apart. A negative one means that the other record must be younger (before) or older (after)."""
+    """How far apart two records may be that join: `JoinWindows(time_difference, grace=0)`; `before` and `after` set
+    the two sides apart. A negative one means that the other record must be younger (before) or older (after)."""
 
     __slots__ = ("after_ms", "before_ms", "grace_ms")
 

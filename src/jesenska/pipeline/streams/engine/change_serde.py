@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from jesenska.pipeline.streams.errors import SerializationError
 from jesenska.pipeline.streams.records import Change
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 
 
 class ChangeSerde(Serde):

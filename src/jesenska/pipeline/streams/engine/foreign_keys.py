@@ -29,7 +29,7 @@ from jesenska.pipeline.streams.engine.ordered import OrderedMap
 from jesenska.pipeline.streams.engine.tables import ValueGetter, value_or_none
 from jesenska.pipeline.streams.plan import ForeignKeyJoin
 from jesenska.pipeline.streams.records import Change, Record
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 
 
 class Instruction(IntEnum):

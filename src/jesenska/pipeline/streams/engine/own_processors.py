@@ -112,6 +112,7 @@ class _TransformingValues(_Delegating):
 def transform_of(transformer: Any) -> Callable[[Any, Any], Any]:
     """transform(key, value) of a ValueTransformer, which may be written for the value alone."""
     parameters = inspect.signature(transformer.transform).parameters.values()
-    if sum(parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL for parameter in parameters) >= 2:
+    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    if takes_any or sum(parameter.default is parameter.empty for parameter in parameters) >= 2:
         return transformer.transform  # type: ignore[no-any-return]
     return lambda key, value: transformer.transform(value)

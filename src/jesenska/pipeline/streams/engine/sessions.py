@@ -33,6 +33,8 @@ class AggregateSessions(Operator):
     def init(self, context: Any) -> None:
         super().init(context)
         self._store: SessionStore = context.get_state_store(self._name)
+        if self._on_close:
+            self._store.keep_until_emitted()
 
     def process(self, record: Record) -> None:
         if record.key is None:
@@ -76,6 +78,7 @@ class AggregateSessions(Operator):
         for session, value in list(self._store.sessions_ending(from_ms, close_time_ms - 1)):
             self.context.forward(Record(session, Change(value, None), session.window.end, record.headers))
         self._emitted_up_to_ms = close_time_ms
+        self._store.emitted(close_time_ms - 1)
 
 
 def _merger(node: SessionAggregate) -> Any:

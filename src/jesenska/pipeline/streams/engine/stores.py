@@ -19,7 +19,7 @@ from jesenska.pipeline.streams.engine.ordered import OrderedMap
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams.records import KeyValue, SessionWindow, TimeWindow, ValueAndTimestamp, Windowed
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.windowed_keys import session_store_key, window_store_key
 
 ChangeLog = Callable[[bytes, bytes | None, int], None]
@@ -31,7 +31,9 @@ _Kept = tuple[bytes, int]  # a value and its time
 class StateStore:
     """What all stores have: name, serdes, changelog."""
 
-    def __init__(self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int]) -> None:
+    def __init__(
+        self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int], refused: Callable[[str], None]
+    ) -> None:
         self.spec = spec
         self.name = spec.name
         self._key = key
@@ -39,6 +41,7 @@ class StateStore:
         self._topic = topic
         self._log = log or (lambda key, value, timestamp: None)
         self._now = now  # the timestamp of the record that is being processed
+        self._refused = refused  # told of what is too old to be put
 
     def _key_bytes(self, key: Any) -> bytes:
         data = self._key.serialize(self._topic, key)
@@ -69,8 +72,8 @@ class StateStore:
 class KeyValueStore(StateStore):
     """The latest value of each key."""
 
-    def __init__(self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int]) -> None:
-        super().__init__(spec, key, value, topic, log, now)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._map: OrderedMap[_Kept] = OrderedMap()
 
     def get(self, key: Any) -> Any:
@@ -136,25 +139,37 @@ class KeyValueStore(StateStore):
 class WindowStore(StateStore):
     """Values by key and by the start of a window."""
 
-    def __init__(self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int]) -> None:
-        super().__init__(spec, key, value, topic, log, now)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._by_time: OrderedMap[OrderedMap[_Kept]] = OrderedMap()
         self._observed_ms = -1
         self._sequence = 0
-        assert spec.retention_ms is not None
-        self._retention_ms = spec.retention_ms
-        self._size_ms = spec.window_size_ms or 0
+        assert self.spec.retention_ms is not None
+        self._retention_ms = self.spec.retention_ms
+        self._kept_for_emission = False
+        self._size_ms = self.spec.window_size_ms or 0
 
     @property
     def _expired_ms(self) -> int:
         """Windows that begin at this time or before are gone."""
-        return self._observed_ms - self._retention_ms
+        return -(2**63) if self._kept_for_emission else self._observed_ms - self._retention_ms
+
+    def keep_until_emitted(self) -> None:
+        """From now on windows stay until `emitted` says that they may go."""
+        self._kept_for_emission = True
+
+    def emitted(self, up_to_ms: int) -> None:
+        """The windows that begin at this time or before are not needed any more, once the retention is over."""
+        self._by_time.remove_below(min(up_to_ms, self._observed_ms - self._retention_ms) + 1)
 
     def put(self, key: Any, value: Any, window_start_ms: int) -> None:
-        """Sets the key's value in the window that begins then; None deletes it. One that is gone already is dropped."""
+        """Sets the key's value in the window that begins then; None deletes it. A window that is gone is refused."""
         data, kept = self._key_bytes(key), self._to_keep(value)
         self._observed_ms = max(self._observed_ms, window_start_ms)
-        if window_start_ms <= self._expired_ms or (kept is None and self.spec.retain_duplicates):
+        if window_start_ms <= self._expired_ms:
+            self._refused(f"the window at {window_start_ms} is older than the store {self.name} keeps")
+            return
+        if kept is None and self.spec.retain_duplicates:
             return
         self._by_time.remove_below(self._expired_ms + 1)
         if self.spec.retain_duplicates:
@@ -178,8 +193,8 @@ class WindowStore(StateStore):
             self._log(logged, *kept)
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
-        """With one time the value in the window that begins then, or None; with two an iterator over the pairs of start
-        and value of the windows that begin from the first to the second."""
+        """With one time the value in the window that begins then, or None; with two the pairs of start and value of the
+        windows that begin from the first to the second."""
         data = self._key_bytes(key)
         if time_to is not None:
             return ((start, self._value_of(kept)) for start, _, kept in self._windows(time_from, time_to, data, data))
@@ -216,16 +231,26 @@ class WindowStore(StateStore):
 class SessionStore(StateStore):
     """Values by key and session."""
 
-    def __init__(self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int]) -> None:
-        super().__init__(spec, key, value, topic, log, now)
-        self._by_end: OrderedMap[_Kept] = OrderedMap()  # (end, start, key)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._by_end: OrderedMap[_Kept] = OrderedMap()  # (end, key, start)
         self._observed_ms = -1
-        assert spec.retention_ms is not None
-        self._retention_ms = spec.retention_ms
+        assert self.spec.retention_ms is not None
+        self._retention_ms = self.spec.retention_ms
+        self._kept_for_emission = False
 
     @property
     def _expired_ms(self) -> int:
-        return self._observed_ms - self._retention_ms
+        """Sessions that end at this time or before are gone."""
+        return -(2**63) if self._kept_for_emission else self._observed_ms - self._retention_ms
+
+    def keep_until_emitted(self) -> None:
+        """From now on sessions stay until `emitted` says that they may go."""
+        self._kept_for_emission = True
+
+    def emitted(self, up_to_ms: int) -> None:
+        """The sessions that end at this time or before are not needed any more, once the retention is over."""
+        self._by_end.remove_below((min(up_to_ms, self._observed_ms - self._retention_ms) + 1, b"", 0))
 
     def put(self, session: Windowed, value: Any) -> None:
         """Sets the value of a session; None deletes it. One that is gone already is dropped."""
@@ -233,9 +258,10 @@ class SessionStore(StateStore):
         window = SessionWindow(session.window.start, session.window.end)
         self._observed_ms = max(self._observed_ms, window.end)
         if window.end <= self._expired_ms:
+            self._refused(f"the session that ends at {window.end} is older than the store {self.name} keeps")
             return
-        self._by_end.remove_below((self._expired_ms + 1, -(2**63), b""))
-        where = (window.end, window.start, data)
+        self._by_end.remove_below((self._expired_ms + 1, b"", 0))
+        where = (window.end, data, window.start)
         logged = session_store_key(data, window)
         if kept is None:
             self._by_end.remove(where)
@@ -265,7 +291,7 @@ class SessionStore(StateStore):
         """The value of exactly that session, or None."""
         if end_ms <= self._expired_ms:
             return None
-        return self._value_of(self._by_end.get((end_ms, start_ms, self._key_bytes(key))))
+        return self._value_of(self._by_end.get((end_ms, self._key_bytes(key), start_ms)))
 
     def fetch(self, key: Any, last: Any = None) -> Iterator[KeyValue]:
         """The sessions of a key, or of the keys from `key` to `last`."""
@@ -276,11 +302,11 @@ class SessionStore(StateStore):
                 yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 
     def all(self) -> Iterator[KeyValue]:
-        """All sessions, by their end, then their start, then the keys' bytes."""
+        """All sessions, by their end, then the keys' bytes, then their start."""
         for found, window, kept in self._sessions(0):
             yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 
     def _sessions(self, earliest_end_ms: int) -> Iterator[tuple[bytes, SessionWindow, _Kept]]:
         lowest = max(earliest_end_ms, self._expired_ms + 1)
-        for (end, start, data), kept in self._by_end.items((lowest, -(2**63), b"")):
+        for (end, data, start), kept in self._by_end.items((lowest, b"", 0)):
             yield data, SessionWindow(start, end), kept

@@ -2,8 +2,8 @@
 
 Each side keeps its records in a window store; a record first looks for partners in the other side's store, and then is
 put into its own. A record of an outer side that finds none waits in a store that both sides share, in the order of
-timestamp, side (the other one first) and key, until its window and grace have passed on the stream time that both sides
-share; then it is joined with None. It leaves that store as soon as it has a partner, together with all other records
+timestamp, side (the other one first) and key, until its window and grace have passed on the stream time that both
+sides share; then it is joined with None. It leaves that store as soon as it has a partner, together with all other records
 of its key, side and timestamp.
 """
 
@@ -16,7 +16,7 @@ from jesenska.pipeline.streams.engine.ordered import OrderedMap
 from jesenska.pipeline.streams.engine.stores import WindowStore
 from jesenska.pipeline.streams.plan import StreamStreamJoin
 from jesenska.pipeline.streams.records import Record
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 
 _NEVER = 2**63 - 1
 

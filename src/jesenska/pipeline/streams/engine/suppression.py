@@ -18,7 +18,7 @@ from jesenska.pipeline.streams.engine.tables import ValueGetter
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Suppress
 from jesenska.pipeline.streams.records import Change, Headers, Record, RecordMetadata, ValueAndTimestamp
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 
 
 @dataclass(slots=True)

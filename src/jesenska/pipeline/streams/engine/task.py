@@ -19,7 +19,7 @@ from jesenska.pipeline.streams.locations import Location
 from jesenska.pipeline.streams.processing import Cancellable, Processor, PunctuationType
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, ProcessorTopology, SinkNode, SourceNode
 from jesenska.pipeline.streams.records import Record, RecordMetadata
-from jesenska.pipeline.streams.serdes import Serde
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.timestamps import InputRecord, TimestampExtractor
 

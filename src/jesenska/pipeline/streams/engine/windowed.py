@@ -43,6 +43,8 @@ class _ByWindows(Operator):
     def init(self, context: Any) -> None:
         super().init(context)
         self._store: WindowStore = context.get_state_store(self._name)
+        if self._on_close:
+            self._store.keep_until_emitted()
 
     def _forward(self, record: Record, window: Window, new: Any, old: Any, timestamp: int) -> None:
         if not self._on_close:
@@ -57,6 +59,7 @@ class _ByWindows(Operator):
         for windowed, found in list(self._store.fetch_all(from_ms, to_ms)):
             self.context.forward(Record(windowed, Change(found.value, None), found.timestamp, record.headers))
         self._emitted_up_to_ms = close_time_ms
+        self._store.emitted(to_ms)
 
     def _something_closed(self, close_time_ms: int) -> bool:
         return self._on_close and (self._emitted_up_to_ms is None or self._emitted_up_to_ms < close_time_ms)
