@@ -102,11 +102,14 @@ public class StreamsJudge {
         else settings.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
         description.path("settings").fields().forEachRemaining(setting -> settings.put(setting.getKey(), setting.getValue().asText()));
         TopologyTestDriver driver;
+        if (!description.has("steps") || !description.has("input")) throw new Nonsense("steps and input are needed");
         try {
             for (JsonNode step : description.get("steps")) build(step);
             Topology topology = builder.build(settings);
             outcome.put("describe", topology.describe().toString());
             driver = new TopologyTestDriver(topology, settings, Instant.ofEpochMilli(0));
+        } catch (Nonsense error) {
+            throw error;
         } catch (Exception error) {
             outcome.set("error", failure("build", -1, error));
             return outcome;
@@ -135,6 +138,13 @@ public class StreamsJudge {
             if (!outcome.has("error")) throw error;
         }
         return outcome;
+    }
+
+    /** The description is wrong, and not the topology. */
+    private static class Nonsense extends RuntimeException {
+        Nonsense(String text) {
+            super(text);
+        }
     }
 
     private static ObjectNode failure(String when, int at, Throwable error) {
@@ -240,7 +250,7 @@ public class StreamsJudge {
     // ---- the topology ----
 
     private <T> T node(JsonNode name) {
-        if (!nodes.containsKey(name.asText())) throw new IllegalArgumentException("no step has made " + name.asText());
+        if (!nodes.containsKey(name.asText())) throw new Nonsense("no step has made " + name.asText());
         return (T) nodes.get(name.asText());
     }
 
@@ -414,7 +424,7 @@ public class StreamsJudge {
                 return this.<KTable>node(of).transformValues(() -> new TableProgram(step), kept(step, keys(of), serde(step.get("value").asText())), names);
             }
             default:
-                throw new IllegalArgumentException("no step is called " + what);
+                throw new Nonsense("no step is called " + what);
         }
     }
 
@@ -639,7 +649,7 @@ public class StreamsJudge {
             case "always":
                 return (key, value) -> true;
             default:
-                throw new IllegalArgumentException("no predicate is called " + name);
+                throw new Nonsense("no predicate is called " + name);
         }
     }
 
@@ -728,7 +738,7 @@ public class StreamsJudge {
             case "difference":
                 return (one, other) -> (Long) one - (Long) other;
             default:
-                throw new IllegalArgumentException("no function is called " + name);
+                throw new Nonsense("no function is called " + name);
         }
     }
 
@@ -815,7 +825,7 @@ public class StreamsJudge {
                     context.forward(record.withValue(context.currentStreamTimeMs() + ";" + context.currentSystemTimeMs()));
                     break;
                 default:
-                    throw new IllegalArgumentException("no processor is called " + name);
+                    throw new Nonsense("no processor is called " + name);
             }
         }
     }

@@ -416,7 +416,7 @@ def _empty_foreign_values(seed: int) -> Json:
 
 
 def _without_empty_values(sketch: Sketch, records: list[Json]) -> list[Json]:
-    """An empty value under a foreign key is a known difference, whose effects are hard to tell in a larger topology."""
+    """An empty value under a foreign key is a known difference, whose effects are hard to tell in a large topology."""
     if not any("foreign_key" in step for step in sketch.steps):
         return records
     return [{**record, "value": "e"} if record.get("value") == "" else record for record in records]
@@ -680,7 +680,9 @@ def random_topology(seed: int, number: int) -> Json:
     leaves = [node for node in nodes if node.name not in used and node.kind in ("stream", "table")]
     for at, node in enumerate(leaves):
         _leaf(sketch, chance, node, f"out-{at}")
-    description = sketch.description(_without_empty_values(sketch, some_input(chance, sketch.topics, chance.randint(12, 20) + 8 * len(sketch.topics), clock=chance.random() < 0.3)))
+    description = sketch.description(
+        _without_empty_values(sketch, some_input(chance, sketch.topics, chance.randint(12, 20) + 8 * len(sketch.topics), clock=chance.random() < 0.3))
+    )
     return _with_headers(description) if number % 5 == 0 else description
 
 

@@ -23,7 +23,6 @@ from jesenska.pipeline.streams import (
     TimeWindows,
     TopologyTestDriver,
 )
-
 from jesenska.pipeline.streams.plan import Store
 from tests.pipeline.streams.named_functions import FUNCTIONS, PREDICATES
 from tests.pipeline.streams.programs import Program, TableProgram
@@ -145,19 +144,19 @@ class Interpreter:
             return self._of(step).map_values(mapper, store=step["store"], key=self._keys(self.steps[step["of"]]), value=value, name=step.get("named"))
         return self._of(step).map_values(mapper, name=step.get("named"))
 
-    def _map(self, step: Json) -> KStream:
+    def _map(self, step: Json) -> Any:
         return self._of(step).map(_function(step, "function"), name=step.get("named"))
 
-    def _flat_map(self, step: Json) -> KStream:
+    def _flat_map(self, step: Json) -> Any:
         return self._of(step).flat_map(_function(step, "function"), name=step.get("named"))
 
-    def _flat_map_values(self, step: Json) -> KStream:
+    def _flat_map_values(self, step: Json) -> Any:
         return self._of(step).flat_map_values(_function(step, "function"), name=step.get("named"))
 
-    def _select_key(self, step: Json) -> KStream:
+    def _select_key(self, step: Json) -> Any:
         return self._of(step).select_key(_function(step, "function"), name=step.get("named"))
 
-    def _peek(self, step: Json) -> KStream:
+    def _peek(self, step: Json) -> Any:
         return self._of(step).peek(self._witness(step), name=step.get("named"))
 
     def _foreach(self, step: Json) -> None:
@@ -167,7 +166,7 @@ class Interpreter:
         seen = self.seen.setdefault(step["as"], [])
         return lambda key, value: seen.append([_shown(key), value])
 
-    def _merge(self, step: Json) -> KStream:
+    def _merge(self, step: Json) -> Any:
         one, other = step["of"]
         return self.nodes[one].merge(self.nodes[other], name=step.get("named"))
 
@@ -182,38 +181,38 @@ class Interpreter:
             split.no_default_branch()
         return branches
 
-    def _branch(self, step: Json) -> list[KStream]:
+    def _branch(self, step: Json) -> Any:
         return self._of(step).branch(*(PREDICATES[name] for name in step["predicates"]))
 
-    def _through(self, step: Json) -> KStream:
+    def _through(self, step: Json) -> Any:
         return self._of(step).through(step["topic"], **self._serdes_of(step["of"]))
 
-    def _repartition(self, step: Json) -> KStream:
+    def _repartition(self, step: Json) -> Any:
         return self._of(step).repartition(name=step.get("name"), **self._serdes_of(step["of"]))
 
     def _to(self, step: Json) -> None:
         self.written[step["topic"]] = self.steps[step["of"]]
         self._of(step).to(step["topic"], name=step.get("named"), **self._serdes_of(step["of"]))
 
-    def _to_table(self, step: Json) -> KTable:
+    def _to_table(self, step: Json) -> Any:
         return self._of(step).to_table(store=step.get("store"), name=step.get("named"), **self._serdes_of(step["of"]))
 
-    def _to_stream(self, step: Json) -> KStream:
+    def _to_stream(self, step: Json) -> Any:
         if "function" in step:
             return self._of(step).to_stream(_function(step, "function"))
         return self._of(step).to_stream(name=step.get("named"))
 
-    def _transform_values(self, step: Json) -> KTable:
+    def _transform_values(self, step: Json) -> Any:
         stores = step.get("stores", ())
         if "store" in step:
             of = self._keys(self.steps[step["of"]])
             return self._of(step).transform_values(lambda: TableProgram(step), *stores, store=step["store"], key=of, value=_serde(step["value"]))
         return self._of(step).transform_values(lambda: TableProgram(step), *stores)
 
-    def _process(self, step: Json) -> KStream:
+    def _process(self, step: Json) -> Any:
         return self._of(step).process(lambda: Program(step), *step.get("stores", ()), name=step.get("named"))
 
-    def _process_values(self, step: Json) -> KStream:
+    def _process_values(self, step: Json) -> Any:
         return self._of(step).process_values(lambda: Program(step), *step.get("stores", ()))
 
     # ---- groups, windows, aggregates ----
@@ -241,14 +240,14 @@ class Interpreter:
         kept = {"store": step.get("store"), "key": Serdes.string(), "value": _serde(step["value"])}
         return kept | ({"retention": step["retention_ms"]} if "retention_ms" in step else {}) | ({"name": step["named"]} if "named" in step else {})
 
-    def _count(self, step: Json) -> KTable:
+    def _count(self, step: Json) -> Any:
         return self._of(step).count(**self._kept(step))
 
-    def _reduce(self, step: Json) -> KTable:
+    def _reduce(self, step: Json) -> Any:
         functions = [_function(step, "adder")] + ([_function(step, "subtractor")] if "subtractor" in step else [])
         return self._of(step).reduce(*functions, **self._kept(step))
 
-    def _aggregate(self, step: Json) -> KTable:
+    def _aggregate(self, step: Json) -> Any:
         functions: list[Callable[..., Any]] = [_aggregator(step["adder"])]
         if isinstance(self._of(step), KGroupedTable):
             functions.append(_aggregator(step["subtractor"]))
@@ -257,7 +256,7 @@ class Interpreter:
             functions.append(lambda key, one, other: merge(one, other))
         return self._of(step).aggregate(step["initial"], *functions, **self._kept(step))
 
-    def _suppress(self, step: Json) -> KTable:
+    def _suppress(self, step: Json) -> Any:
         buffer = None
         if "max_records" in step:
             buffer = BufferConfig(max_records=step["max_records"], emit_early_when_full=step["when_full"] == "emit early")

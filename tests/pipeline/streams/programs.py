@@ -6,7 +6,6 @@ from typing import Any
 
 from jesenska.pipeline.streams import Processor, ProcessorContext, PunctuationType, Record, ValueTransformer
 from jesenska.pipeline.streams.processing import Cancellable
-
 from tests.pipeline.streams.named_functions import text
 from tests.pipeline.streams.topology_spec import Json
 
@@ -90,5 +89,5 @@ class TableProgram(ValueTransformer):
         if self.step.get("stores"):
             self.store = context.get_state_store(self.step["stores"][0])
 
-    def transform(self, key: Any, value: Any) -> Any:  # type: ignore[override]
+    def transform(self, key: Any, value: Any) -> Any:
         return f"{text(key)}={text(value)}" if self.store is None else counted(self.store, key, value)
