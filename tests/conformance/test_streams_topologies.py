@@ -21,7 +21,7 @@ from tests.pipeline.streams.topology_spec import Json
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
-_COUNT = int(os.environ.get("JESENSKA_TOPOLOGIES", "300"))
+_COUNT = int(os.environ.get("JESENSKA_TOPOLOGIES", "500"))
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "streams.md"
 
 
@@ -33,8 +33,9 @@ def kafka_streams() -> Iterator[StreamsJudge]:
 
 
 def _differences(kafka_streams: StreamsJudge, description: Json) -> list[tuple[str, Any, Any]]:
-    """Everything runs in one place on both sides, so that the order across keys is the same too."""
-    return list(differences(kafka_streams.outcome(description), outcome(description), in_one_order=True, parts=compared(description)))
+    """Everything runs in one place on both sides, so that the order across keys is the same too. RocksDB orders windows
+    that close together otherwise than memory does."""
+    return list(differences(kafka_streams.outcome(description), outcome(description), in_one_order="on_disk" not in description, parts=compared(description)))
 
 
 def test_topologies_give_what_kafka_streams_gives(kafka_streams: StreamsJudge) -> None:
@@ -51,7 +52,7 @@ def test_topologies_give_what_kafka_streams_gives(kafka_streams: StreamsJudge) -
 def test_known_differences_are_met_and_documented(kafka_streams: StreamsJudge) -> None:
     document = _DOCUMENT.read_text(encoding="utf-8")
     met: Counter[str] = Counter()
-    for description in topologies(300):
+    for description in topologies(_COUNT):
         if any(item.concerns(description) for item in KNOWN):
             for difference in _differences(kafka_streams, description):
                 item = known(description, difference)

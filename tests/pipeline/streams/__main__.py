@@ -42,7 +42,7 @@ def main() -> int:
         for description in chosen:
             expected = judge.outcome(description)
             ours = None if options.theirs else _ours(description)
-            found = [] if ours is None else list(differences(expected, ours, in_one_order=True, parts=compared(description)))
+            found = [] if ours is None else list(differences(expected, ours, in_one_order="on_disk" not in description, parts=compared(description)))
             titles = {item.title for item in (known(description, difference) for difference in found) if item is not None}
             known_ones.update(titles)
             unknown = [difference for difference in found if known(description, difference) is None]

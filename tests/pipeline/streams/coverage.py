@@ -11,6 +11,7 @@ from tests.pipeline.streams.topology_spec import JOINS, WINDOWS, Json, inputs_of
 _OF_STREAMS = (
     *("filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key", "peek", "foreach"),
     *("merge", "split", "branch", "through", "repartition", "to", "to_table", "process", "process_values", "group_by", "group_by_key"),
+    *("transform", "flat_transform", "transform_values", "flat_transform_values"),
 )
 _OF_TABLES = ["filter", "filter_not", "map_values", "transform_values", "to_stream", "group_by", "suppress"]
 _NULLS = ("null left key", "null left value", "null right key", "null right value")
@@ -28,12 +29,12 @@ WANTED = frozenset(
         *(f"{kind} windows, {call}, {late}" for kind in WINDOWS for call in ("count", "reduce", "aggregate") for late in ("late within grace", "too late")),
         *(f"suppress until {kind} windows close" for kind in WINDOWS),
         *(f"{kind} windows give results when closed" for kind in WINDOWS),
-        *("suppress until a time limit", "suppress with a bound, emit early", "suppress with a bound, shut down"),
+        *("suppress until a time limit", *(f"suppress with {bound}, {what}" for bound in ("max_records", "max_bytes") for what in ("emit early", "shut down"))),
         *(f"{call} of a grouped table, {case}" for call in ("count", "reduce", "aggregate") for case in ("tombstone", "tombstone of nothing", "changed")),
         *("null value aggregated", "null key aggregated"),
         *(f"repartition before {call}" for call in ("a join", "an aggregate", "to_table")),
         *(f"punctuator by {time} time" for time in ("stream", "wall clock")),
-        *("window store", "key value store", "store of a table in a process"),
+        *("window store", "key value store", "session store", "store of a table in a process", "records that cannot be read"),
     ]
 )
 
@@ -55,6 +56,8 @@ def covered(description: Json) -> set[str]:
             found.add("repartition before to_table")
         if step["do"] == "join" and any(_has_new_key(name, steps) for name in step["of"]) and node_kinds[step["of"][0]] == "stream":
             found.add("repartition before a join")
+    if any(isinstance(record.get("value"), int) for record in description["input"]) and description.get("settings"):
+        found.add("records that cannot be read")
     return found
 
 
@@ -81,8 +84,9 @@ def _calls(step: Json, node_kinds: dict[str, str]) -> Iterator[str]:
     if call == "suppress":
         if step["until"] == "time limit":
             yield "suppress until a time limit"
-        if "max_records" in step:
-            yield f"suppress with a bound, {step['when_full']}"
+        for bound in ("max_records", "max_bytes"):
+            if bound in step:
+                yield f"suppress with {bound}, {step['when_full']}"
 
 
 def _has_new_key(name: str, steps: dict[str, Json]) -> bool:

@@ -13,6 +13,9 @@ from tests.pipeline.streams.sketch import Node, Sketch
 from tests.pipeline.streams.topology_spec import JOINS, WINDOWS, Json
 
 _KEYS = ("a", "b", "c", "d")
+CONTINUE = {"default.deserialization.exception.handler": "org.apache.kafka.streams.errors.LogAndContinueExceptionHandler"}
+#: Their order as bytes is not that of their letters.
+_FURTHER_KEYS = ("B", "é", "žluť", "中", "a b", "aa")
 _VALUES = ("x", "yy", "zzz", "one two", "b", "c cc", "xx", "w", "")
 NULLS = ("no null", "null left key", "null left value", "null right key", "null right value")
 ORDERS = ("left first", "right first", "same time", "right out of order", "left out of order")
@@ -59,7 +62,7 @@ def _with_headers(description: Json) -> Json:
 # ---- input ----
 
 
-def _record(topic: str, key: str | None, value: str | None, timestamp: int) -> Json:
+def _record(topic: str, key: str | None, value: str | int | None, timestamp: int) -> Json:
     return {"topic": topic, "key": key, "value": value, "timestamp": timestamp}
 
 
@@ -69,15 +72,21 @@ def some_input(chance: random.Random, topics: dict[str, str], count: int = 24, *
     names = list(topics)
     now, records = 5, []
     for _ in range(count):
+        value: str | int | None
         now += chance.choice((0, 0, 1, 1, 2, 4, 4, 7, 30 if chance.random() < 0.2 else 3))
         timestamp = now if chance.random() < 0.75 else max(0, now - chance.choice((1, 2, 5, 10, 12, 25, 60)))
         key = None if chance.random() < 0.06 else chance.choice(_KEYS[: chance.choice((2, 3, 4))])
+        if key is not None and chance.random() < 0.08:
+            key = chance.choice(_FURTHER_KEYS)
+        topic = chance.choice(names)
         value = None if chance.random() < 0.15 else chance.choice(_VALUES)
-        records.append(_record(chance.choice(names), key, value, timestamp))
+        if value is not None and topics[topic] == "long" and chance.random() < 0.9:
+            value = chance.choice((0, 1, 2, 7, -3, 2**40))
+        records.append(_record(topic, key, value, timestamp))
         if clock and chance.random() < 0.15:
             records.append({"advance_ms": chance.choice((1, 5, 10, 25, 1000))})
     if chance.random() < 0.5:
-        records += [_record(name, "z", "end", now + 1000) for name in names]
+        records += [_record(name, "z", "end" if topics[name] == "string" else 9, now + 1000) for name in names]
     return records
 
 
@@ -88,7 +97,7 @@ def _chance(seed: int, name: str) -> random.Random:
 def _plain(seed: int, name: str, write: Callable[[Sketch, random.Random], None], count: int = 24, *, clock: bool = False) -> Json:
     sketch, chance = Sketch(name), _chance(seed, name)
     write(sketch, chance)
-    return sketch.description(some_input(chance, sketch.topics, count, clock=clock))
+    return sketch.description(_without_empty_values(sketch, some_input(chance, sketch.topics, count, clock=clock)))
 
 
 # ---- every call ----
@@ -105,7 +114,10 @@ def _calls(seed: int) -> Iterator[Json]:
                 name = f"{call} of a table{' with a store' if store else ''}: {function}"
                 yield _plain(seed, name, partial(_called, call=call, function=function, value=value, store=store, source="table"))
     for name, write in _SINGLE.items():
-        yield _plain(seed, name, write)
+        yield _plain(seed, name, write, clock="transform" in name)
+    for name, write in _SINGLE.items():
+        if name == "topics of numbers":
+            yield {**_plain(seed, f"{name}, unreadable ones left out", write, 40), "settings": CONTINUE}
 
 
 def _called(sketch: Sketch, chance: random.Random, *, call: str, function: str, value: str, store: str | None, source: str) -> None:
@@ -264,6 +276,88 @@ def _named_joins(sketch: Sketch, chance: random.Random) -> None:
     sketch.to(sketch.join("left", left, right, windows=windows, named="more-pairs"), "out-1")
 
 
+def _named_tables(sketch: Sketch, chance: random.Random) -> None:
+    left = sketch.table("left", "lefts", named="reads-left")
+    kept = sketch.step("filter", left, predicate="value is there", named="only-values")
+    loud = sketch.step("map_values", kept, function="upper", store="loud", named="louder")
+    described = sketch.step("transform_values", loud, named="described", store="described")
+    right = sketch.step("filter_not", sketch.table("right", named="reads-right"), predicate="odd length", store="even", named="only-even")
+    joined = sketch.join("outer", described, right, named="both", store="both-kept")
+    foreign = sketch.join("left", left, right, foreign_key="first letter", named="by-letter", store="foreign")
+    grouped = sketch.step("group_by", foreign, kind="grouped table", function="constant and value", name="all")
+    counts = sketch.aggregated("count", grouped, "long", named="counting")
+    for number, table in enumerate((joined, foreign, counts)):
+        sketch.to(sketch.step("to_stream", table, kind="stream", named=f"changes-{number}"), f"out-{number}", named=f"writes-{number}")
+
+
+def _named_windows(sketch: Sketch, chance: random.Random) -> None:
+    grouped = sketch.step("group_by", sketch.stream("left"), kind="grouped stream", function="first letter", name="letters")
+    for number, kind in enumerate(WINDOWS):
+        windowed = sketch.windowed_by(grouped, windows_of(kind, 5))
+        sketch.end(sketch.aggregated("count", windowed, "long", named=f"counting-{kind}", store="kept" if number == 1 else None), f"out-{number}")
+
+
+def _two_aggregates(sketch: Sketch, chance: random.Random) -> None:
+    grouped = sketch.step("group_by", sketch.stream("left"), kind="grouped stream", function="first letter")
+    sketch.end(_aggregate(sketch, grouped, "count"), "out")
+    sketch.end(_aggregate(sketch, grouped, "append"), "out-1")
+
+
+def _joined_with_itself(sketch: Sketch, chance: random.Random) -> None:
+    stream = sketch.stream("left")
+    sketch.to(sketch.join("outer", stream, stream, windows=_JOIN_WINDOWS[1]), "out")
+
+
+def _tables_joined_with_themselves(sketch: Sketch, chance: random.Random) -> None:
+    table = sketch.table("left")
+    sketch.end(sketch.join("left", table, table, store="joined"), "out")
+    sketch.end(sketch.join("left", table, table, foreign_key="first letter"), "out-1")
+
+
+def _windows_joined(sketch: Sketch, chance: random.Random) -> None:
+    counts = [
+        _aggregate(sketch, sketch.windowed_by(sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream"), windows_of("tumbling", 5)), what)
+        for topic, what in (("left", "count"), ("right", "append"))
+    ]
+    sketch.end(sketch.join("outer", counts[0], counts[1]), "out")
+
+
+def _numbers(sketch: Sketch, chance: random.Random) -> None:
+    stream = sketch.stream("left", value="long")
+    sketch.to(sketch.step("map_values", stream, "string", function="text"), "out")
+    sketch.end(sketch.step("filter", sketch.table("right", "numbers", value="long"), predicate="even number"), "out-1")
+
+
+def _topics_by_function(sketch: Sketch, chance: random.Random) -> None:
+    sketch.to_topics(sketch.stream("left"), "topic by length", ["out-even", "out-odd"])
+
+
+def _written_and_read(sketch: Sketch, chance: random.Random) -> None:
+    """A topic of tables is fed by the topology itself."""
+    sketch.to(sketch.step("map", sketch.stream("left"), function="first letter and value"), "between")
+    table = sketch.table("between", "between-kept")
+    sketch.to(sketch.join("left", sketch.stream("right"), table), "out")
+    sketch.end(table, "out-1")
+
+
+def _transform(sketch: Sketch, chance: random.Random) -> None:
+    store = sketch.add_store("seen", value="long")
+    made = sketch.step("transform", sketch.stream("left"), stores=[store], every_ms=10, time="stream", named="old-program")
+    sketch.end(_aggregate(sketch, sketch.step("group_by_key", made, kind="grouped stream"), "count"), "out")
+    sketch.to(made, "out-1")
+
+
+def _flat_transform(sketch: Sketch, chance: random.Random) -> None:
+    store = sketch.add_store("seen", value="long")
+    sketch.to(sketch.step("flat_transform", sketch.stream("left"), stores=[store], every_ms=7, time="wall clock"), "out")
+
+
+def _transform_values_of_a_stream(sketch: Sketch, chance: random.Random) -> None:
+    store = sketch.add_store("seen", value="long")
+    made = sketch.step("transform_values", sketch.stream("left"), stores=[store], named="described")
+    sketch.to(sketch.step("flat_transform_values", made, stores=[store]), "out")
+
+
 def _named_suppress(sketch: Sketch, chance: random.Random) -> None:
     sketch.end(sketch.step("suppress", sketch.table("left", "kept", "reads-left"), until="time limit", time_limit_ms=5, named="held"), "out")
 
@@ -272,6 +366,18 @@ _SINGLE: dict[str, Callable[[Sketch, random.Random], None]] = {
     "names of what a stream goes through": _named_streams,
     "names of joins": _named_joins,
     "a name of suppress": _named_suppress,
+    "names of tables": _named_tables,
+    "names of windowed counts": _named_windows,
+    "two aggregates of a group": _two_aggregates,
+    "a stream joined with itself": _joined_with_itself,
+    "tables joined with themselves": _tables_joined_with_themselves,
+    "windowed tables joined": _windows_joined,
+    "topics of numbers": _numbers,
+    "topics by a function": _topics_by_function,
+    "a topic that is written and read by a table": _written_and_read,
+    "transform": _transform,
+    "flat_transform": _flat_transform,
+    "transform_values of a stream": _transform_values_of_a_stream,
     "merge": _merge,
     "peek": _peek,
     "foreach": _foreach,
@@ -504,7 +610,7 @@ def _suppressions(seed: int) -> Iterator[Json]:
         {"until": "time limit", "time_limit_ms": 20, "max_records": 2, "when_full": "emit early"},
         {"until": "time limit", "time_limit_ms": 50, "max_records": 1, "when_full": "shut down"},
     )
-    for number, limit in enumerate(limits):
+    for number, limit in enumerate([*limits, *_BYTE_LIMITS]):
         for source in ("counts", "a table"):
             name = f"suppress {source} until a time limit {number}"
             sketch, chance = Sketch(name), _chance(seed, name)
@@ -520,6 +626,12 @@ def _suppressions(seed: int) -> Iterator[Json]:
     table = sketch.step("suppress", _aggregate(sketch, windowed, "count"), until="window closes", max_records=3, when_full="shut down")
     sketch.end(table, "out")
     yield sketch.description(_late_input(chance))
+
+
+_BYTE_LIMITS: tuple[Json, ...] = tuple(
+    {"until": "time limit", "time_limit_ms": 50, "max_bytes": size, "when_full": what}
+    for size, what in ((150, "emit early"), (260, "emit early"), (330, "emit early"), (150, "shut down"), (420, "shut down"))
+)
 
 
 # ---- aggregates of tables ----
@@ -574,6 +686,10 @@ PROGRAMS = (
     "two ticks by stream time",
     "two ticks by wall clock",
     "stream time",
+    "store calls",
+    "window calls",
+    "session calls",
+    "metadata",
 )
 
 
@@ -600,7 +716,13 @@ def program(sketch: Sketch, of: Node, processor: str, chance: random.Random) -> 
         case "changes":
             sketch.add_store(store)
             return sketch.step("process", of, processor=processor, stores=[store])
-        case "recent":
+        case "store calls":
+            sketch.add_store(store)
+            return sketch.step("process", of, processor=processor, stores=[store])
+        case "session calls":
+            sketch.add_store(store, "session", retention_ms=40)
+            return sketch.step("process", of, processor=processor, stores=[store])
+        case "recent" | "window calls":
             sketch.add_store(store, "window", retention_ms=60, size_ms=10)
             return sketch.step("process", of, processor=processor, stores=[store])
         case "look up":
@@ -716,7 +838,7 @@ def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: 
     calls = ["filter", "filter_not", "map_values", "peek", "merge", "split", "branch", "through", "repartition", "to_table", "join", "join", "join"]
     calls += ["aggregate"] * 5
     if is_text:
-        calls += ["map", "flat_map", "flat_map_values", "select_key", "select_key", "program", "program"]
+        calls += ["map", "flat_map", "flat_map_values", "select_key", "select_key", "program", "program", "transform"]
     match chance.choice(calls):
         case "filter" | "filter_not" as call:
             return [sketch.step(call, of, predicate=_predicate(chance, of))]
@@ -757,8 +879,11 @@ def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: 
             return [sketch.step("select_key", of, function=chance.choice(("first letter", "value", "constant", "null key if even")))]
         case "program":
             return [program(sketch, of, chance.choice(PROGRAMS), chance)]
+        case "transform":
+            store = sketch.add_store(sketch.fresh("store-"), value="long")
+            return [sketch.step(chance.choice(("transform", "flat_transform", "transform_values", "flat_transform_values")), of, stores=[store])]
         case "aggregate":
-            return [_random_aggregate(sketch, chance, of)]
+            return _random_aggregates(sketch, chance, of)
         case _:
             return [_random_join(sketch, chance, nodes, of)]
 
@@ -783,16 +908,21 @@ def _mapped(sketch: Sketch, chance: random.Random, of: Node) -> Node:
     return sketch.step("map_values", of, value, function=function, store=store)
 
 
-def _random_aggregate(sketch: Sketch, chance: random.Random, of: Node) -> Node:
+def _random_aggregates(sketch: Sketch, chance: random.Random, of: Node) -> list[Node]:
+    """One aggregate of a group, or sometimes two."""
+    name = sketch.fresh("group-") if chance.random() < 0.2 else None
     if chance.random() < 0.5:
-        name = sketch.fresh("group-") if chance.random() < 0.2 else None
         grouped = sketch.step("group_by_key", of, kind="grouped stream", name=name)
     else:
         function = chance.choice(("first letter", "value", "constant")) if of.value == "string" else chance.choice(("constant", "key"))
-        grouped = sketch.step("group_by", of, kind="grouped stream", function=function)
+        grouped = sketch.step("group_by", of, kind="grouped stream", function=function, name=name)
+    return [_random_aggregate(sketch, chance, grouped) for _ in range(2 if chance.random() < 0.15 else 1)]
+
+
+def _random_aggregate(sketch: Sketch, chance: random.Random, grouped: Node) -> Node:
     if chance.random() < 0.6:
         grouped = sketch.windowed_by(grouped, windows_of(chance.choice(WINDOWS), chance.choice((0, 5, 15)), chance.randrange(6)))
-    if of.value == "long":
+    if grouped.value == "long":
         what = chance.choice(("count", "append"))
     else:
         what = chance.choice(("count", "reduce", "append", "lengths", "aggregate to null", "reduce to null", "from null"))
@@ -804,7 +934,7 @@ def _random_aggregate(sketch: Sketch, chance: random.Random, of: Node) -> Node:
 
 def _random_join(sketch: Sketch, chance: random.Random, nodes: list[Node], of: Node) -> Node:
     joiner = chance.choice(("pair", "pair", "null if same"))
-    others = [node for node in nodes if not node.is_windowed and node is not of]
+    others = [node for node in nodes if not node.is_windowed and (node is not of or chance.random() < 0.2)]
     right = chance.choice(("stream", "table", "global"))
     if right == "stream":
         streams = [node for node in others if node.kind == "stream"]
@@ -839,7 +969,7 @@ def _table_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: N
         case "foreign":
             return [_random_foreign_join(sketch, chance, nodes, of)]
         case _:
-            tables = [node for node in nodes if node.kind == "table" and not node.is_windowed and node is not of]
+            tables = [node for node in nodes if node.kind == "table" and not node.is_windowed and (node is not of or chance.random() < 0.1)]
             other = chance.choice(tables) if tables and chance.random() < 0.6 else sketch.table(f"in-{len(sketch.topics)}")
             joiner = chance.choice(("pair", "null if same"))
             return [sketch.join(chance.choice(("inner", "left", "outer")), of, other, joiner, store=_store(sketch, chance))]
@@ -858,7 +988,7 @@ def _random_table_aggregate(sketch: Sketch, chance: random.Random, of: Node) -> 
 def _random_foreign_join(sketch: Sketch, chance: random.Random, nodes: list[Node], of: Node) -> Node:
     if of.value == "long":
         of = sketch.step("map_values", of, "string", function="text")
-    tables = [node for node in nodes if node.kind == "table" and not node.is_windowed and node is not of]
+    tables = [node for node in nodes if node.kind == "table" and not node.is_windowed and (node is not of or chance.random() < 0.1)]
     other = chance.choice(tables) if tables and chance.random() < 0.5 else sketch.table(f"in-{len(sketch.topics)}")
     extract = chance.choice(("first letter", "value"))
     return sketch.join(chance.choice(("inner", "left")), of, other, foreign_key=extract, store=_store(sketch, chance))

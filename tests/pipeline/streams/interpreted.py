@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ from jesenska.pipeline.streams import (
 )
 from jesenska.pipeline.streams.plan import Store
 from tests.pipeline.streams.named_functions import FUNCTIONS, PREDICATES
-from tests.pipeline.streams.programs import Program, TableProgram
+from tests.pipeline.streams.programs import OldProgram, Program, TableProgram
 from tests.pipeline.streams.topology_spec import NOT_TABLES, Json, made
 
 
@@ -63,7 +64,7 @@ class Interpreter:
             for step in self.description["steps"]:
                 self._build(step)
             topology = self.builder.build()
-            found["describe"] = topology.describe()
+            found["describe"] = re.sub(r"extractor class: [^)]*", "extractor class: -", topology.describe())
             driver = TopologyTestDriver(topology, settings, initial_wall_clock_time_ms=0)
         except Exception as error:
             return found | {"error": _failure("build", -1, error)}
@@ -191,8 +192,10 @@ class Interpreter:
         return self._of(step).repartition(name=step.get("name"), **self._serdes_of(step["of"]))
 
     def _to(self, step: Json) -> None:
-        self.written[step["topic"]] = self.steps[step["of"]]
-        self._of(step).to(step["topic"], name=step.get("named"), **self._serdes_of(step["of"]))
+        topics = step.get("topics") or [step["topic"]]
+        self.written.update(dict.fromkeys(topics, self.steps[step["of"]]))
+        topic = _function(step, "function") if "topics" in step else step["topic"]
+        self._of(step).to(topic, name=step.get("named"), **self._serdes_of(step["of"]))
 
     def _to_table(self, step: Json) -> Any:
         return self._of(step).to_table(store=step.get("store"), name=step.get("named"), **self._serdes_of(step["of"]))
@@ -203,11 +206,19 @@ class Interpreter:
         return self._of(step).to_stream(name=step.get("named"))
 
     def _transform_values(self, step: Json) -> Any:
-        stores = step.get("stores", ())
+        kept: Json = {}
         if "store" in step:
-            of = self._keys(self.steps[step["of"]])
-            return self._of(step).transform_values(lambda: TableProgram(step), *stores, store=step["store"], key=of, value=_serde(step["value"]))
-        return self._of(step).transform_values(lambda: TableProgram(step), *stores)
+            kept = {"store": step["store"], "key": self._keys(self.steps[step["of"]]), "value": _serde(step["value"])}
+        return self._of(step).transform_values(lambda: TableProgram(step), *step.get("stores", ()), name=step.get("named"), **kept)
+
+    def _flat_transform_values(self, step: Json) -> Any:
+        return self._of(step).flat_transform_values(lambda: TableProgram(step), *step.get("stores", ()))
+
+    def _transform(self, step: Json) -> Any:
+        return self._of(step).transform(lambda: OldProgram(step), *step.get("stores", ()), name=step.get("named"))
+
+    def _flat_transform(self, step: Json) -> Any:
+        return self._of(step).flat_transform(lambda: OldProgram(step), *step.get("stores", ()))
 
     def _process(self, step: Json) -> Any:
         return self._of(step).process(lambda: Program(step), *step.get("stores", ()), name=step.get("named"))
@@ -258,8 +269,8 @@ class Interpreter:
 
     def _suppress(self, step: Json) -> Any:
         buffer = None
-        if "max_records" in step:
-            buffer = BufferConfig(max_records=step["max_records"], emit_early_when_full=step["when_full"] == "emit early")
+        if "max_records" in step or "max_bytes" in step:
+            buffer = BufferConfig(max_records=step.get("max_records"), max_bytes=step.get("max_bytes"), emit_early_when_full=step["when_full"] == "emit early")
         if step["until"] == "window closes":
             return self._of(step).suppress(Suppressed.until_window_closes(buffer, name=step.get("named")))
         return self._of(step).suppress(Suppressed.until_time_limit(step["time_limit_ms"], buffer, name=step.get("named")))
@@ -283,10 +294,10 @@ class Interpreter:
         if "foreign_key" in step:
             extract = _function(step, "foreign_key")
             serdes = {"key": self._keys(self.steps[left]), "value": _serde(step["value"])}
-            return call(other, joiner, foreign_key=lambda value: extract(None, value), store=step.get("store"), **serdes)
+            return call(other, joiner, foreign_key=lambda value: extract(None, value), store=step.get("store"), **serdes, **named)
         if "store" in step:
-            return call(other, joiner, store=step["store"], key=self._keys(self.steps[left]), value=_serde(step["value"]))
-        return call(other, joiner)
+            return call(other, joiner, store=step["store"], key=self._keys(self.steps[left]), value=_serde(step["value"]), **named)
+        return call(other, joiner, **named)
 
 
 def _aggregator(name: str) -> Callable[[Any, Any, Any], Any]:
@@ -309,7 +320,9 @@ def _store(step: Json) -> Store:
             return Stores.key_value_store(step["store"], key=keys, value=values)
 
 
-def _bytes(value: str | None) -> bytes | None:
+def _bytes(value: str | int | None) -> bytes | None:
+    if isinstance(value, int):
+        return value.to_bytes(8, "big", signed=True)
     return None if value is None else value.encode()
 
 

@@ -30,6 +30,14 @@ def _first_letter(value: str | None) -> str | None:
     return value[0] if value else None
 
 
+def _words(value: str) -> list[str]:
+    """As Java splits: without empty parts at the end, unless the value is one part."""
+    parts = value.split(" ")
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts if parts != [""] or not value else []
+
+
 PREDICATES: dict[str, Callable[[Any, Any], bool]] = {
     "value is there": lambda key, value: value is not None,
     "key is there": lambda key, value: key is not None,
@@ -55,6 +63,7 @@ FUNCTIONS: dict[str, Function] = {
     "key": lambda key, value: key,
     "value": lambda key, value: value,
     "first letter": lambda key, value: _first_letter(value),
+    "topic by length": lambda key, value: "out-even" if _size(value) % 2 == 0 else "out-odd",
     "constant": lambda key, value: "all",
     "null key if even": lambda key, value: None if _size(value) % 2 == 0 else key,
     "window text": lambda key, value: text(key),
@@ -67,7 +76,7 @@ FUNCTIONS: dict[str, Function] = {
     # To several: of pairs, then of values.
     "letters": lambda key, value: [(letter, value) for letter in value or ""],
     "twice": lambda key, value: [(key, value), (key, None if value is None else f"{value}'")],
-    "words": lambda key, value: [] if value is None else value.split(" "),
+    "words": lambda key, value: [] if value is None else _words(value),
     "each letter": lambda key, value: [] if value is None else list(value) or [""],
     # Of two values.
     "pair": lambda one, other: f"({text(one)},{text(other)})",

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from jesenska.pipeline.streams import Processor, ProcessorContext, PunctuationType, Record, ValueTransformer
+from jesenska.pipeline.streams import (
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    Serdes,
+    SessionWindow,
+    Transformer,
+    ValueTransformer,
+    Windowed,
+)
 from jesenska.pipeline.streams.processing import Cancellable
 from tests.pipeline.streams.named_functions import text
 from tests.pipeline.streams.topology_spec import Json
@@ -60,6 +70,18 @@ class Program(Processor):
             case "look up":
                 kept = None if key is None else self.store.get(key)
                 self.context.forward(record.with_value(f"{text(value)}/{'nothing' if kept is None else f'{kept.value}@{kept.timestamp}'}"))
+            case "store calls":
+                if key is not None:
+                    self.context.forward(record.with_value(store_calls(self.store, key, value)))
+            case "window calls":
+                if key is not None:
+                    self.context.forward(record.with_value(window_calls(self.store, record)))
+            case "session calls":
+                if key is not None:
+                    self.context.forward(record.with_value(session_calls(self.store, record)))
+            case "metadata":
+                at = self.context.record_metadata
+                self.context.forward(record.with_value("nowhere" if at is None or at.topic is None else f"{at.topic}-{at.partition}@{at.offset}"))
             case "later":
                 self.context.forward(record.with_timestamp(record.timestamp + 5))
             case "two ticks":
@@ -68,6 +90,49 @@ class Program(Processor):
                 self.context.forward(record.with_value(f"{self.context.current_stream_time_ms()};{self.context.current_system_time_ms()}"))
             case _:
                 raise ValueError(f"no processor is called {self.name}")
+
+
+def listed(items: Any) -> str:
+    return ",".join(f"{text(key)}:{text(value)}" for key, value in items)
+
+
+def store_calls(store: Any, key: str, value: str | None) -> str:
+    said = [
+        f"had {text(store.delete(key) if value is None else store.put_if_absent(key, value))}",
+        f"all {listed(store.all())}",
+        f"back {listed(store.reverse_all())}",
+        f"range {listed(store.range('b', 'c'))}",
+        f"from {listed(store.range('b', None))}",
+        f"to back {listed(store.reverse_range(None, 'b'))}",
+        f"prefix {listed(store.prefix_scan(key or 'a', Serdes.string()))}",
+    ]
+    if value is not None and len(value) > 2:
+        store.put(key, value)
+    return " | ".join(said)
+
+
+def window_calls(store: Any, record: Record) -> str:
+    key, at = record.key, record.timestamp
+    store.put(key, record.value, at // 5 * 5)
+    said = [
+        f"one {text(store.fetch(key, at // 5 * 5))}",
+        f"back {listed(store.backward_fetch(key, max(0, at - 20), at))}",
+        f"keys {listed(store.fetch_range('a', 'b', max(0, at - 10), at + 10))}",
+        f"times {listed(store.fetch_all(max(0, at - 10), at + 10))}",
+        f"all {listed(store.all())}",
+    ]
+    return " | ".join(said)
+
+
+def session_calls(store: Any, record: Record) -> str:
+    key, at = record.key, record.timestamp
+    near = list(store.find_sessions(key, max(0, at - 5), at + 5))
+    start = min([at, *(session.window.start for session, _ in near)])
+    end = max([at, *(session.window.end for session, _ in near)])
+    for session, _ in near:
+        store.remove(session)
+    store.put(Windowed(key, SessionWindow(start, end)), "+".join([text(record.value), *(value for _, value in near)]))
+    return " | ".join([f"one {text(store.fetch_session(key, start, end))}", f"key {listed(store.fetch(key))}", f"keys {listed(store.fetch('a', 'c'))}"])
 
 
 def counted(store: Any, key: Any, value: Any) -> Any:
@@ -79,7 +144,7 @@ def counted(store: Any, key: Any, value: Any) -> Any:
 
 
 class TableProgram(ValueTransformer):
-    """What `transform_values` of a table calls."""
+    """What `transform_values` calls, and `flat_transform_values`."""
 
     def __init__(self, step: Json) -> None:
         self.step = step
@@ -90,4 +155,28 @@ class TableProgram(ValueTransformer):
             self.store = context.get_state_store(self.step["stores"][0])
 
     def transform(self, key: Any, value: Any) -> Any:
-        return f"{text(key)}={text(value)}" if self.store is None else counted(self.store, key, value)
+        made = f"{text(key)}={text(value)}" if self.store is None else counted(self.store, key, value)
+        if self.step["do"] == "transform_values":
+            return made
+        return None if value is None else [made, value]
+
+
+class OldProgram(Transformer):
+    """What `transform` and `flat_transform` call."""
+
+    def __init__(self, step: Json) -> None:
+        self.step = step
+        self.store: Any = None
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        self.store = context.get_state_store(self.step["stores"][0])
+        if "every_ms" in self.step:
+            kind = PunctuationType.STREAM_TIME if self.step["time"] == "stream" else PunctuationType.WALL_CLOCK_TIME
+            context.schedule(self.step["every_ms"], kind, lambda time: context.forward(Record("tick", str(time), time)))
+
+    def transform(self, key: Any, value: Any) -> Any:
+        if value is not None and len(value) % 3 == 2:
+            return None
+        made = (value[0] if value else key, counted(self.store, key, value))
+        return made if self.step["do"] == "transform" else [made, (key, value)]

@@ -31,6 +31,7 @@ class Sketch:
 
     name: str
     steps: list[Json] = field(default_factory=list)
+    #: Topics that are read, with the type of their values.
     topics: dict[str, str] = field(default_factory=dict)
     nodes: int = 0
 
@@ -55,22 +56,22 @@ class Sketch:
 
     # ---- sources and stores ----
 
-    def stream(self, *topics: str, named: str | None = None) -> Node:
-        made = Node(self.fresh(), "stream")
+    def stream(self, *topics: str, named: str | None = None, value: str = "string") -> Node:
+        made = Node(self.fresh(), "stream", value=value)
         self._write("stream", None, made, {"topics": list(topics), "named": named})
-        self.topics.update(dict.fromkeys(topics, "stream"))
+        self.topics.update(dict.fromkeys(topics, made.value))
         return made
 
-    def table(self, topic: str, store: str | None = None, named: str | None = None) -> Node:
-        made = Node(self.fresh(), "table", store=store)
+    def table(self, topic: str, store: str | None = None, named: str | None = None, value: str = "string") -> Node:
+        made = Node(self.fresh(), "table", value=value, store=store)
         self._write("table", None, made, {"topic": topic, "store": store, "named": named})
-        self.topics[topic] = "table"
+        self.topics[topic] = made.value
         return made
 
     def global_table(self, topic: str, store: str | None = None) -> Node:
         made = Node(self.fresh(), "global", store=store)
         self._write("global_table", None, made, {"topic": topic, "store": store})
-        self.topics[topic] = "global"
+        self.topics[topic] = made.value
         return made
 
     def add_store(self, store: str, kind: str = "key value", value: str = "string", **arguments: int) -> str:
@@ -95,6 +96,10 @@ class Sketch:
 
     def to(self, of: Node, topic: str, named: str | None = None) -> None:
         self._write("to", of, None, {"topic": topic, "named": named})
+
+    def to_topics(self, of: Node, function: str, topics: list[str], named: str | None = None) -> None:
+        """A topic for each record, by the function."""
+        self._write("to", of, None, {"topics": topics, "function": function, "named": named})
 
     def foreach(self, of: Node) -> None:
         self._write("foreach", of, None, {"as": self.fresh("witness ")})

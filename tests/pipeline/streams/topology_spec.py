@@ -17,14 +17,16 @@ Each of `input` is a record or a step of the clock. Wall-clock time begins at 0;
     {"topic": "left", "key": "a", "value": null, "timestamp": 12, "headers": [["name", "value"]]}
     {"advance_ms": 1000}
 
-Keys and values of input are strings or null. `headers` is optional.
+Keys of input are strings or null; values are strings, numbers (8 bytes) or null. `headers` is optional. A string in a
+topic of numbers cannot be read, unless it has 8 bytes; the setting default.deserialization.exception.handler says what
+becomes of it, by Kafka's class name.
 
 A step is an object with `do`, the call; `of`, the name of the node that it is called on, or a list of names; `as`, the
 name of the node that it makes. A step that makes a node says the types that the node has: `key` is "string", "window"
 (a time window of strings, of `size_ms`) or "session" (a session of strings); `value` is "string" or "long". Every
 operation that takes serdes is given those of these types. Times end in `_ms`. `named` is what a processor is to be
-called (Named, Consumed, Produced, Joined, StreamJoined); it is optional for sources, calls of a stream, to_stream,
-suppress, count of a grouped stream, and joins of a stream with another or with a table.
+called (Named, Consumed, Produced, Joined, StreamJoined, TableJoined); it is optional for sources, calls of a stream or
+of a table, count, and joins but those with a global table.
 
     stream            topics: a list
     table             topic; store: the name of its store, optional
@@ -44,11 +46,15 @@ suppress, count of a grouped stream, and joins of a stream with another or with 
     branch                      predicates; as: a name for each
     through                     topic
     repartition                 name, optional
-    to                          topic; makes no node
+    to                          topic; or topics, a list, and function of key and value, which gives one of them; makes
+                                no node
     to_table                    store, optional
     process                     processor, stores: a list, optional; every_ms and time ("stream" or "wall clock") for
                                 those that have a punctuator
     process_values              processor, stores
+    transform, flat_transform   stores; every_ms and time, optional
+    transform_values,
+    flat_transform_values       stores, optional
     group_by                    function of key and value: the new key; name, optional
     group_by_key                name, optional
 
@@ -67,8 +73,9 @@ suppress, count of a grouped stream, and joins of a stream with another or with 
     transform_values                  stores, optional
     to_stream                         function of key and value: the new key; optional
     group_by                          function of key and value: a pair
-    suppress                          until: "window closes" or "time limit" (time_limit_ms); max_records, optional,
-                                      and then when_full: "emit early" or "shut down"
+    suppress                          until: "window closes" or "time limit" (time_limit_ms); max_records or
+                                      max_bytes (time limit only), optional, and then when_full: "emit early" or
+                                      "shut down"
 
     join     of: left and right; how: "inner", "left" or "outer"; joiner: a function of two values
              two streams                   windows: before_ms, after_ms, grace_ms; store: the name of its stores,
@@ -79,7 +86,7 @@ suppress, count of a grouped stream, and joins of a stream with another or with 
 
 An outcome is an object:
 
-    describe   the text of `Topology.describe()`
+    describe   the text of `Topology.describe()`; classes of topic extractors are "-"
     output     the records of each topic of `to`, in order: [key, value, timestamp] and where `headers` is true
                [[name, value], ...]. A key of type "window" is {"key", "start"}, of "session" {"key", "start", "end"}:
                what stands in the bytes.
@@ -115,7 +122,10 @@ JOINS = (
     ("table", "foreign", "left"),
 )
 #: What stands in the names of stores that are no tables: of joins of streams, of foreign-key joins and of suppression.
-NOT_TABLES = ("JOINTHIS", "JOINOTHER", "OUTERTHIS", "OUTEROTHER", "SHARED", "-this-join", "-other-join", "-shared-join", "SUBSCRIPTION", "SUPPRESS", "held")
+NOT_TABLES = (
+    *("JOINTHIS", "JOINOTHER", "OUTERTHIS", "OUTEROTHER", "SHARED", "-this-join", "-other-join", "-shared-join"),
+    *("SUBSCRIPTION", "subscription", "SUPPRESS", "held"),
+)
 WINDOWS = ("tumbling", "hopping", "sliding", "session")
 
 
@@ -150,7 +160,7 @@ def kinds(description: Json) -> dict[str, str]:
 
 def _kind(call: str, of: list[str]) -> str:
     match call:
-        case "table" | "to_table" | "count" | "reduce" | "aggregate" | "suppress" | "transform_values":
+        case "table" | "to_table" | "count" | "reduce" | "aggregate" | "suppress":
             return "table"
         case "global_table":
             return "global"
@@ -160,7 +170,7 @@ def _kind(call: str, of: list[str]) -> str:
             return "cogrouped"
         case "windowed_by":
             return "windowed"
-        case "filter" | "filter_not" | "map_values" | "join":
+        case "filter" | "filter_not" | "map_values" | "transform_values" | "join":
             return of[0]
         case _:
             return "stream"
