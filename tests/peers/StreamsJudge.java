@@ -19,11 +19,13 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -127,6 +129,7 @@ public class StreamsJudge {
         }
         outcome.set("output", output(driver));
         outcome.set("seen", seen);
+        outcome.set("internal", internal(driver));
         outcome.set("stores", stores(driver));
         double dropped = 0;
         for (var metric : driver.metrics().entrySet()) {
@@ -184,6 +187,23 @@ public class StreamsJudge {
             }
         }
         return topics;
+    }
+
+    /** The records of internal topics as hexadecimal bytes. */
+    private static ObjectNode internal(TopologyTestDriver driver) {
+        ObjectNode topics = JSON.createObjectNode();
+        for (String topic : new TreeSet<>(driver.producedTopicNames())) {
+            if (!topic.startsWith("judge-") || NOT_TABLES.stream().anyMatch(topic::contains)) continue;
+            ArrayNode records = topics.putArray(topic);
+            for (var record : driver.createOutputTopic(topic, new ByteArrayDeserializer(), new ByteArrayDeserializer()).readRecordsToList()) {
+                records.addArray().add(hexadecimal(record.key())).add(hexadecimal(record.value())).add(record.timestamp());
+            }
+        }
+        return topics;
+    }
+
+    private static String hexadecimal(byte[] data) {
+        return data == null ? null : HexFormat.of().formatHex(data);
     }
 
     private static JsonNode readKey(String type, byte[] data) {

@@ -26,14 +26,14 @@ def compared(description: Json) -> frozenset[str] | None:
 def differences(expected: Json, ours: Json, *, in_one_order: bool = False, parts: frozenset[str] | None = None) -> Iterator[tuple[str, Any, Any]]:
     """What differs: its name, what is expected and what is ours. `parts` names those that are compared: describe,
     error, output, seen, stores, dropped; all without it."""
-    for part in ("error", "describe", "output", "seen", "stores", "dropped"):
+    for part in ("error", "describe", "output", "seen", "internal", "stores", "dropped"):
         if parts is not None and part not in parts:
             continue
         one, other = expected.get(part), ours.get(part)
         if part == "error":
             if _failure(one) != _failure(other):
                 yield part, one, other
-        elif part in ("output", "seen"):
+        elif part in ("output", "seen", "internal"):
             yield from _records(part, one or {}, other or {}, in_one_order)
         elif part == "stores":
             for name in sorted((one or {}).keys() | (other or {}).keys()):

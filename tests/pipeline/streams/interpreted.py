@@ -14,6 +14,7 @@ from jesenska.pipeline.streams import (
     KGroupedTable,
     KStream,
     KTable,
+    Record,
     Serde,
     Serdes,
     SessionWindows,
@@ -81,6 +82,11 @@ class Interpreter:
             found["error"] = _failure("input", at, error)
         found["output"] = {topic: self._records(driver, topic, types) for topic, types in self.written.items()}
         found["seen"] = self.seen
+        found["internal"] = {
+            topic: [[_hexadecimal(record.key), _hexadecimal(record.value), record.timestamp] for record in _raw(driver, topic)]
+            for topic in sorted(driver.produced_topic_names())
+            if topic.startswith("judge-") and not any(part in topic for part in NOT_TABLES)
+        }
         found["stores"] = _stores(driver)
         found["dropped"] = driver.dropped_records
         driver.close()
@@ -324,6 +330,14 @@ def _bytes(value: str | int | None) -> bytes | None:
     if isinstance(value, int):
         return value.to_bytes(8, "big", signed=True)
     return None if value is None else value.encode()
+
+
+def _raw(driver: TopologyTestDriver, topic: str) -> list[Record]:
+    return driver.create_output_topic(topic, key=Serdes.bytes(), value=Serdes.bytes()).read_records_to_list()
+
+
+def _hexadecimal(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
 
 
 def _failure(when: str, at: int, error: Exception) -> Json:
