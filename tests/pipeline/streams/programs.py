@@ -12,7 +12,7 @@ from jesenska.pipeline.streams import (
     Serdes,
     SessionWindow,
     Transformer,
-    ValueTransformer,
+    ValueTransformerWithKey,
     Windowed,
 )
 from jesenska.pipeline.streams.processing import Cancellable
@@ -143,7 +143,7 @@ def counted(store: Any, key: Any, value: Any) -> Any:
     return f"{text(value)}#{now}"
 
 
-class TableProgram(ValueTransformer):
+class TableProgram(ValueTransformerWithKey):
     """What `transform_values` calls, and `flat_transform_values`."""
 
     def __init__(self, step: Json) -> None:

@@ -91,6 +91,8 @@ An outcome is an object:
                [[name, value], ...]. A key of type "window" is {"key", "start"}, of "session" {"key", "start", "end"}:
                what stands in the bytes.
     seen       what each witness saw, in order: [key, value]
+    internal   the records of repartition topics and changelogs, in order: [key, value, timestamp], key and value as
+               hexadecimal bytes; of the stores below. The application is called "judge".
     stores     the content of each store that is a table, in the store's order: [key, value], or
                [key, value, timestamp]. Windowed keys are {"key", "start", "end"}. The stores of stream-stream joins,
                of foreign-key joins and of suppression are not among them.

@@ -163,34 +163,38 @@ class WindowStore(StateStore):
         self._by_time.remove_below(min(up_to_ms, self._observed_ms - self._retention_ms) + 1)
 
     def put(self, key: Any, value: Any, window_start_ms: int) -> None:
-        """Sets the key's value in the window that begins then; None deletes it. A window that is gone is refused."""
+        """Sets the key's value in the window that begins then; None deletes it. A window that is gone is refused; the
+        changelog has it all the same, as Kafka Streams' has."""
         data, kept = self._key_bytes(key), self._to_keep(value)
         self._observed_ms = max(self._observed_ms, window_start_ms)
-        if window_start_ms <= self._expired_ms:
+        is_refused = window_start_ms <= self._expired_ms
+        if is_refused:
             self._refused(f"the window at {window_start_ms} is older than the store {self.name} keeps")
-            return
         if kept is None and self.spec.retain_duplicates:
             return
-        self._by_time.remove_below(self._expired_ms + 1)
         if self.spec.retain_duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         sequence = self._sequence if self.spec.retain_duplicates else 0
-        window = self._by_time.get(window_start_ms)
-        if kept is None:
-            if window is not None:
-                window.remove((data, 0))
-                if not len(window):
-                    self._by_time.remove(window_start_ms)
-        else:
-            if window is None:
-                window = OrderedMap()
-                self._by_time.put(window_start_ms, window)
-            window.put((data, sequence), kept)
+        if not is_refused:
+            self._by_time.remove_below(self._expired_ms + 1)
+            self._set(window_start_ms, data, sequence, kept)
         logged = window_store_key(data, window_start_ms, sequence)
         if kept is None:
             self._log(logged, None, self._now())
         else:
             self._log(logged, *kept)
+
+    def _set(self, window_start_ms: int, data: bytes, sequence: int, kept: _Kept | None) -> None:
+        window = self._by_time.get(window_start_ms)
+        if kept is not None:
+            if window is None:
+                window = OrderedMap()
+                self._by_time.put(window_start_ms, window)
+            window.put((data, sequence), kept)
+        elif window is not None:
+            window.remove((data, 0))
+            if not len(window):
+                self._by_time.remove(window_start_ms)
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
         """With one time the value in the window that begins then, or None; with two the pairs of start and value of the
@@ -253,21 +257,24 @@ class SessionStore(StateStore):
         self._by_end.remove_below((min(up_to_ms, self._observed_ms - self._retention_ms) + 1, b"", 0))
 
     def put(self, session: Windowed, value: Any) -> None:
-        """Sets the value of a session; None deletes it. One that is gone already is dropped."""
+        """Sets the value of a session; None deletes it. One that is gone already is refused; the changelog has it all
+        the same, as Kafka Streams' has."""
         data, kept = self._key_bytes(session.key), self._to_keep(value)
         window = SessionWindow(session.window.start, session.window.end)
         self._observed_ms = max(self._observed_ms, window.end)
+        where = (window.end, data, window.start)
         if window.end <= self._expired_ms:
             self._refused(f"the session that ends at {window.end} is older than the store {self.name} keeps")
-            return
-        self._by_end.remove_below((self._expired_ms + 1, b"", 0))
-        where = (window.end, data, window.start)
+        else:
+            self._by_end.remove_below((self._expired_ms + 1, b"", 0))
+            if kept is None:
+                self._by_end.remove(where)
+            else:
+                self._by_end.put(where, kept)
         logged = session_store_key(data, window)
         if kept is None:
-            self._by_end.remove(where)
             self._log(logged, None, self._now())
         else:
-            self._by_end.put(where, kept)
             self._log(logged, *kept)
 
     def remove(self, session: Windowed) -> None:
