@@ -28,7 +28,7 @@ from jesenska.pipeline.streams import (
 from jesenska.pipeline.streams.plan import Store
 from tests.pipeline.streams.named_functions import FUNCTIONS, PREDICATES
 from tests.pipeline.streams.programs import OldProgram, Program, TableProgram
-from tests.pipeline.streams.topology_spec import NOT_TABLES, Json, made
+from tests.pipeline.streams.topology_spec import NOT_COMPARED, NOT_TABLES, Json, made
 
 
 def outcome(description: Json) -> Json:
@@ -85,7 +85,7 @@ class Interpreter:
         found["internal"] = {
             topic: [[_hexadecimal(record.key), _hexadecimal(record.value), record.timestamp] for record in _raw(driver, topic)]
             for topic in sorted(driver.produced_topic_names())
-            if topic.startswith("judge-") and not any(part in topic for part in NOT_TABLES)
+            if topic.startswith("judge-") and not any(part in topic for part in NOT_COMPARED)
         }
         found["stores"] = _stores(driver)
         found["dropped"] = driver.dropped_records

@@ -92,7 +92,8 @@ An outcome is an object:
                what stands in the bytes.
     seen       what each witness saw, in order: [key, value]
     internal   the records of repartition topics and changelogs, in order: [key, value, timestamp], key and value as
-               hexadecimal bytes; of the stores below. The application is called "judge".
+               hexadecimal bytes, but for those of foreign-key joins, of suppression, and of what waits in left and
+               outer joins of streams. The application is called "judge".
     stores     the content of each store that is a table, in the store's order: [key, value], or
                [key, value, timestamp]. Windowed keys are {"key", "start", "end"}. The stores of stream-stream joins,
                of foreign-key joins and of suppression are not among them.
@@ -128,6 +129,8 @@ NOT_TABLES = (
     *("JOINTHIS", "JOINOTHER", "OUTERTHIS", "OUTEROTHER", "SHARED", "-this-join", "-other-join", "-shared-join"),
     *("SUBSCRIPTION", "subscription", "SUPPRESS", "held"),
 )
+#: What stands in the names of internal topics whose bytes are nobody else's business.
+NOT_COMPARED = ("SHARED", "-shared-join", "SUBSCRIPTION", "subscription", "SUPPRESS", "held")
 WINDOWS = ("tumbling", "hopping", "sliding", "session")
 
 

@@ -170,12 +170,11 @@ class WindowStore(StateStore):
         is_refused = window_start_ms <= self._expired_ms
         if is_refused:
             self._refused(f"the window at {window_start_ms} is older than the store {self.name} keeps")
-        if kept is None and self.spec.retain_duplicates:
-            return
         if self.spec.retain_duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         sequence = self._sequence if self.spec.retain_duplicates else 0
-        if not is_refused:
+        # Among duplicates there is none that None could delete.
+        if not is_refused and (kept is not None or not self.spec.retain_duplicates):
             self._by_time.remove_below(self._expired_ms + 1)
             self._set(window_start_ms, data, sequence, kept)
         logged = window_store_key(data, window_start_ms, sequence)
