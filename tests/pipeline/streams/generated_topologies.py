@@ -569,6 +569,11 @@ def _windowed(seed: int) -> Iterator[Json]:
             sketch.end(table, "out")
             # Kafka's stores in memory forget windows at the moment when they close, and final results are lost.
             yield sketch.description(_late_input(chance), on_disk=True)
+        name = f"{kind} windows give results when closed, time without jumps"
+        sketch, chance = Sketch(name), _chance(seed, name)
+        grouped = sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream")
+        sketch.end(_aggregate(sketch, sketch.windowed_by(grouped, {**windows_of(kind, 7), "emit": "when closed"}), "append"), "out")
+        yield sketch.description(_dense_input(chance), on_disk=True)
         name = f"{kind} windows in a store with a longer retention"
         sketch, chance = Sketch(name), _chance(seed, name)
         grouped = sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream")
@@ -590,6 +595,16 @@ def _late_input(chance: random.Random) -> list[Json]:
         value = None if chance.random() < 0.08 else chance.choice(_VALUES)
         records.append(_record("left", key, value, max(0, now - back)))
     return [*records, _record("left", "a", "far", now + 500), _record("left", "a", "late", now)]
+
+
+def _dense_input(chance: random.Random) -> list[Json]:
+    """Records at every millisecond, and late ones among them."""
+    records = []
+    for now in range(60):
+        records.append(_record("left", chance.choice("ab"), chance.choice(_VALUES), now))
+        if chance.random() < 0.4:
+            records.append(_record("left", chance.choice("ab"), chance.choice(_VALUES), max(0, now - chance.choice((1, 3, 6, 9, 20)))))
+    return records
 
 
 # ---- suppression ----
