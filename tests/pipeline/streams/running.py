@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 from jesenska.pipeline.streams import Serde, Serdes, StreamsBuilder, TopologyTestDriver
 
 STRING = Serdes.string()
 LONG = Serdes.long()
+
+
+class KeyAndValue(TypedDict):
+    key: Serde
+    value: Serde
+
+
 #: Serdes of a topic of strings.
-S: dict[str, Serde] = {"key": STRING, "value": STRING}
+S: KeyAndValue = {"key": STRING, "value": STRING}
 
 Row = tuple[str, Any, Any, int]
 """topic, key, value, timestamp"""

@@ -63,6 +63,40 @@ def test_a_processor_keeps_state_and_forwards_what_it_likes() -> None:
         assert read(driver, "test-counts-changelog", value=LONG) == [("a", 1, 1), ("a", 2, 2)]
 
 
+def test_a_stores_changelog_has_the_time_of_the_record_that_is_processed() -> None:
+    class Late(_Counting):
+        def process(self, record: Record) -> None:
+            self.context.forward(record.with_timestamp(99))
+            self.counts.put(record.key, 1)
+
+    builder = _with_store()
+    builder.stream("in", **S).process(Late, "counts").to("out", **S)
+    with driver_of(builder) as driver:
+        pipe(driver, [("in", "a", "x", 1)])
+        assert read(driver, "test-counts-changelog", value=LONG) == [("a", 1, 1)]
+
+
+def test_what_a_window_store_refuses_as_too_old_is_counted() -> None:
+    class Keeping(Processor):
+        def process(self, record: Record) -> None:
+            self.context.get_state_store("kept").put(record.key, record.value, record.timestamp)
+
+    builder = StreamsBuilder().add_state_store(Stores.window_store("kept", retention=20, window_size=10, **S))
+    builder.stream("in", **S).process(Keeping, "kept")
+    with driver_of(builder) as driver:
+        pipe(driver, [("in", "a", "x", 30), ("in", "a", "y", 11), ("in", "a", "z", 10)])
+        assert driver.dropped_records == 1
+        assert driver.get_window_store("kept").fetch("a", 0, 100) == [(11, "y"), (30, "x")]
+
+
+def test_an_aggregation_behind_process_goes_through_an_internal_topic_and_one_behind_process_values_does_not() -> None:
+    for call, repartitions in (("process", 1), ("process_values", 0), ("transform", 1), ("flat_transform", 1), ("transform_values", 0)):
+        builder = StreamsBuilder()
+        getattr(builder.stream("in", **S), call)(lambda: None).group_by_key().count(store="kept")
+        kinds = list(builder.build().internal_topics("app").values())
+        assert kinds.count("repartition") == repartitions, call
+
+
 def test_process_values_keeps_keys() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **S).process_values(_Doubling).to("out", **S)
@@ -141,7 +175,7 @@ def test_punctuations_on_wall_clock_time_come_with_the_clock() -> None:
 def test_a_punctuator_that_raises_is_named() -> None:
     class Raising(Processor):
         def init(self, context: ProcessorContext) -> None:
-            context.schedule(5, PunctuationType.WALL_CLOCK_TIME, lambda now: 1 // 0)  # type: ignore[arg-type, return-value]
+            context.schedule(5, PunctuationType.WALL_CLOCK_TIME, lambda now: 1 // 0)  # type: ignore[arg-type]
 
         def process(self, record: Record) -> None:
             pass

@@ -196,8 +196,8 @@ class WindowStore(StateStore):
                 self._by_time.remove(window_start_ms)
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
-        """With one time the value in the window that begins then, or None; with two the pairs of start and value of the
-        windows that begin from the first to the second."""
+        """With one time the value in the window that begins then, or None; with two the pairs of start and value of
+        the windows that begin from the first to the second."""
         data = self._key_bytes(key)
         if time_to is not None:
             return ((start, self._value_of(kept)) for start, _, kept in self._windows(time_from, time_to, data, data))
