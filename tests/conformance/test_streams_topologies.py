@@ -4,10 +4,9 @@ answers. `JESENSKA_TOPOLOGIES` says how many of them; `python -m tests.pipeline.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -32,34 +31,42 @@ def kafka_streams() -> Iterator[StreamsJudge]:
         yield judge
 
 
-def _differences(kafka_streams: StreamsJudge, description: Json) -> list[tuple[str, Any, Any]]:
-    """Everything runs in one place on both sides, so that the order across keys is the same too. RocksDB orders windows
-    that close together otherwise than memory does."""
-    return list(differences(kafka_streams.outcome(description), outcome(description), in_one_order="on_disk" not in description, parts=compared(description)))
+class Compared(NamedTuple):
+    """A description, and what differs."""
+
+    description: Json
+    differences: list[tuple[str, Any, Any]]
 
 
-def test_topologies_give_what_kafka_streams_gives(kafka_streams: StreamsJudge) -> None:
+@pytest.fixture(scope="module")
+def all_compared(kafka_streams: StreamsJudge) -> list[Compared]:
+    """Everything runs in one place on both sides, so that the order across keys is the same too; but RocksDB orders
+    windows that close together otherwise than memory does."""
+
+    def compare(description: Json) -> Compared:
+        expected, ours = kafka_streams.outcome(description), outcome(description)
+        return Compared(description, list(differences(expected, ours, in_one_order="on_disk" not in description, parts=compared(description))))
+
+    return [compare(description) for description in topologies(_COUNT)]
+
+
+def test_topologies_give_what_kafka_streams_gives(all_compared: list[Compared]) -> None:
     differing: list[str] = []
     first = ""
-    for description in topologies(_COUNT):
-        found = [difference for difference in _differences(kafka_streams, description) if known(description, difference) is None]
-        if found:
-            differing.append(f"{description['name']} ({', '.join(name for name, _, _ in found)})")
-            first = first or "\n".join([written(description), *(beside(*difference) for difference in found)])
+    for description, found in all_compared:
+        unknown = [difference for difference in found if known(description, difference) is None]
+        if unknown:
+            differing.append(f"{description['name']} ({', '.join(name for name, _, _ in unknown)})")
+            first = first or "\n".join([written(description), *(beside(*difference) for difference in unknown)])
     assert not differing, f"{len(differing)} of {_COUNT} differ: {differing[:20]}\n{first}"
 
 
-def test_known_differences_are_met_and_documented(kafka_streams: StreamsJudge) -> None:
+def test_known_differences_are_met_and_documented(all_compared: list[Compared]) -> None:
     document = _DOCUMENT.read_text(encoding="utf-8")
-    met: Counter[str] = Counter()
-    for description in topologies(_COUNT):
-        if any(item.concerns(description) for item in KNOWN):
-            for difference in _differences(kafka_streams, description):
-                item = known(description, difference)
-                met.update([item.title] if item is not None else [])
+    met = {item.title for description, found in all_compared for item in (known(description, difference) for difference in found) if item is not None}
     for item in KNOWN:
-        assert met[item.title], f"nothing differs any more: {item.title}"
-        assert item.title in document
+        assert item.title in met, f"nothing differs any more: {item.title}"
+        assert f"| {item.title} |" in document
 
 
 def test_the_judge_is_kafka_streams(kafka_streams: StreamsJudge) -> None:

@@ -247,6 +247,16 @@ def _cogroup_in_windows(sketch: Sketch, chance: random.Random) -> None:
     sketch.end(sketch.aggregated("aggregate", windowed, initial="", store="both"), "out")
 
 
+def _cogroup_after_new_keys(sketch: Sketch, chance: random.Random) -> None:
+    keyed = sketch.step("map", sketch.stream("left"), function="first letter and value")
+    one = sketch.step("group_by_key", keyed, kind="grouped stream", name="one")
+    other = sketch.step("group_by", sketch.stream("right"), kind="grouped stream", function="value")
+    third = sketch.step("group_by_key", sketch.stream("third"), kind="grouped stream")
+    cogrouped = sketch.cogroup([one, other, third], ["append", "cut", "merge"])
+    windowed = sketch.windowed_by(cogrouped, {"kind": "sliding", "difference_ms": 8, "grace_ms": 4})
+    sketch.end(sketch.aggregated("aggregate", windowed, initial=""), "out")
+
+
 def _cogroup_in_sessions(sketch: Sketch, chance: random.Random) -> None:
     grouped = [sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream") for topic in ("left", "right")]
     windowed = sketch.windowed_by(sketch.cogroup(grouped, ["append", "cut"]), {"kind": "session", "gap_ms": 5, "grace_ms": 5})
@@ -410,6 +420,7 @@ _SINGLE: dict[str, Callable[[Sketch, random.Random], None]] = {
     "cogroup": _cogroup,
     "cogroup in windows": _cogroup_in_windows,
     "cogroup in sessions": _cogroup_in_sessions,
+    "cogroup after new keys": _cogroup_after_new_keys,
 }
 
 
@@ -931,7 +942,18 @@ def _random_aggregates(sketch: Sketch, chance: random.Random, of: Node) -> list[
     else:
         function = chance.choice(("first letter", "value", "constant")) if of.value == "string" else chance.choice(("constant", "key"))
         grouped = sketch.step("group_by", of, kind="grouped stream", function=function, name=name)
+    if name is None and of.value == "string" and chance.random() < 0.1:
+        return [_random_cogroup(sketch, chance, grouped)]
     return [_random_aggregate(sketch, chance, grouped) for _ in range(2 if chance.random() < 0.15 else 1)]
+
+
+def _random_cogroup(sketch: Sketch, chance: random.Random, grouped: Node) -> Node:
+    other = sketch.step("group_by", sketch.stream(f"in-{len(sketch.topics)}"), kind="grouped stream", function=chance.choice(("key", "first letter")))
+    together = sketch.cogroup([grouped, other], ["append", chance.choice(("append", "cut"))])
+    if chance.random() < 0.6:
+        together = sketch.windowed_by(together, windows_of(chance.choice(WINDOWS), chance.choice((0, 5)), chance.randrange(6)))
+    merger = "merge" if together.key == "session" else None
+    return sketch.aggregated("aggregate", together, initial="", merger=merger, store=_store(sketch, chance))
 
 
 def _random_aggregate(sketch: Sketch, chance: random.Random, grouped: Node) -> Node:

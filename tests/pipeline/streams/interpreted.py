@@ -240,6 +240,13 @@ class Interpreter:
     def _group_by(self, step: Json) -> Any:
         return self._of(step).group_by(_function(step, "function"), key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("name"))
 
+    def _cogroup(self, step: Json) -> Any:
+        first, *others = zip(step["of"], step["aggregators"], strict=True)
+        cogrouped = self.nodes[first[0]].cogroup(_aggregator(first[1]))
+        for name, aggregator in others:
+            cogrouped = cogrouped.cogroup(self.nodes[name], _aggregator(aggregator))
+        return cogrouped
+
     def _windowed_by(self, step: Json) -> Any:
         windows = step["windows"]
         chosen: TimeWindows | SlidingWindows | SessionWindows
@@ -265,7 +272,7 @@ class Interpreter:
         return self._of(step).reduce(*functions, **self._kept(step))
 
     def _aggregate(self, step: Json) -> Any:
-        functions: list[Callable[..., Any]] = [_aggregator(step["adder"])]
+        functions: list[Callable[..., Any]] = [_aggregator(step["adder"])] if "adder" in step else []
         if isinstance(self._of(step), KGroupedTable):
             functions.append(_aggregator(step["subtractor"]))
         if "merger" in step:

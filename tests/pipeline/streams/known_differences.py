@@ -55,7 +55,6 @@ def _only_empty_values(part: str, expected: Any, ours: Any) -> bool:
 KNOWN: tuple[Known, ...] = (
     Known("Results on window close: none is lost when time jumps", _jumps_and_closes, _no_result_is_lost),
     Known("Empty values in foreign-key joins", lambda description: description["name"] == "foreign values that are empty", _only_empty_values),
-    Known("cogroup", lambda description: _has(description, do="cogroup"), lambda part, expected, ours: part != "error" or ours["when"] == "build"),
 )
 
 
