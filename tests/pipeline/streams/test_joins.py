@@ -257,6 +257,13 @@ def test_an_answer_for_a_value_that_has_changed_meanwhile_is_dropped() -> None:
         assert driver.dropped_records == 1
 
 
+def test_records_of_either_table_without_a_key_are_left_out_of_a_foreign_key_join() -> None:
+    with driver_of(_by_foreign_key("inner")) as driver:
+        pipe(driver, [("l", None, "x1", 1), ("r", None, "R", 2), ("l", "p", "", 3), ("l", "p", None, 4)])
+        assert read(driver) == []
+        assert driver.dropped_records == 4
+
+
 def test_an_empty_value_of_the_other_table_is_not_taken_for_none() -> None:
     assert outcome(_by_foreign_key("left"), [("r", "x", "", 1), ("l", "p", "x1", 2)]) == [("p", "(x1,)", 2)]
 

@@ -282,7 +282,7 @@ def test_a_global_store_is_filled_by_its_own_processor_and_seen_by_all() -> None
         (lambda topology: topology.add_sink("late", "x", "late", **S), "the parent late of late is not there"),
         (lambda topology: topology.connect_processor_and_state_stores("double", "none"), "double uses the store none, which is not there"),
         (lambda topology: topology.add_state_store("kept"), "add_state_store takes a store that Stores makes"),
-        (lambda topology: topology.add_source("empty", (), **S), "the source empty reads nothing"),
+        (lambda topology: topology.add_source("empty", (), **S), "a source needs a topic: name at least one"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_the_line_of_the_program(build: Callable[[Any], Any], sentence: str) -> None:

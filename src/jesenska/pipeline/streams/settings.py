@@ -143,7 +143,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("commit.interval.ms", 30000, Effect.SPARK, "how often a micro-batch begins; the test driver commits after each record",
             _whole(0)),
     Setting("connections.max.idle.ms", 540000, Effect.INSTEAD, "connections live as long as Spark's workers: nothing needs to be set instead", _whole(-1)),
-    Setting("key.serde", None, Effect.INSTEAD, "it is deprecated: set default.key.serde, which it stands for", serde_named),
+    Setting("key.serde", None, Effect.WORKS, "is deprecated and stands for default.key.serde: set that instead", serde_named),
     Setting("metadata.max.age.ms", 300000, Effect.SPARK, f"{_SOURCE}: the age at which metadata are asked for again", _whole(0)),
     Setting("metric.reporters", (), Effect.INSTEAD, f"a class of Java cannot be loaded: {_WATCH}"),
     Setting("metrics.num.samples", 2, Effect.INSTEAD, f"Spark measures: {_WATCH}", _whole(1)),
@@ -162,8 +162,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("send.buffer.bytes", 131072, Effect.SPARK, f"{_SOURCE}: the system's send buffer", _whole(-1)),
     Setting("state.cleanup.delay.ms", 600000, Effect.INSTEAD,
             "Spark removes old state itself: set spark.sql.streaming.minBatchesToRetain for how much of it stays", _whole(0)),
-    Setting("timestamp.extractor", None, Effect.INSTEAD, "it is deprecated: set default.timestamp.extractor, which it stands for", extractor_named),
-    Setting("value.serde", None, Effect.INSTEAD, "it is deprecated: set default.value.serde, which it stands for", serde_named),
+    Setting("timestamp.extractor", None, Effect.WORKS, "is deprecated and stands for default.timestamp.extractor: set that instead", extractor_named),
+    Setting("value.serde", None, Effect.WORKS, "is deprecated and stands for default.value.serde: set that instead", serde_named),
     Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.SPARK,
             "how much longer than its windows the changelog topic of a window store keeps records", _whole(0)),
     Setting("zookeeper.connect", "", Effect.INSTEAD, "it is deprecated and has no effect in Kafka either: set bootstrap.servers"),
@@ -194,8 +194,10 @@ class StreamsConfig:
             if setting.effect is Effect.INSTEAD and value != setting.default:
                 self.answers.append(f"{name} has no effect here: {setting.says}.")
             stands_for = _STAND_FOR.get(name)
-            if stands_for is not None and stands_for not in given:
-                self.values[stands_for] = made
+            if stands_for is not None:
+                self.answers.append(f"{name} {setting.says}.")
+                if stands_for not in given:
+                    self.values[stands_for] = made
         for answer in self.answers:
             logger.warning("%s", answer)
 
