@@ -114,7 +114,7 @@ def _calls(seed: int) -> Iterator[Json]:
                 name = f"{call} of a table{' with a store' if store else ''}: {function}"
                 yield _plain(seed, name, partial(_called, call=call, function=function, value=value, store=store, source="table"))
     for name, write in _SINGLE.items():
-        yield _plain(seed, name, write, clock="transform" in name)
+        yield _plain(seed, name, write, 80 if "joins" in name else 24, clock="transform" in name)
     for name, write in _SINGLE.items():
         if name == "topics of numbers":
             yield {**_plain(seed, f"{name}, unreadable ones left out", write, 40), "settings": CONTINUE}
@@ -332,6 +332,15 @@ def _windows_joined(sketch: Sketch, chance: random.Random) -> None:
     sketch.end(sketch.join("outer", counts[0], counts[1]), "out")
 
 
+def _join_of_joins(sketch: Sketch, chance: random.Random) -> None:
+    """Nothing is kept but the sources: what a join looks up is worked out from them."""
+    left, right, third = (sketch.table(topic) for topic in ("left", "right", "third"))
+    pairs = sketch.join("outer", sketch.step("filter", left, predicate="odd length"), sketch.step("map_values", right, function="upper"))
+    sketch.end(sketch.join("outer", pairs, third), "out")
+    sketch.end(sketch.join("left", sketch.step("transform_values", third), pairs), "out-1")
+    sketch.to(sketch.join("left", sketch.stream("fourth"), pairs), "out-2")
+
+
 def _numbers(sketch: Sketch, chance: random.Random) -> None:
     stream = sketch.stream("left", value="long")
     sketch.to(sketch.step("map_values", stream, "string", function="text"), "out")
@@ -382,6 +391,7 @@ _SINGLE: dict[str, Callable[[Sketch, random.Random], None]] = {
     "a stream joined with itself": _joined_with_itself,
     "tables joined with themselves": _tables_joined_with_themselves,
     "windowed tables joined": _windows_joined,
+    "a join of joins": _join_of_joins,
     "topics of numbers": _numbers,
     "topics by a function": _topics_by_function,
     "a topic that is written and read by a table": _written_and_read,
