@@ -46,6 +46,9 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("PEERS_CACHE", Path.home() / ".cache" / "kafka-peers"))
 
+#: The RocksDB that Kafka Streams 3.9 needs.
+ROCKSDB = "7.9.2"
+
 #: For programs that end within minutes: Java compiles less thoroughly, which takes half of the CPU time of a start.
 SHORT_RUN = "-XX:TieredStopAtLevel=1"
 
@@ -121,15 +124,25 @@ def jars(version: str) -> Path:
 
 def streams_jar(version: str) -> Path:
     """The jar of that release's Kafka Streams, without RocksDB: programs keep their state in memory."""
+    return _further_jar(version, "org.apache.kafka", "kafka-streams", version)
+
+
+def streams_test_jars(version: str) -> list[Path]:
+    """The jars with that release's TopologyTestDriver, and with RocksDB for topologies that keep their state there."""
+    return [_further_jar(version, "org.apache.kafka", "kafka-streams-test-utils", version), _further_jar(version, "org.rocksdb", "rocksdbjni", ROCKSDB)]
+
+
+def _further_jar(version: str, group: str, artifact: str, artifact_version: str) -> Path:
+    """A jar that stands apart from those of the release's broker and tools."""
     folder = CACHE / version / "streams"
-    jar = folder / f"kafka-streams-{version}.jar"
+    jar = folder / f"{artifact}-{artifact_version}.jar"
     if not jar.exists():
         jars(version)
         folder.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as made:
-            artifact = f"-Dartifact=org.apache.kafka:kafka-streams:{version}"
+            wanted = f"-Dartifact={group}:{artifact}:{artifact_version}"
             subprocess.run(
-                ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:copy", artifact, f"-DoutputDirectory={made}"],
+                ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:copy", wanted, f"-DoutputDirectory={made}"],
                 check=True,
                 stdout=sys.stderr,
                 env={"MAVEN_OPTS": SHORT_RUN, **os.environ},

@@ -10,7 +10,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from tests.peers.apache_kafka import SHORT_RUN, jars, java_command, java_program, streams_jar
+from tests.peers.apache_kafka import SHORT_RUN, jars, java_command, java_program, streams_jar, streams_test_jars
 
 _HERE = Path(__file__).parent
 
@@ -22,13 +22,16 @@ def command_of(release: str, name: str, *, heap: str, log_level: str = "WARN", s
     return command
 
 
-def class_path_and_program(release: str, name: str, *, streams: bool = False) -> tuple[str, str]:
+def class_path_and_program(release: str, name: str, *, streams: bool = False, test_driver: bool = False) -> tuple[str, str]:
     """What follows `java -cp`: the path, with that release's jars, and the class. Without a compiler it is the source,
-    which Java then compiles at each start. `streams`: with the jar of Kafka Streams."""
+    which Java then compiles at each start. `streams`: with the jar of Kafka Streams; `test_driver`: and that of its
+    TopologyTestDriver."""
     folder = jars(release)
     path = f"{folder}/*"
-    if streams:
+    if streams or test_driver:
         path += f"{os.pathsep}{streams_jar(release)}"
+    if test_driver:
+        path += "".join(f"{os.pathsep}{jar}" for jar in streams_test_jars(release))
     source = _HERE / f"{name}.java"
     javac = java_program("javac")
     if shutil.which(javac) is None:

@@ -1,0 +1,374 @@
+"""Descriptions of topologies, built with our DSL and run by our TopologyTestDriver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from jesenska.pipeline.streams import (
+    BufferConfig,
+    EmitStrategy,
+    GlobalKTable,
+    JoinWindows,
+    KGroupedTable,
+    KStream,
+    KTable,
+    Record,
+    Serde,
+    Serdes,
+    SessionWindows,
+    SlidingWindows,
+    Stores,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    TopologyTestDriver,
+)
+from jesenska.pipeline.streams.plan import Store
+from tests.pipeline.streams.named_functions import FUNCTIONS, PREDICATES
+from tests.pipeline.streams.programs import OldProgram, Program, TableProgram
+from tests.pipeline.streams.topology_spec import NOT_COMPARED, NOT_TABLES, Json, made
+
+
+def outcome(description: Json) -> Json:
+    """What comes out of a topology; `topology_spec.py` documents both."""
+    interpreter = Interpreter(description)
+    return interpreter.run()
+
+
+def _serde(kind: str) -> Serde:
+    return Serdes.long() if kind == "long" else Serdes.string()
+
+
+def _function(step: Json, argument: str) -> Callable[[Any, Any], Any]:
+    return FUNCTIONS[step[argument]]
+
+
+class Interpreter:
+    """Builds and runs one description."""
+
+    def __init__(self, description: Json) -> None:
+        self.description = description
+        self.builder = StreamsBuilder()
+        self.nodes: dict[str, Any] = {}
+        self.steps: dict[str, Json] = {}
+        self.written: dict[str, Json] = {}
+        self.seen: dict[str, list[list[Any]]] = {}
+
+    # ---- running ----
+
+    def run(self) -> Json:
+        found: Json = {}
+        settings = {"application.id": "judge", "default.key.serde": "string", "default.value.serde": "string", **self.description.get("settings", {})}
+        try:
+            for step in self.description["steps"]:
+                self._build(step)
+            topology = self.builder.build()
+            found["describe"] = re.sub(r"extractor class: [^)]*", "extractor class: -", topology.describe())
+            driver = TopologyTestDriver(topology, settings, initial_wall_clock_time_ms=0)
+        except Exception as error:
+            return found | {"error": _failure("build", -1, error)}
+        at = 0
+        try:
+            for record in self.description["input"]:
+                if "advance_ms" in record:
+                    driver.advance_wall_clock_time(record["advance_ms"])
+                else:
+                    headers = tuple((name, value.encode()) for name, value in record.get("headers", ()))
+                    driver.pipe_raw(record["topic"], _bytes(record["key"]), _bytes(record["value"]), record["timestamp"], headers)
+                at += 1
+        except Exception as error:
+            found["error"] = _failure("input", at, error)
+        found["output"] = {topic: self._records(driver, topic, types) for topic, types in self.written.items()}
+        found["seen"] = self.seen
+        found["internal"] = {
+            topic: [[_hexadecimal(record.key), _hexadecimal(record.value), record.timestamp] for record in _raw(driver, topic)]
+            for topic in sorted(driver.produced_topic_names())
+            if topic.startswith("judge-") and not any(part in topic for part in NOT_COMPARED)
+        }
+        found["stores"] = _stores(driver)
+        found["dropped"] = driver.dropped_records
+        driver.close()
+        return found
+
+    def _records(self, driver: TopologyTestDriver, topic: str, types: Json) -> list[list[Any]]:
+        read = []
+        for record in driver.create_output_topic(topic, key=self._keys(types), value=_serde(types["value"])).read_records_to_list():
+            row = [_shown_in_topic(record.key, types["key"]), record.value, record.timestamp]
+            if self.description.get("headers"):
+                row.append([[name, None if value is None else value.decode()] for name, value in record.headers])
+            read.append(row)
+        return read
+
+    # ---- building ----
+
+    def _build(self, step: Json) -> None:
+        result = getattr(self, f"_{step['do']}")(step)
+        names = list(made(step))
+        self.steps.update(dict.fromkeys(names, step))
+        self.nodes.update(zip(names, result if isinstance(result, list) else [result], strict=bool(names) and isinstance(result, list)))
+
+    def _of(self, step: Json) -> Any:
+        return self.nodes[step["of"]]
+
+    def _keys(self, step: Json) -> Serde:
+        if step["key"] == "window":
+            return Serdes.time_windowed(Serdes.string(), step["size_ms"])
+        return Serdes.session_windowed(Serdes.string()) if step["key"] == "session" else _serde(step["key"])
+
+    def _serdes_of(self, name: str) -> dict[str, Serde]:
+        """The serdes of a node."""
+        return {"key": self._keys(self.steps[name]), "value": _serde(self.steps[name]["value"])}
+
+    def _stream(self, step: Json) -> KStream:
+        return self.builder.stream(step["topics"], key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("named"))
+
+    def _table(self, step: Json) -> KTable:
+        return self.builder.table(step["topic"], key=_serde(step["key"]), value=_serde(step["value"]), store=step.get("store"), name=step.get("named"))
+
+    def _global_table(self, step: Json) -> GlobalKTable:
+        return self.builder.global_table(step["topic"], key=_serde(step["key"]), value=_serde(step["value"]), store=step.get("store"), name=step.get("named"))
+
+    def _add_state_store(self, step: Json) -> None:
+        self.builder.add_state_store(_store(step))
+
+    def _filter(self, step: Json) -> Any:
+        return self._filtered(step, self._of(step).filter)
+
+    def _filter_not(self, step: Json) -> Any:
+        return self._filtered(step, self._of(step).filter_not)
+
+    def _filtered(self, step: Json, call: Callable[..., Any]) -> Any:
+        predicate = PREDICATES[step["predicate"]]
+        if "store" in step:
+            return call(predicate, store=step["store"], name=step.get("named"), **self._serdes_of(step["of"]))
+        return call(predicate, name=step.get("named"))
+
+    def _map_values(self, step: Json) -> Any:
+        mapper, value = _function(step, "function"), _serde(step["value"])
+        if "store" in step:
+            return self._of(step).map_values(mapper, store=step["store"], key=self._keys(self.steps[step["of"]]), value=value, name=step.get("named"))
+        return self._of(step).map_values(mapper, name=step.get("named"))
+
+    def _map(self, step: Json) -> Any:
+        return self._of(step).map(_function(step, "function"), name=step.get("named"))
+
+    def _flat_map(self, step: Json) -> Any:
+        return self._of(step).flat_map(_function(step, "function"), name=step.get("named"))
+
+    def _flat_map_values(self, step: Json) -> Any:
+        return self._of(step).flat_map_values(_function(step, "function"), name=step.get("named"))
+
+    def _select_key(self, step: Json) -> Any:
+        return self._of(step).select_key(_function(step, "function"), name=step.get("named"))
+
+    def _peek(self, step: Json) -> Any:
+        return self._of(step).peek(self._witness(step), name=step.get("named"))
+
+    def _foreach(self, step: Json) -> None:
+        self._of(step).foreach(self._witness(step))
+
+    def _witness(self, step: Json) -> Callable[[Any, Any], None]:
+        seen = self.seen.setdefault(step["as"], [])
+        return lambda key, value: seen.append([_shown(key), value])
+
+    def _merge(self, step: Json) -> Any:
+        one, other = step["of"]
+        return self.nodes[one].merge(self.nodes[other], name=step.get("named"))
+
+    def _split(self, step: Json) -> list[KStream]:
+        branches: list[KStream] = []
+        split = self._of(step).split(name=step.get("named"))
+        for predicate, _ in step["branches"]:
+            split = split.branch(PREDICATES[predicate], chain=branches.append)
+        if "default" in step:
+            split.default_branch(chain=branches.append)
+        else:
+            split.no_default_branch()
+        return branches
+
+    def _branch(self, step: Json) -> Any:
+        return self._of(step).branch(*(PREDICATES[name] for name in step["predicates"]))
+
+    def _through(self, step: Json) -> Any:
+        return self._of(step).through(step["topic"], **self._serdes_of(step["of"]))
+
+    def _repartition(self, step: Json) -> Any:
+        return self._of(step).repartition(name=step.get("name"), **self._serdes_of(step["of"]))
+
+    def _to(self, step: Json) -> None:
+        topics = step.get("topics") or [step["topic"]]
+        self.written.update(dict.fromkeys(topics, self.steps[step["of"]]))
+        topic = _function(step, "function") if "topics" in step else step["topic"]
+        self._of(step).to(topic, name=step.get("named"), **self._serdes_of(step["of"]))
+
+    def _to_table(self, step: Json) -> Any:
+        return self._of(step).to_table(store=step.get("store"), name=step.get("named"), **self._serdes_of(step["of"]))
+
+    def _to_stream(self, step: Json) -> Any:
+        if "function" in step:
+            return self._of(step).to_stream(_function(step, "function"))
+        return self._of(step).to_stream(name=step.get("named"))
+
+    def _transform_values(self, step: Json) -> Any:
+        kept: Json = {}
+        if "store" in step:
+            kept = {"store": step["store"], "key": self._keys(self.steps[step["of"]]), "value": _serde(step["value"])}
+        return self._of(step).transform_values(lambda: TableProgram(step), *step.get("stores", ()), name=step.get("named"), **kept)
+
+    def _flat_transform_values(self, step: Json) -> Any:
+        return self._of(step).flat_transform_values(lambda: TableProgram(step), *step.get("stores", ()))
+
+    def _transform(self, step: Json) -> Any:
+        return self._of(step).transform(lambda: OldProgram(step), *step.get("stores", ()), name=step.get("named"))
+
+    def _flat_transform(self, step: Json) -> Any:
+        return self._of(step).flat_transform(lambda: OldProgram(step), *step.get("stores", ()))
+
+    def _process(self, step: Json) -> Any:
+        return self._of(step).process(lambda: Program(step), *step.get("stores", ()), name=step.get("named"))
+
+    def _process_values(self, step: Json) -> Any:
+        return self._of(step).process_values(lambda: Program(step), *step.get("stores", ()))
+
+    # ---- groups, windows, aggregates ----
+
+    def _group_by_key(self, step: Json) -> Any:
+        return self._of(step).group_by_key(name=step.get("name"), **self._serdes_of(step["of"]))
+
+    def _group_by(self, step: Json) -> Any:
+        return self._of(step).group_by(_function(step, "function"), key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("name"))
+
+    def _cogroup(self, step: Json) -> Any:
+        first, *others = zip(step["of"], step["aggregators"], strict=True)
+        cogrouped = self.nodes[first[0]].cogroup(_aggregator(first[1]))
+        for name, aggregator in others:
+            cogrouped = cogrouped.cogroup(self.nodes[name], _aggregator(aggregator))
+        return cogrouped
+
+    def _windowed_by(self, step: Json) -> Any:
+        windows = step["windows"]
+        chosen: TimeWindows | SlidingWindows | SessionWindows
+        match windows["kind"]:
+            case "session":
+                chosen = SessionWindows(windows["gap_ms"], windows["grace_ms"])
+            case "sliding":
+                chosen = SlidingWindows(windows["difference_ms"], windows["grace_ms"])
+            case _:
+                chosen = TimeWindows(windows["size_ms"], windows.get("advance_ms"), windows["grace_ms"])
+        windowed = self._of(step).windowed_by(chosen)
+        return windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE) if windows.get("emit") == "when closed" else windowed
+
+    def _kept(self, step: Json) -> Json:
+        kept = {"store": step.get("store"), "key": Serdes.string(), "value": _serde(step["value"])}
+        return kept | ({"retention": step["retention_ms"]} if "retention_ms" in step else {}) | ({"name": step["named"]} if "named" in step else {})
+
+    def _count(self, step: Json) -> Any:
+        return self._of(step).count(**self._kept(step))
+
+    def _reduce(self, step: Json) -> Any:
+        functions = [_function(step, "adder")] + ([_function(step, "subtractor")] if "subtractor" in step else [])
+        return self._of(step).reduce(*functions, **self._kept(step))
+
+    def _aggregate(self, step: Json) -> Any:
+        functions: list[Callable[..., Any]] = [_aggregator(step["adder"])] if "adder" in step else []
+        if isinstance(self._of(step), KGroupedTable):
+            functions.append(_aggregator(step["subtractor"]))
+        if "merger" in step:
+            merge = _function(step, "merger")
+            functions.append(lambda key, one, other: merge(one, other))
+        return self._of(step).aggregate(step["initial"], *functions, **self._kept(step))
+
+    def _suppress(self, step: Json) -> Any:
+        buffer = None
+        if "max_records" in step or "max_bytes" in step:
+            buffer = BufferConfig(max_records=step.get("max_records"), max_bytes=step.get("max_bytes"), emit_early_when_full=step["when_full"] == "emit early")
+        if step["until"] == "window closes":
+            return self._of(step).suppress(Suppressed.until_window_closes(buffer, name=step.get("named")))
+        return self._of(step).suppress(Suppressed.until_time_limit(step["time_limit_ms"], buffer, name=step.get("named")))
+
+    # ---- joins ----
+
+    def _join(self, step: Json) -> Any:
+        left, right = step["of"]
+        one, other = self.nodes[left], self.nodes[right]
+        call = {"inner": one.join, "left": one.left_join, "outer": getattr(one, "outer_join", None)}[step["how"]]
+        assert call is not None
+        joiner = _function(step, "joiner")
+        named = {"name": step["named"]} if "named" in step else {}
+        if isinstance(other, GlobalKTable):
+            return call(other, joiner, key_selector=_function(step, "function"), **named)
+        if isinstance(other, KStream):
+            serdes = self._serdes_of(left) | {"other_value": _serde(self.steps[right]["value"])}
+            return call(other, joiner, _join_windows(step["windows"]), store=step.get("store"), **serdes, **named)
+        if isinstance(one, KStream):
+            return call(other, joiner, **self._serdes_of(left), **named)
+        if "foreign_key" in step:
+            extract = _function(step, "foreign_key")
+            serdes = {"key": self._keys(self.steps[left]), "value": _serde(step["value"])}
+            return call(other, joiner, foreign_key=lambda value: extract(None, value), store=step.get("store"), **serdes, **named)
+        if "store" in step:
+            return call(other, joiner, store=step["store"], key=self._keys(self.steps[left]), value=_serde(step["value"]), **named)
+        return call(other, joiner, **named)
+
+
+def _aggregator(name: str) -> Callable[[Any, Any, Any], Any]:
+    function = FUNCTIONS[name]
+    return lambda key, value, aggregate: function(aggregate, value)
+
+
+def _join_windows(windows: Json) -> JoinWindows:
+    return JoinWindows(windows["before_ms"], windows["grace_ms"]).after(windows["after_ms"])
+
+
+def _store(step: Json) -> Store:
+    keys, values = Serdes.string(), _serde(step["value"])
+    match step["kind"]:
+        case "window":
+            return Stores.window_store(step["store"], retention=step["retention_ms"], window_size=step["size_ms"], key=keys, value=values)
+        case "session":
+            return Stores.session_store(step["store"], retention=step["retention_ms"], key=keys, value=values)
+        case _:
+            return Stores.key_value_store(step["store"], key=keys, value=values)
+
+
+def _bytes(value: str | int | None) -> bytes | None:
+    if isinstance(value, int):
+        return value.to_bytes(8, "big", signed=True)
+    return None if value is None else value.encode()
+
+
+def _raw(driver: TopologyTestDriver, topic: str) -> list[Record]:
+    return driver.create_output_topic(topic, key=Serdes.bytes(), value=Serdes.bytes()).read_records_to_list()
+
+
+def _hexadecimal(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
+
+
+def _failure(when: str, at: int, error: Exception) -> Json:
+    return {"when": when, "at": at, "kind": type(error).__name__, "text": str(error)}
+
+
+def _shown(key: Any) -> Any:
+    """A key outside of topics."""
+    if hasattr(key, "window"):
+        return {"key": key.key, "start": key.window.start, "end": key.window.end}
+    return key
+
+
+def _shown_in_topic(key: Any, kind: str) -> Any:
+    """A key as its bytes say it: the end of a time window is not among them."""
+    shown = _shown(key)
+    if kind == "window" and shown is not None:
+        del shown["end"]
+    return shown
+
+
+def _stores(driver: TopologyTestDriver) -> Json:
+    found = {}
+    for name, store in driver.get_all_state_stores().items():
+        if not any(part in name for part in NOT_TABLES):
+            found[name] = [[_shown(key), *(value if isinstance(value, tuple) else (value,))] for key, value in store.all()]
+    return found
