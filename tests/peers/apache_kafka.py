@@ -481,7 +481,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     fetch = commands.add_parser("fetch")
     fetch.add_argument("version")
-    commands.add_parser("streams").add_argument("version")
+    streams = commands.add_parser("streams")
+    streams.add_argument("version")
+    streams.add_argument("--test-driver", action="store_true", help="the jars of its TopologyTestDriver, too")
     serve = commands.add_parser("serve")
     serve.add_argument("version")
     serve.add_argument("--dir", required=True)
@@ -501,7 +503,8 @@ def main() -> int:
     if options.command == "fetch":
         print(jars(options.version))
     elif options.command == "streams":
-        print(streams_jar(options.version))
+        for jar in (streams_jar(options.version), *(streams_test_jars(options.version) if options.test_driver else ())):
+            print(jar)
     elif options.command == "tool":
         return subprocess.run(tool_command(options.version, options.name, *options.arguments), check=False).returncode
     else:
