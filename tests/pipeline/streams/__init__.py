@@ -1,0 +1,1 @@
+"""The Streams API: topologies that are described once and run by several implementations."""

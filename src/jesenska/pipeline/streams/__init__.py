@@ -10,7 +10,7 @@ from jesenska.pipeline.streams.handlers import Decision, DeserializationFailure,
 from jesenska.pipeline.streams.kinds import KGroupedStream, KGroupedTable, KStream, KTable
 from jesenska.pipeline.streams.materialization import Stores
 from jesenska.pipeline.streams.plan import Plan, Store
-from jesenska.pipeline.streams.processing import Processor, ProcessorContext, PunctuationType, Transformer, ValueTransformer
+from jesenska.pipeline.streams.processing import Processor, ProcessorContext, PunctuationType, Transformer, ValueTransformer, ValueTransformerWithKey
 from jesenska.pipeline.streams.records import KeyValue, Record, SessionWindow, TimeWindow, ValueAndTimestamp, Windowed
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.serdes import Serdes
@@ -73,6 +73,7 @@ __all__ = [
     "Transformer",
     "ValueAndTimestamp",
     "ValueTransformer",
+    "ValueTransformerWithKey",
     "Windowed",
     "aggregate",
     "array",

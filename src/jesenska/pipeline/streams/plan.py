@@ -243,7 +243,7 @@ class Process(Stream):
     "process-values"         the same, but the key stays (forwarding another one is an error)
     "transform"              Transformer: transform(key, value) gives a pair or None
     "flat-transform"         … any number of pairs
-    "transform-values"       ValueTransformer: transform(value), or with `read_key` transform(key, value)
+    "transform-values"       ValueTransformer: transform(value), or ValueTransformerWithKey: transform(key, value)
     "flat-transform-values"  … any number of values
     """
 
@@ -377,7 +377,7 @@ class TableMapValues(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTransformValues(Table):
-    """New values from a ValueTransformer with stores, transform(key, value), which sees None as well."""
+    """New values from a ValueTransformerWithKey, which sees None as well, with stores."""
 
     supplier: Callable[[], Any]
     stores: tuple[str, ...] = ()

@@ -1,4 +1,5 @@
-"""What the user's own processors are made of: `Processor`, `Transformer`, `ValueTransformer`, and the context that
+"""What the user's own processors are made of: `Processor`, `Transformer`, `ValueTransformer`,
+`ValueTransformerWithKey`, and the context that
 they are given. The test driver's own operators have the same interface.
 
 A processor is made by a supplier (its class, or a function that makes one) once for each task, gets its context in
@@ -103,23 +104,38 @@ class Transformer:
 
 
 class ValueTransformer:
-    """transform(value), or transform(key, value) for one that wants to see the key, gives the new value; for
-    `flat_transform_values` any number of values."""
+    """transform(value) gives the new value; for `flat_transform_values` any number of values."""
 
     context: ProcessorContext
 
     def init(self, context: ProcessorContext) -> None:
         self.context = context
 
-    def transform(self, *arguments: Any) -> Any:
+    def transform(self, value: Any) -> Any:
         raise NotImplementedError
 
     def close(self) -> None:
         """Called when the task ends."""
 
 
-def check_supplier(operation: str, supplier: Any, kind: type) -> None:
+class ValueTransformerWithKey:
+    """The same with transform(key, value), which sees the key."""
+
+    context: ProcessorContext
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def transform(self, key: Any, value: Any) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Called when the task ends."""
+
+
+def check_supplier(operation: str, supplier: Any, *kinds: type) -> None:
     """TopologyError where something else than a supplier is given, such as the processor itself."""
-    if isinstance(supplier, kind) or not callable(supplier):
-        what = f"one {kind.__name__} for all tasks" if isinstance(supplier, kind) else repr(supplier)
+    kind = kinds[0]
+    if isinstance(supplier, kinds) or not callable(supplier):
+        what = f"one {type(supplier).__name__} for all tasks" if isinstance(supplier, kinds) else repr(supplier)
         raise refused(f"{operation} takes what makes a {kind.__name__} for each task, and not {what}: give its class, or a function that returns a new one.")

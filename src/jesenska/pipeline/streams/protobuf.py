@@ -11,7 +11,7 @@ looked at, since Protobuf reads messages of older and newer versions of a schema
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from jesenska.pipeline.streams.errors import SerializationError
 from jesenska.pipeline.streams.locations import refused
@@ -31,7 +31,7 @@ class ProtobufSerde(Serde):
             raise refused('Serdes.protobuf needs the library protobuf, which is not installed: pip install "jesenska[streams]".') from error
         if not isinstance(message, type) or not issubclass(message, Message):
             raise refused(f"Serdes.protobuf takes the class of a message that protoc has made, and not {message!r}.")
-        self.message: Any = message
+        self.message = cast("Any", message)
         self._id = schema_id
         self._topic = ""
         self._indexes = _indexes_of(self.message.DESCRIPTOR)

@@ -46,7 +46,7 @@ from jesenska.pipeline.streams.plan import (
     StreamTableJoin,
     ToTable,
 )
-from jesenska.pipeline.streams.processing import Processor, Transformer, ValueTransformer, check_supplier
+from jesenska.pipeline.streams.processing import Processor, Transformer, ValueTransformer, ValueTransformerWithKey, check_supplier
 from jesenska.pipeline.streams.repartitions import Partitioner, repartition_node
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.stream_sources import stream_source
@@ -326,40 +326,77 @@ class StreamOperations(Generic[TableT, GroupedT]):
 
     # Joins
 
-    def join(self, other: Any, joiner: Any, windows: JoinWindows | None = None, **options: Any) -> Self:
-        """Joined with a stream (`windows` says how far apart), with a table, or with a global table.
+    def join(
+        self,
+        other: Any,
+        joiner: Any,
+        windows: JoinWindows | None = None,
+        *,
+        key_selector: Any = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Joined with a stream, with a table, or with a global table, by `joiner(left, right)` or
+        `joiner(key, left, right)`.
 
-        With a stream: `key=`, `value=`, `other_value=` (serdes), `store=` (base of the stores' names), `name=`.
-        With a table: `key=`, `value=` (serdes, for a repartition), `name=`.
-        With a global table: `key_selector=` a function(key, value) that gives the table's key, `name=`."""
-        return self._join("inner", other, joiner, windows, options)
+        With a stream: `windows` says how far apart two records may be; `key`, `value` and `other_value` are the serdes
+        of the stores, `store` is the base of their names. With a table: `key` and `value` are the serdes of an internal
+        topic, if one is needed. With a global table: `key_selector(key, value)` gives the table's key."""
+        return self._join("inner", other, joiner, windows, key_selector=key_selector, key=key, value=value, other_value=other_value, store=store, name=name)
 
-    def left_join(self, other: Any, joiner: Any, windows: JoinWindows | None = None, **options: Any) -> Self:
-        """The same, with every record of this stream: joined with None where there is no partner."""
-        return self._join("left", other, joiner, windows, options)
+    def left_join(
+        self,
+        other: Any,
+        joiner: Any,
+        windows: JoinWindows | None = None,
+        *,
+        key_selector: Any = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """As join, with every record of this stream: its partner is None where there is none."""
+        return self._join("left", other, joiner, windows, key_selector=key_selector, key=key, value=value, other_value=other_value, store=store, name=name)
 
-    def outer_join(self, other: StreamOperations[Any, Any], joiner: Any, windows: JoinWindows | None = None, **options: Any) -> Self:
-        """With another stream, and every record of both."""
-        return self._join("outer", other, joiner, windows, options)
+    def outer_join(
+        self,
+        other: StreamOperations[Any, Any],
+        joiner: Any,
+        windows: JoinWindows | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """As join with another stream, with every record of both."""
+        return self._join("outer", other, joiner, windows, key=key, value=value, other_value=other_value, store=store, name=name)
 
-    def _join(self, kind: str, other: Any, joiner: Any, windows: JoinWindows | None, options: dict[str, Any]) -> Self:
+    def _join(self, kind: str, other: Any, joiner: Any, windows: JoinWindows | None, **options: Any) -> Self:
         operation = {"inner": "join", "left": "left_join", "outer": "outer_join"}[kind]
         joining = function(Role.JOINER, joiner, operation)
+        given = {name: option for name, option in options.items() if option is not None}
         if isinstance(other, StreamOperations):
             if not isinstance(windows, JoinWindows):
                 raise refused(f"{operation} with a stream needs windows: give JoinWindows(…), which says how far apart two records may be.")
-            _take_only(operation, options, ("key", "value", "other_value", "store", "name"))
-            return self._join_stream(kind, other, joining, windows, **options)
+            _take_only(operation, given, "a stream", ("key", "value", "other_value", "store", "name"))
+            return self._join_stream(kind, other, joining, windows, **given)
         if windows is not None:
             raise refused(f"{operation} with a table takes no windows: leave them out, or join with a stream.")
         if kind != "outer" and isinstance(other, TableOperations):
-            _take_only(operation, options, ("key", "value", "name"))
-            return self._join_table(kind, other, joining, **options)
+            _take_only(operation, given, "a table", ("key", "value", "name"))
+            return self._join_table(kind, other, joining, **given)
         if kind != "outer" and isinstance(other, GlobalKTable):
-            _take_only(operation, options, ("key_selector", "name"))
-            if "key_selector" not in options:
+            _take_only(operation, given, "a global table", ("key_selector", "name"))
+            if "key_selector" not in given:
                 raise refused(f"{operation} with a global table needs key_selector=, a function of key and value that gives the table's key.")
-            return self._join_global_table(kind, other, joining, operation, **options)
+            return self._join_global_table(kind, other, joining, operation, **given)
         raise refused(f"{operation} of a stream takes {'a KStream' if kind == 'outer' else 'a KStream, a KTable or a GlobalKTable'}, and not {other!r}.")
 
     def _join_stream(
@@ -472,32 +509,44 @@ class StreamOperations(Generic[TableT, GroupedT]):
 
     def process(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
         """A Processor of yours, connected to the stores that are named; what it forwards is the new stream."""
-        return self._process(supplier, Processor, "process", "KSTREAM-PROCESSOR-", stores, key, value, name)
+        return self._process(supplier, (Processor,), "process", "KSTREAM-PROCESSOR-", stores, key, value, name)
 
     def process_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> Self:
         """The same for a Processor that leaves the keys as they are, so that no repartition is needed behind it."""
-        return self._process(supplier, Processor, "process-values", "KSTREAM-PROCESSVALUES-", stores, self.key_serde, value, name)
+        return self._process(supplier, (Processor,), "process-values", "KSTREAM-PROCESSVALUES-", stores, self.key_serde, value, name)
 
     def transform(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
         """A Transformer of yours: a pair, or nothing, for each record."""
-        return self._process(supplier, Transformer, "transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
+        return self._process(supplier, (Transformer,), "transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
     def flat_transform(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
         """A Transformer of yours: any number of pairs for each record."""
-        return self._process(supplier, Transformer, "flat-transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
+        return self._process(supplier, (Transformer,), "flat-transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
 
     def transform_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> Self:
-        """A ValueTransformer of yours: a new value for each record."""
-        return self._process(supplier, ValueTransformer, "transform-values", "KSTREAM-TRANSFORMVALUES-", stores, self.key_serde, value, name)
+        """A ValueTransformer or a ValueTransformerWithKey of yours: a new value for each record."""
+        return self._process(
+            supplier, (ValueTransformer, ValueTransformerWithKey), "transform-values", "KSTREAM-TRANSFORMVALUES-", stores, self.key_serde, value, name
+        )
 
     def flat_transform_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> Self:
-        """A ValueTransformer of yours: any number of values for each record."""
-        return self._process(supplier, ValueTransformer, "flat-transform-values", "KSTREAM-TRANSFORMVALUES-", stores, self.key_serde, value, name)
+        """A ValueTransformer or a ValueTransformerWithKey of yours: any number of values for each record."""
+        return self._process(
+            supplier, (ValueTransformer, ValueTransformerWithKey), "flat-transform-values", "KSTREAM-TRANSFORMVALUES-", stores, self.key_serde, value, name
+        )
 
     def _process(
-        self, supplier: Callable[[], Any], kind: type, how: str, prefix: str, stores: tuple[str, ...], key: Serde | None, value: Serde | None, name: str | None
+        self,
+        supplier: Callable[[], Any],
+        kinds: tuple[type, ...],
+        how: str,
+        prefix: str,
+        stores: tuple[str, ...],
+        key: Serde | None,
+        value: Serde | None,
+        name: str | None,
     ) -> Self:
-        check_supplier(how.replace("-", "_"), supplier, kind)
+        check_supplier(how.replace("-", "_"), supplier, *kinds)
         _check(key, value)
         # A given name takes no number here, unlike elsewhere, but for transform_values.
         if how in ("transform-values", "flat-transform-values"):
@@ -556,7 +605,7 @@ def _check_stream(operation: str, other: Any) -> None:
         raise refused(f"{operation} takes a KStream, and not {other!r}.")
 
 
-def _take_only(operation: str, options: dict[str, Any], known: tuple[str, ...]) -> None:
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise refused(f"{operation} takes no {unknown[0]}= here: it takes {', '.join(f'{name}=' for name in known)}.")
+def _take_only(operation: str, given: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in known:
+            raise refused(f"{operation} with {what} has no use for {name}=: it takes {', '.join(f'{option}=' for option in known)}.")

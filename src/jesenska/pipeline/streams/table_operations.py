@@ -29,7 +29,7 @@ from jesenska.pipeline.streams.plan import (
     ToStream,
     WindowedAggregate,
 )
-from jesenska.pipeline.streams.processing import ValueTransformer, check_supplier
+from jesenska.pipeline.streams.processing import ValueTransformerWithKey, check_supplier
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.windows import Suppressed
 
@@ -138,8 +138,8 @@ class TableOperations(Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """A ValueTransformer of yours, transform(key, value), with the stores that are named."""
-        check_supplier("transform_values", supplier, ValueTransformer)
+        """A ValueTransformerWithKey of yours, with the stores that are named."""
+        check_supplier("transform_values", supplier, ValueTransformerWithKey)
         materialized = Materialized(store, key, value, None, logging)
         kept_in = None if store is None else materialized.key_value_store(store, self.key_serde, None)
         name = self._names.named(name, "KTABLE-TRANSFORMVALUES-")

@@ -144,16 +144,15 @@ class Topology:
             raise refused(f"add_state_store takes a store that Stores makes, such as Stores.key_value_store('seen'), and not {store!r}.")
         if store.name not in self._plan:
             self._add(StateStore(name=store.name, made_at=here(), store=store))
-        return self.connect_processor_and_state_stores_of(store.name, processors)
+        return self._connect(store.name, processors)
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
         """Lets a processor use stores."""
         for store in stores:
-            self.connect_processor_and_state_stores_of(store, (processor,))
+            self._connect(store, (processor,))
         return self
 
-    def connect_processor_and_state_stores_of(self, store: str, processors: Iterable[str]) -> Topology:
-        """Lets several processors use one store."""
+    def _connect(self, store: str, processors: Iterable[str]) -> Topology:
         nodes = list(self._plan.nodes)
         for processor in processors:
             found = next((at for at, node in enumerate(nodes) if node.name == processor), None)

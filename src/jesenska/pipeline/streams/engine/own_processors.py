@@ -23,7 +23,9 @@ def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processo
     if kind == "process-values":
         return _SameKeys(name, made)
     if not hasattr(made, "transform"):
-        raise StreamsError(f"the supplier of {name} gave {made!r}, which has no transform: let it give a Transformer or a ValueTransformer.")
+        raise StreamsError(
+            f"the supplier of {name} gave {made!r}, which has no transform: let it give a Transformer, a ValueTransformer or a ValueTransformerWithKey."
+        )
     flat = kind.startswith("flat")
     return _TransformingValues(made, flat) if kind.endswith("values") else _Transforming(made, flat)
 
@@ -110,8 +112,9 @@ class _TransformingValues(_Delegating):
 
 
 def transform_of(transformer: Any) -> Callable[[Any, Any], Any]:
-    """transform(key, value) of a ValueTransformer, which may be written for the value alone."""
+    """transform(key, value) of a transformer of values, which may be written for the value alone."""
     parameters = inspect.signature(transformer.transform).parameters.values()
-    if sum(parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL for parameter in parameters) >= 2:
+    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    if takes_any or sum(parameter.default is parameter.empty for parameter in parameters) >= 2:
         return transformer.transform  # type: ignore[no-any-return]
     return lambda key, value: transformer.transform(value)

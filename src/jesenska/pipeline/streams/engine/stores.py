@@ -241,7 +241,7 @@ class SessionStore(StateStore):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._by_end: OrderedMap[_Kept] = OrderedMap()  # (end, start, key)
+        self._by_end: OrderedMap[_Kept] = OrderedMap()  # (end, key, start)
         self._observed_ms = -1
         assert self.spec.retention_ms is not None
         self._retention_ms = self.spec.retention_ms
@@ -258,7 +258,7 @@ class SessionStore(StateStore):
 
     def emitted(self, up_to_ms: int) -> None:
         """The sessions that end at this time or before are not needed any more, once the retention is over."""
-        self._by_end.remove_below((min(up_to_ms, self._observed_ms - self._retention_ms) + 1, -(2**63), b""))
+        self._by_end.remove_below((min(up_to_ms, self._observed_ms - self._retention_ms) + 1, b"", 0))
 
     def put(self, session: Windowed, value: Any) -> None:
         """Sets the value of a session; None deletes it. One that is gone already is dropped."""
@@ -268,8 +268,8 @@ class SessionStore(StateStore):
         if window.end <= self._expired_ms:
             self._refused(f"the session that ends at {window.end} is older than the store {self.name} keeps")
             return
-        self._by_end.remove_below((self._expired_ms + 1, -(2**63), b""))
-        where = (window.end, window.start, data)
+        self._by_end.remove_below((self._expired_ms + 1, b"", 0))
+        where = (window.end, data, window.start)
         logged = session_store_key(data, window)
         if kept is None:
             self._by_end.remove(where)
@@ -299,7 +299,7 @@ class SessionStore(StateStore):
         """The value of exactly that session, or None."""
         if end_ms <= self._expired_ms:
             return None
-        return self._value_of(self._by_end.get((end_ms, start_ms, self._key_bytes(key))))
+        return self._value_of(self._by_end.get((end_ms, self._key_bytes(key), start_ms)))
 
     def fetch(self, key: Any, last: Any = None) -> Iterator[KeyValue]:
         """The sessions of a key, or of the keys from `key` to `last`."""
@@ -310,11 +310,11 @@ class SessionStore(StateStore):
                 yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 
     def all(self) -> Iterator[KeyValue]:
-        """All sessions, by their end, then their start, then the keys' bytes."""
+        """All sessions, by their end, then the keys' bytes, then their start."""
         for found, window, kept in self._sessions(0):
             yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 
     def _sessions(self, earliest_end_ms: int) -> Iterator[tuple[bytes, SessionWindow, _Kept]]:
         lowest = max(earliest_end_ms, self._expired_ms + 1)
-        for (end, start, data), kept in self._by_end.items((lowest, -(2**63), b"")):
+        for (end, data, start), kept in self._by_end.items((lowest, b"", 0)):
             yield data, SessionWindow(start, end), kept

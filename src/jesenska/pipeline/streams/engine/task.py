@@ -55,6 +55,7 @@ class Task:
         self._produce = produce
         self._is_global = is_global
         self._queues: dict[str, TopicQueue] = {}
+        self._sources: dict[str, SourceNode | None] = {}
         self._heap = TopicHeap()
         self._stream_time, self._wall_clock = Punctuations(), Punctuations()
         self._children = {name: [child for child in topology.children(name) if child in names] for name in names}
@@ -79,6 +80,11 @@ class Task:
 
     def source_of(self, topic: str) -> SourceNode | None:
         """The source of this task that reads the topic."""
+        if topic not in self._sources:
+            self._sources[topic] = self._find_source(topic)
+        return self._sources[topic]
+
+    def _find_source(self, topic: str) -> SourceNode | None:
         found = None
         for name in self._children:
             node = self._topology.nodes[name]
