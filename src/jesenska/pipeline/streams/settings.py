@@ -87,9 +87,9 @@ def _application_id(name: str, value: Any) -> str:
 
 def _guarantee(name: str, value: Any) -> str:
     if value in ("exactly_once", "exactly_once_beta", "exactly_once_v2"):
-        raise SettingError(f"{name} is {value}, which the Streams API cannot keep yet: set at_least_once.")
+        return "exactly_once_v2"
     if value != "at_least_once":
-        raise SettingError(f"{name} is {value!r}: set at_least_once.")
+        raise SettingError(f"{name} is {value!r}: set at_least_once or exactly_once_v2.")
     return str(value)
 
 

@@ -87,12 +87,10 @@ class StateFile:
     def table(self, name: str, order: str = "") -> StateTable:
         """A store's rows. `order` is "n, a, m" or "n, m, a" for one that is read by numbers."""
         if name not in self._tables:
-            self.connection.execute(
-                f'CREATE TABLE IF NOT EXISTS "{name}" (a BLOB, n INTEGER, m INTEGER, value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID'
-            )
-            self.connection.execute(
-                f'CREATE TABLE IF NOT EXISTS "{name}/undo" (a BLOB, n INTEGER, m INTEGER, was INTEGER, value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID'
-            )
+            key = "a BLOB, n INTEGER, m INTEGER"
+            rest = "value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID"
+            self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}" ({key}, {rest}')
+            self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}/undo" ({key}, was INTEGER, {rest}')
             if order:
                 self.connection.execute(f'CREATE INDEX IF NOT EXISTS "{name}/order" ON "{name}" ({order})')
             self._tables[name] = StateTable(self.connection, name, order)

@@ -1,0 +1,525 @@
+"""KafkaStreams: a topology that runs on Spark.
+
+    with KafkaStreams(topology, {"application.id": "shop", "bootstrap.servers": "127.0.0.1:9092"}) as streams:
+        streams.start()                     # runs until `close`
+        streams.wait()
+
+    streams.process_available()             # or: until all that is there now has been processed
+
+Each sub-topology is one streaming query of Spark:
+
+    topics -> source `jesenska` -> (rows of a partition into one task) -> the engine's processors -> sink `jesenska`
+                                                                            |
+                                                                     state file of the partition
+
+Sub-topologies meet in topics alone. A micro-batch of a query goes through the processors in foreachBatch; its state is
+kept under the micro-batch's number, so one that Spark runs again gives the same (state_file.py). At least once: the
+tasks write with the sink, and a micro-batch that is run again writes again. Exactly once: the output of a micro-batch
+and its number are one transaction (pipeline/exactly_once.py), and internal topics are read committed.
+
+    <state.dir>/<application.id>/topology         what the state belongs to
+                                 lock             held while the application runs
+                                 <n>/checkpoint   Spark's, of sub-topology n
+                                 <n>/stores       the state files, one for each partition
+
+States, as in Kafka Streams:
+
+    CREATED -> REBALANCING -> RUNNING -> PENDING_SHUTDOWN -> NOT_RUNNING
+                         \\-> PENDING_ERROR -> ERROR
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.pipeline.cluster_thread import ClusterThread, connect
+from jesenska.pipeline.options import sink_options, source_options
+from jesenska.pipeline.streams import application_topics
+from jesenska.pipeline.streams.cutting import SubTopology, cut, in_order, partitions_of_internal_topics, tasks_of
+from jesenska.pipeline.streams.errors import SettingError, StreamsError
+from jesenska.pipeline.streams.partition_task import PartitionTask, Work
+from jesenska.pipeline.streams.settings import StreamsConfig
+from jesenska.pipeline.streams.state_file import StateFile
+from jesenska.pipeline.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from jesenska.pipeline.streams.spark_task import GlobalEnds, Program
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.2
+_EXACTLY_ONCE = "exactly_once_v2"
+#: Settings that go to the client of the source and the sink.
+_CLIENT_SETTINGS = (
+    "client.id",
+    "metadata.max.age.ms",
+    "receive.buffer.bytes",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "request.timeout.ms",
+    "retry.backoff.ms",
+    "send.buffer.bytes",
+)
+
+
+class State(Enum):
+    """What the application is doing."""
+
+    CREATED = "CREATED"
+    REBALANCING = "REBALANCING"
+    RUNNING = "RUNNING"
+    PENDING_SHUTDOWN = "PENDING_SHUTDOWN"
+    NOT_RUNNING = "NOT_RUNNING"
+    PENDING_ERROR = "PENDING_ERROR"
+    ERROR = "ERROR"
+
+    @property
+    def is_running_or_rebalancing(self) -> bool:
+        return self in (State.RUNNING, State.REBALANCING)
+
+
+StateListener = Callable[[State, State], None]
+"""listener(new, old)"""
+
+
+class KafkaStreams:
+    """Runs `topology` with the settings of `config`. `spark` is the session to run in; without it the running one, or
+    a new one on this machine. `max_offsets_per_trigger` limits how much one micro-batch of a sub-topology reads.
+
+    SettingError where application.id or bootstrap.servers is missing."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Mapping[str, Any] | StreamsConfig,
+        *,
+        spark: SparkSession | None = None,
+        max_offsets_per_trigger: int | None = None,
+    ) -> None:
+        self.topology = topology
+        self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
+        for name in ("application.id", "bootstrap.servers"):
+            if not self.config[name]:
+                raise SettingError(f"{name} is not set: it is needed to run on Spark.")
+        self._spark = spark
+        self._max_offsets = max_offsets_per_trigger
+        self.directory = Path(self.config["state.dir"]) / self.config.application_id
+        self._parts = cut(topology, self.config.application_id)
+        self._state = State.CREATED
+        self._listener: StateListener | None = None
+        self._handler: Callable[[StreamsError], None] | None = None
+        self._failure: StreamsError | None = None
+        self._queries: list[_Query] = []
+        self._closing = threading.Event()
+        self._ended = threading.Event()
+        self._lock = threading.RLock()
+        self._watcher: threading.Thread | None = None
+        self._held: int | None = None
+
+    # What the application is doing
+
+    def state(self) -> State:
+        return self._state
+
+    def set_state_listener(self, listener: StateListener) -> None:
+        """`listener(new, old)` is called at each change of the state. Set it before the application starts."""
+        self._must_be(State.CREATED, "a state listener is set")
+        self._listener = listener
+
+    def set_uncaught_exception_handler(self, handler: Callable[[StreamsError], None]) -> None:
+        """`handler(error)` is called when the application has ended with an error. Set it before it starts."""
+        self._must_be(State.CREATED, "a handler is set")
+        self._handler = handler
+
+    def _must_be(self, wanted: State, what: str) -> None:
+        if self._state is not wanted:
+            raise StreamsError(f"{what} in the state {self._state.name}: that is for {wanted.name} alone.")
+
+    def _set(self, new: State) -> None:
+        with self._lock:
+            old, self._state = self._state, new
+        if old is not new:
+            logger.info("The application %s goes from %s to %s.", self.config.application_id, old.name, new.name)
+            if self._listener is not None:
+                self._listener(new, old)
+
+    # Running
+
+    def start(self) -> None:
+        """Starts the queries and returns. StreamsError, before anything runs, where the application cannot run."""
+        self._must_be(State.CREATED, "start was called")
+        self._set(State.REBALANCING)
+        with self._ends_with_error():
+            self._prepare()
+            for query in self._queries:
+                query.start(continuous=True)
+        self._set(State.RUNNING)
+        self._watcher = threading.Thread(target=self._watch, name=f"streams {self.config.application_id}", daemon=True)
+        self._watcher.start()
+
+    def process_available(self) -> None:
+        """Processes all that the topics have now, and what comes of it, and returns. The next call, and the next run of
+        the application, go on from there."""
+        if self._state is State.CREATED:
+            self._set(State.REBALANCING)
+            with self._ends_with_error():
+                self._prepare()
+            self._set(State.RUNNING)
+        self._must_be(State.RUNNING, "process_available was called")
+        if self._watcher is not None:
+            raise StreamsError("process_available was called while the application runs after start: use one of them.")
+        with self._ends_with_error():
+            ordered, circle = in_order([query.part for query in self._queries])
+            by_number = {query.part.number: query for query in self._queries}
+            while True:
+                read = sum([by_number[part.number].run_to_end() for part in ordered])
+                if not circle or not read:
+                    return
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Waits until the application has ended; its error, if it ended with one. False if the time was over."""
+        ended = self._ended.wait(timeout_seconds)
+        if self._failure is not None:
+            raise self._failure
+        return ended
+
+    def close(self, timeout_seconds: float = 60.0) -> bool:
+        """Stops the queries. False if they did not stop in that time."""
+        if self._state in (State.NOT_RUNNING, State.ERROR):
+            return True
+        self._set(State.PENDING_SHUTDOWN)
+        self._closing.set()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(timeout_seconds)
+            if self._watcher.is_alive():
+                return False
+        else:
+            self._stop_queries()
+            self._let_go()
+        if self._state is State.PENDING_SHUTDOWN:
+            self._set(State.NOT_RUNNING)
+        self._ended.set()
+        return True
+
+    def __enter__(self) -> KafkaStreams:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _watch(self) -> None:
+        while not self._closing.wait(_LOOK_SECONDS):
+            for query in self._queries:
+                error = query.failure()
+                if error is not None:
+                    self._fail(error)
+                    return
+                query.delete_what_was_read()
+        self._stop_queries()
+        self._let_go()
+
+    @contextmanager
+    def _ends_with_error(self) -> Iterator[None]:
+        try:
+            yield
+        except JesenskaError as error:
+            self._fail(error if isinstance(error, StreamsError) else StreamsError(str(error)))
+            raise
+        except BaseException as error:
+            self._fail(StreamsError(f"the application has ended with {type(error).__name__}: {error}"))
+            raise
+
+    def _fail(self, error: StreamsError) -> None:
+        self._failure = error
+        self._set(State.PENDING_ERROR)
+        self._stop_queries()
+        self._let_go()
+        self._set(State.ERROR)
+        self._ended.set()
+        if self._handler is not None:
+            self._handler(error)
+
+    def _stop_queries(self) -> None:
+        for query in self._queries:
+            query.stop()
+
+    # Before anything runs
+
+    def _prepare(self) -> None:
+        from jesenska.pipeline.spark import session
+
+        connection = connect(source_options({**self._client_options(), "subscribe": "any"}, streaming=True).client)
+        counts = application_topics.partitions_of_topics(connection)
+        internal = partitions_of_internal_topics(self.topology, self._parts, self.config.application_id, counts)
+        self._take_hold()
+        self._check_state()
+        application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"])
+        counts = {**counts, **internal}
+        spark = self._spark or session(self.config.application_id)
+        self._queries = [_Query(self, part, spark, connection, counts) for part in self._parts if not part.is_global]
+
+    def _client_options(self) -> dict[str, str]:
+        given = {"kafka.bootstrap.servers": self.config["bootstrap.servers"]}
+        defaults = StreamsConfig()
+        for name in _CLIENT_SETTINGS:
+            if self.config[name] != defaults[name]:
+                given[f"kafka.{name}"] = str(self.config[name])
+        return given
+
+    def _take_hold(self) -> None:
+        """Two runs of an application on one state would spoil it."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._held = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._let_go()
+            raise StreamsError(
+                f"the application {self.config.application_id} runs already on {self.directory}: close the other run, or set another application.id."
+            ) from None
+        except OSError as error:
+            raise StreamsError(f"the directory {self.directory} cannot be used ({error.strerror}): set state.dir to one that can be written.") from error
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    def _check_state(self) -> None:
+        """The state belongs to a topology. With another one it would be read as what it is not."""
+        file, described = self.directory / "topology", self.topology.describe()
+        if not file.exists():
+            if any((self.directory / str(part.number)).exists() for part in self._parts):
+                raise StreamsError(f"{file} is missing, which says what the state belongs to: remove {self.directory} to begin anew.")
+            new = file.with_suffix(".new")
+            new.write_text(described)
+            new.rename(file)
+        elif file.read_text() != described:
+            raise StreamsError(
+                f"the topology is not the one that made the state in {self.directory}: give the changed one another application.id, "
+                "or remove that directory and the application's internal topics to begin anew."
+            )
+
+
+class _Query:
+    """One sub-topology as a query."""
+
+    def __init__(self, streams: KafkaStreams, part: SubTopology, spark: SparkSession, connection: ClusterThread, counts: Mapping[str, int]) -> None:
+        self.part = part
+        self._spark = spark
+        self._connection = connection
+        self._counts = counts
+        self._config = streams.config
+        self._directory = streams.directory / str(part.number)
+        self._client_options = streams._client_options()
+        self._exactly_once = self._config["processing.guarantee"] == _EXACTLY_ONCE
+        self._max_offsets = streams._max_offsets
+        self._tasks = tasks_of(part, counts)
+        self._internal = {f"{self._config.application_id}-{topic}" for topic in streams.topology.processors.internal_topics}
+        self._program: Program = self._pickled(streams.topology)
+        self._asks_for_the_clock = self._dry_run(streams.topology)
+        self._global_topics = [topic for other in streams._parts if other.is_global for topic in other.reads]
+        self._sink = sink_options(self._client_options)
+        self._failure: StreamsError | None = None
+        self._query: StreamingQuery | None = None
+        self._deleted: dict[TopicPartition, int] = {}
+
+    def _pickled(self, topology: Topology) -> Program:
+        from pyspark import cloudpickle
+
+        from jesenska.pipeline.streams.spark_task import Program
+
+        try:
+            pickled = cloudpickle.dumps((topology.plan, self._config))
+        except Exception as error:
+            raise StreamsError(
+                f"the topology cannot be sent to Spark's tasks, since something that a function of it uses cannot be pickled ({error}): "
+                "make connections and locks within the function, or in a processor's init."
+            ) from error
+        return Program(pickled, self.part.number, tuple(sorted((topic, self._counts[topic]) for topic in self.part.writes if topic in self._counts)))
+
+    def _dry_run(self, topology: Topology) -> bool:
+        """Makes the processors once, here: what they raise is told before anything runs. Whether one asks for
+        punctuations on wall-clock time."""
+        work = Work.of(topology, self.part.number, self._config, dict(self._program.partitions))
+        with TemporaryDirectory() as directory, StateFile(Path(directory) / "dry", 0) as file:
+            globals_: dict[str, Any] = dict.fromkeys(work.processors.global_stores)
+            task = PartitionTask(work, 0, file, 0, globals_)
+            task.close()
+            return task.asks_for_the_clock
+
+    # The query
+
+    def start(self, *, continuous: bool) -> None:
+        rows = self._rows()
+        writer = rows.writeStream.queryName(f"{self._config.application_id}-{self.part.number}").foreachBatch(self._process)
+        writer = writer.option("checkpointLocation", str(self._directory / "checkpoint"))
+        if continuous:
+            writer = writer.trigger(processingTime=f"{self._config['commit.interval.ms']} milliseconds")
+        else:
+            writer = writer.trigger(availableNow=True)
+        self._failure = None
+        self._query = writer.start()
+
+    def run_to_end(self) -> int:
+        """Processes what is there; how many records that was."""
+        from pyspark.errors import StreamingQueryException
+
+        self.start(continuous=False)
+        query = self._query
+        assert query is not None
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            raise self._worded(error) from error
+        read = sum(progress.numInputRows for progress in query.recentProgress)
+        self.delete_what_was_read()
+        return read
+
+    def stop(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+
+    def failure(self) -> StreamsError | None:
+        """Why the query has ended; None while it runs."""
+        query = self._query
+        if query is None or query.isActive:
+            return None
+        error = query.exception()
+        if error is None:
+            return StreamsError(f"the query of sub-topology {self.part.number} was stopped from outside: stop the application with close().")
+        return self._worded(error)
+
+    def _worded(self, error: Exception) -> StreamsError:
+        """The query's error as one sentence."""
+        from jesenska.pipeline.streams.spark_task import failed_in_a_task
+
+        if self._failure is not None:
+            return self._failure
+        text = str(error)
+        sentence = failed_in_a_task(text)
+        return StreamsError(sentence if sentence is not None else f"the query of sub-topology {self.part.number} has failed: {text}")
+
+    def _rows(self) -> DataFrame:
+        reader = self._spark.readStream.format("jesenska").option("includeHeaders", "true")
+        for name, value in self._source_options().items():
+            reader = reader.option(name, value)
+        rows = reader.load().select("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+        if not self._asks_for_the_clock:
+            return rows
+        ticks = self._spark.readStream.format("rate").option("rowsPerSecond", "1").load()
+        return rows.unionByName(
+            ticks.selectExpr(
+                "cast(null as binary) as key", "cast(null as binary) as value", "cast(null as string) as topic", "0 as partition",
+                "value as offset", "timestamp", "cast(null as array<struct<key: string, value: binary>>) as headers",
+            )
+        )  # fmt: skip
+
+    def _source_options(self) -> dict[str, str]:
+        part = self.part
+        options = {**self._client_options, "startingOffsets": self._starts()}
+        if part.pattern is None:
+            options["subscribe"] = ",".join(part.reads)
+        else:
+            options["subscribePattern"] = "|".join([part.pattern, *(topic.replace(".", r"\.") for topic in part.reads)])
+        if self._exactly_once:
+            options["kafka.isolation.level"] = "read_committed"
+        if self._max_offsets is not None:
+            options["maxOffsetsPerTrigger"] = str(self._max_offsets)
+        return options
+
+    def _starts(self) -> str:
+        if not self.part.latest:
+            return "earliest"
+        topics = [topic for topic in self._counts if self.part.takes(topic)]
+        return json.dumps({topic: {str(number): -1 if topic in self.part.latest else -2 for number in range(self._counts[topic])} for topic in topics})
+
+    # A micro-batch, on the driver
+
+    def _process(self, rows: DataFrame, batch_id: int) -> None:
+        try:
+            self._process_batch(rows, batch_id)
+        except JesenskaError as error:
+            self._failure = error if isinstance(error, StreamsError) else StreamsError(str(error))
+            raise
+
+    def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
+        from jesenska.pipeline.exactly_once import write_exactly_once
+        from jesenska.pipeline.spark import quiet_about_pandas
+        from jesenska.pipeline.streams.spark_task import OUTPUT_SCHEMA, WRITTEN_SCHEMA, SparkTask
+
+        placed = self._placed(rows)
+        task = SparkTask(self._program, str(self._directory / "stores"), batch_id, None if self._exactly_once else self._sink, self._global_ends())
+        with quiet_about_pandas():
+            done = placed.mapInArrow(task, OUTPUT_SCHEMA if self._exactly_once else WRITTEN_SCHEMA)
+        if self._exactly_once:
+            write_exactly_once(done, batch_id, f"{self._config.application_id}-{self.part.number}", self._client_options)
+        else:
+            done.collect()
+
+    def _placed(self, rows: DataFrame) -> DataFrame:
+        """The rows such that all of a partition are in one task."""
+        if self._asks_for_the_clock:
+            every = self._spark.range(self._tasks).selectExpr(
+                "cast(null as binary) as key", "cast(null as binary) as value", "cast(null as string) as topic", "cast(id as int) as partition",
+                "0L as offset", "cast(null as timestamp) as timestamp", "cast(null as array<struct<key: string, value: binary>>) as headers",
+            )  # fmt: skip
+            rows = rows.filter("topic is not null").unionByName(every)
+        elif len(self.part.reads) == 1 and self.part.pattern is None:
+            return rows  # the source gives each partition to one task
+        cores = max(1, self._spark.sparkContext.defaultParallelism)
+        return rows.repartition(min(self._tasks, 2 * cores), "partition")
+
+    def _global_ends(self) -> GlobalEnds | None:
+        if not self._global_topics:
+            return None
+        from jesenska.pipeline.streams.spark_task import COLUMNS, GlobalEnds
+
+        options = {**self._client_options, "subscribe": ",".join(self._global_topics), "includeHeaders": "true"}
+        if self._exactly_once:
+            options["kafka.isolation.level"] = "read_committed"
+        source = source_options(options, streaming=False)
+        assert set(COLUMNS) <= set(source.columns)
+        return GlobalEnds(application_topics.bounds(self._connection, self._global_topics, self._counts), source)
+
+    # Internal topics
+
+    def delete_what_was_read(self) -> None:
+        """Records of internal topics that no micro-batch will read again."""
+        progress = None if self._query is None or not self._internal.intersection(self.part.reads) else self._query.lastProgress
+        if progress is None:
+            return
+        before: dict[TopicPartition, int] = {}
+        for source in progress.sources:
+            for topic, partitions in _offsets(source.startOffset).items():
+                if topic in self._internal:
+                    for number, offset in partitions.items():
+                        if number.isdigit() and offset > self._deleted.get(key := TopicPartition(topic, int(number)), 0):
+                            before[key] = offset
+        try:
+            application_topics.delete_records(self._connection, before)
+        except JesenskaError as error:
+            logger.info("Records of internal topics could not be deleted now: %s", error)
+        else:
+            self._deleted.update(before)
+
+
+def _offsets(text: str | None) -> dict[str, dict[str, Any]]:
+    """The offsets of a progress: of our source, or of another one, which has none of topics."""
+    found = json.loads(text) if text else None
+    return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}
