@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jesenska.pipeline.cluster_thread import connect
+from jesenska.base.clock import SystemClock
+from jesenska.base.errors import JesenskaError
+from jesenska.pipeline import exactly_once
 from jesenska.pipeline.options import source_options
-from jesenska.pipeline.streams import Serdes, StreamsBuilder, Topology, TopologyTestDriver
+from jesenska.pipeline.streams import Serdes, SettingError, StreamsBuilder, StreamsError, Suppressed, TimeWindows, Topology, TopologyTestDriver, value
 from jesenska.pipeline.streams.kafka_streams import KafkaStreams, State
 from jesenska.pipeline.streams.spark_task import read_ranges
 from tests.pipeline.conftest import Topics
@@ -108,3 +112,150 @@ def test_word_count_goes_on_where_it_was_stopped(spark: SparkSession, topics: To
     found, wanted = written(topics, sink, 2), expected(topology, lines(source, 12), sink)
     assert last_values(found) == last_values(wanted)
     assert {key: [value for value, _ in values] for key, values in found.items()} == {key: [value for value, _ in values] for key, values in wanted.items()}
+
+
+def orders(source: str, prices: str, rates: str, sink: str) -> Topology:
+    """Stateless steps with expressions and functions, a table, a global table, a branch, a topic for each record."""
+    builder = StreamsBuilder()
+    table = builder.table(prices, key=Serdes.string(), value=Serdes.long())
+    global_table = builder.global_table(rates, key=Serdes.string(), value=Serdes.double())
+    stream = builder.stream(source, key=Serdes.string(), value=Serdes.json()).filter(value["amount"] > 1)
+    joined = stream.left_join(table, lambda order, price: {**order, "price": price})
+    rated = joined.join(global_table, lambda order, rate: {**order, "rate": rate}, key_selector=value["currency"])
+    rated.to(lambda key, order: sink, key=Serdes.string(), value=Serdes.json())
+    return builder.build()
+
+
+def test_streams_meet_tables(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    source, prices, rates, sink = topics.create(2), topics.create(2), topics.create(1), topics.create(2)
+    topology = orders(source, prices, rates, sink)
+    given: list[Given] = [
+        (rates, b"EUR", struct.pack(">d", 1.5), 1),
+        (prices, b"apple", (3).to_bytes(8, "big"), 2),
+        (prices, b"pear", (4).to_bytes(8, "big"), 3),
+        (source, b"apple", b'{"amount": 2, "currency": "EUR"}', 4),
+        (source, b"apple", b'{"amount": 1, "currency": "EUR"}', 5),
+        (prices, b"apple", None, 6),
+        (source, b"apple", b'{"amount": 3, "currency": "EUR"}', 7),
+        (source, b"pear", b'{"amount": 4, "currency": "USD"}', 8),
+        (source, b"pear", b'{"amount": 5, "currency": "EUR"}', 9),
+    ]
+    send(topics, given, {source: 2, prices: 2, rates: 1})
+    application = Application(spark, topics, tmp_path, f"orders-{source}")
+    with application.streams(topology) as streams:
+        streams.process_available()
+        assert written(topics, sink, 2) == expected(topology, given, sink)
+        assert streams.store(next(iter(topology.processors.global_stores))).get("EUR") == 1.5
+
+
+def test_windows_are_counted_and_asked_for(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    source, sink = topics.create(1), topics.create(1)
+    builder = StreamsBuilder()
+    windows = builder.stream(source, **STRINGS).group_by_key().windowed_by(TimeWindows(10, grace=5)).count(store="counts")
+    final = windows.suppress(Suppressed.until_window_closes())
+    final.to_stream().map(lambda key, count: (str(key), str(count))).to(sink, **STRINGS)
+    topology = builder.build()
+    given: list[Given] = [(source, key, b"", at) for key, at in ((b"a", 1), (b"b", 2), (b"a", 11), (b"a", 3), (b"a", 17), (b"b", 4), (b"b", 40))]
+    application = Application(spark, topics, tmp_path, f"windows-{source}")
+    for part in (given[:3], given[3:]):
+        send(topics, part, {source: 1})
+        application.run(topology)
+    assert written(topics, sink) == expected(topology, given, sink)
+    counts = application.streams(topology).store("counts")
+    assert counts.fetch("b", 40) == 1
+    assert counts.fetch("b", 30) is None
+
+
+def test_an_application_runs_until_it_is_closed(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    source, sink = topics.create(1), topics.create(1)
+    topology = word_count(source, sink)
+    application = Application(spark, topics, tmp_path, f"runs-{source}")
+    states: list[State] = []
+    with application.streams(topology) as streams:
+        streams.set_state_listener(lambda new, old: states.append(new))
+        assert streams.state() is State.CREATED
+        streams.start()
+        send(topics, lines(source), {source: 1})
+        wanted = last_values(expected(topology, lines(source), sink))
+        wait_until(lambda: last_values(written(topics, sink)) == wanted)
+        assert dict(streams.store("counts").all())["kafka"] == 3
+        with pytest.raises(StreamsError, match="runs already"):
+            application.streams(topology).start()
+    assert states == [State.REBALANCING, State.RUNNING, State.PENDING_SHUTDOWN, State.NOT_RUNNING]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Asks again and again for a minute at most."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + 60
+    while not holds():
+        assert clock.monotonic() < deadline, "it has not come in time"
+        threading.Event().wait(0.1)
+
+
+def test_exactly_once_writes_nothing_twice(spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver ends behind the commit of a micro-batch, and before Spark has heard of it."""
+    source, sink = topics.create(2), topics.create(2)
+    topology = word_count(source, sink)
+    application = Application(spark, topics, tmp_path, f"once-{source}", processing_guarantee="exactly_once_v2")
+    send(topics, lines(source, 6), {source: 2})
+    whole = exactly_once.write_exactly_once
+    crashes = iter([False, True])  # the second micro-batch of all, which is the first of the second sub-topology
+
+    def write(*arguments: Any) -> None:
+        whole(*arguments)
+        if next(crashes, False):
+            raise JesenskaError("the driver ends here.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exactly_once, "write_exactly_once", write)
+        with pytest.raises(StreamsError, match="the driver ends here"):
+            application.run(topology)
+    application.run(topology)
+    found = written(topics, sink, 2, **{"kafka.isolation.level": "read_committed"})
+    assert {key: [value for value, _ in values] for key, values in found.items()} == {
+        key: [value for value, _ in values] for key, values in expected(topology, lines(source, 6), sink).items()
+    }
+
+
+def test_a_function_that_fails_is_told_in_a_sentence(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    source = topics.create(1)
+    builder = StreamsBuilder()
+    builder.stream(source, **STRINGS).map_values(lambda text: int(text)).to(source + "-out", value=Serdes.int())
+    errors: list[StreamsError] = []
+    application = Application(spark, topics, tmp_path, f"fails-{source}")
+    send(topics, [(source, b"a", b"one", 1)], {source: 1})
+    streams = application.streams(builder.build())
+    streams.set_uncaught_exception_handler(errors.append)
+    with pytest.raises(StreamsError, match=rf"test_kafka_streams.py, line \d+: KSTREAM-MAPVALUES-0000000001 raised ValueError .* {source}-0, offset 0: mend"):
+        streams.process_available()
+    assert streams.state() is State.ERROR
+    assert len(errors) == 1 and "\n" not in str(errors[0]) and "Traceback" not in str(errors[0])
+
+
+def test_what_cannot_run_is_said_before_anything_runs(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    one, two = topics.create(1), topics.create(2)
+    application = Application(spark, topics, tmp_path, f"refused-{one}")
+    builder = StreamsBuilder()
+    builder.stream(one, **STRINGS).join(builder.table(two, **STRINGS), lambda left, right: left).to("out")
+    with pytest.raises(StreamsError, match=f"{one} has 1 and {two} has 2|{two} has 2 and {one} has 1"):
+        application.run(builder.build())
+    with pytest.raises(StreamsError, match="the topic not-there, which the application reads, does not exist"):
+        application.run(word_count("not-there", "out"))
+    with pytest.raises(SettingError, match=r"bootstrap\.servers is not set"):
+        KafkaStreams(builder.build(), {"application.id": "x"})
+    with pytest.raises(StreamsError, match="cannot be pickled"):
+        lock = threading.Lock()
+        other = StreamsBuilder()
+        other.stream(one, **STRINGS).filter(lambda key, value: lock.locked()).to("out")
+        application.run(other.build())
+
+
+def test_a_changed_topology_is_refused_on_an_old_state(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    source = topics.create(1)
+    application = Application(spark, topics, tmp_path, f"changed-{source}")
+    builder = StreamsBuilder()
+    builder.stream(source, **STRINGS).to(f"{source}-out")
+    application.run(builder.build())
+    with pytest.raises(StreamsError, match="the topology is not the one that made the state"):
+        application.run(word_count(source, f"{source}-out"))

@@ -135,7 +135,7 @@ def _topics_of(plan: Plan, names: Iterable[str], application_id: str, internal: 
     """The topics of source nodes."""
     found: dict[str, None] = {}
     for node in plan:
-        if node.name in names or getattr(node, "source_name", None) in names:
+        if node.name in names or getattr(node, "source_name", node.name) in names:
             topics = getattr(node, "topics", None) or ((node.topic,) if getattr(node, "topic", None) else ())  # type: ignore[attr-defined]
             for topic in topics:
                 full = f"{application_id}-{topic}"

@@ -45,10 +45,12 @@ from typing import TYPE_CHECKING, Any
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline.cluster_thread import ClusterThread, connect
-from jesenska.pipeline.options import sink_options, source_options
+from jesenska.pipeline.options import SourceOptions, sink_options, source_options
 from jesenska.pipeline.streams import application_topics
 from jesenska.pipeline.streams.cutting import SubTopology, cut, in_order, partitions_of_internal_topics, tasks_of
 from jesenska.pipeline.streams.errors import SettingError, StreamsError
+from jesenska.pipeline.streams.global_tables import GlobalTables
+from jesenska.pipeline.streams.interactive_queries import parts_of, read_only_store
 from jesenska.pipeline.streams.partition_task import PartitionTask, Work
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.state_file import StateFile
@@ -56,14 +58,14 @@ from jesenska.pipeline.streams.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from jesenska.pipeline.streams.spark_task import GlobalEnds, Program
 
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.2
-_EXACTLY_ONCE = "exactly_once_v2"
+EXACTLY_ONCE = "exactly_once_v2"
 #: Settings that go to the client of the source and the sink.
 _CLIENT_SETTINGS = (
     "client.id",
@@ -130,6 +132,7 @@ class KafkaStreams:
         self._lock = threading.RLock()
         self._watcher: threading.Thread | None = None
         self._held: int | None = None
+        self._globals: GlobalTables | None = None
 
     # What the application is doing
 
@@ -215,6 +218,45 @@ class KafkaStreams:
             self._set(State.NOT_RUNNING)
         self._ended.set()
         return True
+
+    # Interactive queries
+
+    def store(self, name: str, *, timestamped: bool = False) -> Any:
+        """A store of the topology, to be asked for what the last micro-batches have left in it. `timestamped`: values
+        are ValueAndTimestamp."""
+        processors = self.topology.processors
+        if name not in processors.stores:
+            raise StreamsError(f"there is no store {name}: the topology has {', '.join(sorted(processors.stores)) or 'none'}.")
+        spec = processors.stores[name]
+        if name in processors.global_stores:
+            return read_only_store(spec, lambda: iter([self._global_tables().stores[name]]), timestamped)
+        part = next(part for part in self._parts if name in part.stores)
+        directory = self.directory / str(part.number) / "stores"
+        return read_only_store(spec, lambda: parts_of(spec, self.topology.plan, self.config, directory), timestamped)
+
+    def _global_tables(self) -> GlobalTables:
+        """The global stores, with all that their topics have now."""
+        from jesenska.pipeline.streams.spark_task import read_ranges
+
+        with self._lock:
+            source, topics = self._global_source()
+            connection = connect(source.client)
+            if self._globals is None:
+                names = [name for group in self.topology.processors.sub_topologies() if self.topology.processors.is_global(group) for name in group]
+                self._globals = GlobalTables(Work.of(self.topology, 0, self.config, {}), names)
+            places = application_topics.bounds(connection, topics, application_topics.partitions_of_topics(connection))
+            begins = {(topic, partition): begin for topic, partition, begin, _ in places}
+            ends = {(topic, partition): end for topic, partition, _, end in places}
+            self._globals.read_to(ends, begins, lambda ranges: read_ranges(source, ranges))
+            return self._globals
+
+    def _global_source(self) -> tuple[SourceOptions, list[str]]:
+        """How global topics are read, and which they are."""
+        topics = [topic for part in self._parts if part.is_global for topic in part.reads]
+        options = {**self._client_options(), "subscribe": ",".join(topics), "includeHeaders": "true"}
+        if self.config["processing.guarantee"] == EXACTLY_ONCE:
+            options["kafka.isolation.level"] = "read_committed"
+        return source_options(options, streaming=False), topics
 
     def __enter__(self) -> KafkaStreams:
         return self
@@ -327,13 +369,13 @@ class _Query:
         self._config = streams.config
         self._directory = streams.directory / str(part.number)
         self._client_options = streams._client_options()
-        self._exactly_once = self._config["processing.guarantee"] == _EXACTLY_ONCE
+        self._exactly_once = self._config["processing.guarantee"] == EXACTLY_ONCE
         self._max_offsets = streams._max_offsets
         self._tasks = tasks_of(part, counts)
         self._internal = {f"{self._config.application_id}-{topic}" for topic in streams.topology.processors.internal_topics}
         self._program: Program = self._pickled(streams.topology)
         self._asks_for_the_clock = self._dry_run(streams.topology)
-        self._global_topics = [topic for other in streams._parts if other.is_global for topic in other.reads]
+        self._globals = streams._global_source() if any(other.is_global for other in streams._parts) else None
         self._sink = sink_options(self._client_options)
         self._failure: StreamsError | None = None
         self._query: StreamingQuery | None = None
@@ -345,7 +387,7 @@ class _Query:
         from jesenska.pipeline.streams.spark_task import Program
 
         try:
-            pickled = cloudpickle.dumps((topology.plan, self._config))
+            pickled = cloudpickle.dumps((topology.plan, self._config))  # type: ignore[no-untyped-call]
         except Exception as error:
             raise StreamsError(
                 f"the topology cannot be sent to Spark's tasks, since something that a function of it uses cannot be pickled ({error}): "
@@ -486,16 +528,12 @@ class _Query:
         return rows.repartition(min(self._tasks, 2 * cores), "partition")
 
     def _global_ends(self) -> GlobalEnds | None:
-        if not self._global_topics:
-            return None
-        from jesenska.pipeline.streams.spark_task import COLUMNS, GlobalEnds
+        from jesenska.pipeline.streams.spark_task import GlobalEnds
 
-        options = {**self._client_options, "subscribe": ",".join(self._global_topics), "includeHeaders": "true"}
-        if self._exactly_once:
-            options["kafka.isolation.level"] = "read_committed"
-        source = source_options(options, streaming=False)
-        assert set(COLUMNS) <= set(source.columns)
-        return GlobalEnds(application_topics.bounds(self._connection, self._global_topics, self._counts), source)
+        if self._globals is None:
+            return None
+        source, topics = self._globals
+        return GlobalEnds(application_topics.bounds(self._connection, topics, self._counts), source)
 
     # Internal topics
 

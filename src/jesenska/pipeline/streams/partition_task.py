@@ -35,7 +35,7 @@ from jesenska.pipeline.streams.state_file import StateFile
 from jesenska.pipeline.streams.state_stores import Tables, make_store, remember, remembered
 from jesenska.pipeline.streams.topology import Topology, changelog_topic
 
-_FACTS = "facts"
+FACTS = "facts"
 
 
 class Output(NamedTuple):
@@ -76,14 +76,14 @@ def process(
     gives what is to be written. The state is kept when this returns."""
     with StateFile(directory / f"{partition}.state", version) as file:
         task = PartitionTask(work, partition, file, now_ms, global_stores or {})
-        task.restore(file.meta(_FACTS))
+        task.restore(file.meta(FACTS))
         for record in records:
             task.enqueue(record)
         while task.has_records():
             task.process_next()
         task.punctuate_wall_clock(now_ms)
         task.close()
-        file.set_meta(_FACTS, task.facts())
+        file.set_meta(FACTS, task.facts())
         return task.outputs
 
 
@@ -135,12 +135,12 @@ class PartitionTask(Task):
 
     def facts(self) -> str:
         """All of it, as text."""
-        operators = {name: values for name, one in self.processors.items() if isinstance(one, Operator) and (values := one.remembered())}
+        operators = {name: one.remembered() for name, one in self.processors.items() if isinstance(one, Operator)}
         facts = {
             "stream_time": self.stream_time_ms,
             "partition_times": {topic: queue._partition_time_ms for topic, queue in self._queues.items()} | self._times_of_others,
             "stores": {name: values for name, store in self.stores.items() if (values := remembered(store))},
-            "operators": operators,
+            "operators": {name: values for name, values in operators.items() if values},
             "punctuations": [[kind, one.node, one.interval_ms, one.at_ms] for kind, all_ in self._kinds() for one in all_._scheduled if not one.cancelled],
         }
         return json.dumps(facts, separators=(",", ":"))

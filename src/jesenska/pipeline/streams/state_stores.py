@@ -89,7 +89,7 @@ def remember(store: Any, values: list[int]) -> None:
         case SessionStoreInFile():
             store._observed_ms = values[0]
         case SuppressBufferInFile():
-            store.size_bytes, store._times.count = values
+            store.size_bytes, store.index.count = values
 
 
 class _ByKey:
@@ -294,8 +294,9 @@ class _Times:
 class SuppressBufferInFile(SuppressBuffer):
     def __init__(self, table: StateTable, key: Serde, value: Serde, topic: str) -> None:
         super().__init__(key, value, topic)
-        self._times = _Times(table)  # type: ignore[assignment]
-        self._held = _HeldByTime(table, self._times)  # type: ignore[assignment,arg-type]
+        self.index = _Times(table)
+        self._times = self.index  # type: ignore[assignment]
+        self._held = _HeldByTime(table, self.index)  # type: ignore[assignment]
 
 
 # --- joins -----------------------------------------------------------------------------------------------------------
