@@ -16,7 +16,6 @@ from jesenska.pipeline.streams import (
     JoinWindows,
     Processor,
     Record,
-    Serde,
     Serdes,
     SessionWindows,
     SlidingWindows,
@@ -27,9 +26,9 @@ from jesenska.pipeline.streams import (
     Topology,
 )
 from jesenska.pipeline.streams.description import hash_order
+from tests.pipeline.streams.running import S
 
 TEXTS = Path(__file__).with_name("descriptions.txt")
-S: dict[str, Serde] = {"key": Serdes.string(), "value": Serdes.string()}
 
 
 def _yes(key: Any, value: Any) -> bool:

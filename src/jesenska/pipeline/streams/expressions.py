@@ -422,9 +422,9 @@ def _equal(one: Any, two: Any) -> bool:
 
 
 def _rounded(number: Any, digits: int) -> Any:
-    factor = 10.0**digits
-    if isinstance(_number(number), int) and digits >= 0:
+    if (isinstance(_number(number), int) and digits >= 0) or not math.isfinite(number) or abs(number) * 10.0**digits >= 2**52:
         return number
+    factor = 10.0**digits
     scaled = abs(number) * factor
     rounded = math.copysign(math.floor(scaled + 0.5), number) / factor
     return int(rounded) if isinstance(number, int) else rounded

@@ -10,12 +10,12 @@ file, then of the nested one within it, and so on. The first message of a file, 
 from __future__ import annotations
 
 from jesenska.pipeline.streams.errors import SerializationError
+from jesenska.pipeline.streams.varints import read_varint, varint
 
 MAGIC = 0
 _HEAD_BYTES = 5
 #: Messages are nested no deeper in practice, and a larger count is no frame.
 MESSAGE_INDEXES_MAX = 64
-_VARINT_BYTES_MAX = 5
 
 
 def framed(schema_id: int, value: bytes) -> bytes:
@@ -33,41 +33,18 @@ def unframed(data: bytes) -> tuple[int, bytes]:
 def write_message_indexes(indexes: tuple[int, ...]) -> bytes:
     if indexes == (0,):
         return b"\x00"
-    return b"".join(_varint(number) for number in (len(indexes), *indexes))
+    return b"".join(varint(number) for number in (len(indexes), *indexes))
 
 
 def read_message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
     """The indexes, and what stands behind them."""
-    count, at = _read_varint(data, 0)
+    count, at = read_varint(data, 0, "its message indexes do")
     if count == 0:
         return (0,), data[at:]
     if not 0 < count <= MESSAGE_INDEXES_MAX:
         raise SerializationError(f"its message indexes are {count}; name the serde that wrote it.")
     indexes = []
     for _ in range(count):
-        index, at = _read_varint(data, at)
+        index, at = read_varint(data, at, "its message indexes do")
         indexes.append(index)
     return tuple(indexes), data[at:]
-
-
-def _varint(number: int) -> bytes:
-    rest = number << 1 if number >= 0 else (-number << 1) - 1
-    written = bytearray()
-    while rest > 0x7F:
-        written.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    written.append(rest)
-    return bytes(written)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = 0
-    for place in range(_VARINT_BYTES_MAX):
-        if at >= len(data):
-            break
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return number >> 1 ^ -(number & 1), at
-    raise SerializationError("its message indexes do not end; name the serde that wrote it.")

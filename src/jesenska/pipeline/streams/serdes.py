@@ -86,7 +86,7 @@ class _DoubleSerde(Serde):
             raise wrong_type(value, "float")
         try:
             return struct.pack(">d", value)
-        except OverflowError as error:
+        except (OverflowError, struct.error) as error:
             raise SerializationError("it is larger than any double; use another type.") from error
 
     def from_bytes(self, data: bytes) -> float:

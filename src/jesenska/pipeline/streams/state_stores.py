@@ -4,7 +4,7 @@ alone: here are only the places where rows are put and looked for.
     store          a                              n            m          order
     key-value      key                            0            0          a
     window         key                            start        sequence   n, a, m
-    session        key                            end          start      n, m, a
+    session        key                            end          start      n, a, m
     suppress       key                            time         0          n, a, m
     outer join     key                            timestamp    is left    n, m, a
     subscription   foreign key and primary key    0            0          a
@@ -56,7 +56,7 @@ def make_store(spec: Store, plan: Plan, file: Tables, owner: Owner, topic: str) 
         case "window":
             return WindowStoreInFile(file.table(spec.name, "n, a, m"), *arguments)
         case "session":
-            return SessionStoreInFile(file.table(spec.name, "n, m, a"), *arguments)
+            return SessionStoreInFile(file.table(spec.name, "n, a, m"), *arguments)
         case "buffer":
             return SuppressBufferInFile(file.table(spec.name, "n, a, m"), key, value, topic)
         case "outer-join":
@@ -147,28 +147,28 @@ class WindowStoreInFile(WindowStore):
 
 
 class _Sessions:
-    """The OrderedMap of a session store: (end, start, key)."""
+    """The OrderedMap of a session store: (end, key, start)."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
 
-    def get(self, where: tuple[int, int, bytes]) -> _Kept | None:
-        end, start, data = where
+    def get(self, where: tuple[int, bytes, int]) -> _Kept | None:
+        end, data, start = where
         return self._table.get(data, end, start)
 
-    def put(self, where: tuple[int, int, bytes], kept: _Kept) -> None:
-        end, start, data = where
+    def put(self, where: tuple[int, bytes, int], kept: _Kept) -> None:
+        end, data, start = where
         self._table.put(data, end, start, *kept)
 
-    def remove(self, where: tuple[int, int, bytes]) -> None:
-        end, start, data = where
+    def remove(self, where: tuple[int, bytes, int]) -> None:
+        end, data, start = where
         self._table.remove(data, end, start)
 
-    def remove_below(self, above: tuple[int, int, bytes]) -> None:
+    def remove_below(self, above: tuple[int, bytes, int]) -> None:
         self._table.remove_below(above[0])
 
-    def items(self, lowest: tuple[int, int, bytes]) -> Iterator[tuple[tuple[int, int, bytes], _Kept]]:
-        return (((end, start, data), (value, at)) for data, end, start, value, at in self._table.ordered(lowest[0]))
+    def items(self, lowest: tuple[int, bytes, int]) -> Iterator[tuple[tuple[int, bytes, int], _Kept]]:
+        return (((end, data, start), (value, at)) for data, end, start, value, at in self._table.ordered(lowest[0]))
 
 
 class SessionStoreInFile(SessionStore):

@@ -343,8 +343,8 @@ class StreamOperations(Generic[TableT, GroupedT]):
         `joiner(key, left, right)`.
 
         With a stream: `windows` says how far apart two records may be; `key`, `value` and `other_value` are the serdes
-        of the stores, `store` is the base of their names. With a table: `key` and `value` are the serdes of an internal
-        topic, if one is needed. With a global table: `key_selector(key, value)` gives the table's key."""
+        of the stores, `store` is the base of their names. With a table: `key` and `value` are the serdes of an
+        internal topic, if one is needed. With a global table: `key_selector(key, value)` gives the table's key."""
         return self._join("inner", other, joiner, windows, key_selector=key_selector, key=key, value=value, other_value=other_value, store=store, name=name)
 
     def left_join(

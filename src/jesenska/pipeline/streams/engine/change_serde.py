@@ -1,8 +1,9 @@
-"""Changes of a table in an internal topic: both values, or the one that there is.
+"""Changes of a table in an internal topic, as Kafka Streams writes them from 3.5 on: both values, or the one that
+there is.
 
 new value | 0x01           only the new one
 old value | 0x00           only the old one
-length of the new value, 4 bytes | new value | old value | 0x02
+length of the new value, a zigzag varint | new value | old value | 0x02
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from jesenska.pipeline.streams.errors import SerializationError
 from jesenska.pipeline.streams.records import Change
 from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.varints import read_varint, varint
 
 
 class ChangeSerde(Serde):
@@ -22,7 +24,7 @@ class ChangeSerde(Serde):
         new = None if value.new is None else self._inner.to_bytes(value.new)
         old = None if value.old is None else self._inner.to_bytes(value.old)
         if new is not None and old is not None:
-            return len(new).to_bytes(4, "big") + new + old + b"\x02"
+            return varint(len(new)) + new + old + b"\x02"
         if new is not None:
             return new + b"\x01"
         if old is not None:
@@ -32,7 +34,7 @@ class ChangeSerde(Serde):
     def from_bytes(self, data: bytes) -> Change:
         kind, rest = data[-1], data[:-1]
         if kind == 2:
-            size = int.from_bytes(rest[:4], "big")
-            return Change(self._inner.from_bytes(rest[4 : 4 + size]), self._inner.from_bytes(rest[4 + size :]))
+            size, at = read_varint(rest, 0, "the length of its new value does")
+            return Change(self._inner.from_bytes(rest[at : at + size]), self._inner.from_bytes(rest[at + size :]))
         one = self._inner.from_bytes(rest)
         return Change(one, None) if kind == 1 else Change(None, one)

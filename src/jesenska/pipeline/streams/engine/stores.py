@@ -163,19 +163,20 @@ class WindowStore(StateStore):
         self._remove_below(min(up_to_ms, self._observed_ms - self._retention_ms) + 1)
 
     def put(self, key: Any, value: Any, window_start_ms: int) -> None:
-        """Sets the key's value in the window that begins then; None deletes it. A window that is gone is refused."""
+        """Sets the key's value in the window that begins then; None deletes it. A window that is gone is refused; the
+        changelog has it all the same, as Kafka Streams' has."""
         data, kept = self._key_bytes(key), self._to_keep(value)
         self._observed_ms = max(self._observed_ms, window_start_ms)
-        if window_start_ms <= self._expired_ms:
+        is_refused = window_start_ms <= self._expired_ms
+        if is_refused:
             self._refused(f"the window at {window_start_ms} is older than the store {self.name} keeps")
-            return
-        if kept is None and self.spec.retain_duplicates:
-            return
-        self._remove_below(self._expired_ms + 1)
         if self.spec.retain_duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         sequence = self._sequence if self.spec.retain_duplicates else 0
-        self._keep(window_start_ms, data, sequence, kept)
+        # Among duplicates there is none that None could delete.
+        if not is_refused and (kept is not None or not self.spec.retain_duplicates):
+            self._remove_below(self._expired_ms + 1)
+            self._keep(window_start_ms, data, sequence, kept)
         logged = window_store_key(data, window_start_ms, sequence)
         if kept is None:
             self._log(logged, None, self._now())
@@ -183,8 +184,8 @@ class WindowStore(StateStore):
             self._log(logged, *kept)
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
-        """With one time the value in the window that begins then, or None; with two the pairs of start and value of the
-        windows that begin from the first to the second."""
+        """With one time the value in the window that begins then, or None; with two the pairs of start and value of
+        the windows that begin from the first to the second."""
         data = self._key_bytes(key)
         if time_to is not None:
             return ((start, self._value_of(kept)) for start, _, kept in self._windows(time_from, time_to, data, data))
@@ -261,21 +262,24 @@ class SessionStore(StateStore):
         self._by_end.remove_below((min(up_to_ms, self._observed_ms - self._retention_ms) + 1, b"", 0))
 
     def put(self, session: Windowed, value: Any) -> None:
-        """Sets the value of a session; None deletes it. One that is gone already is dropped."""
+        """Sets the value of a session; None deletes it. One that is gone already is refused; the changelog has it all
+        the same, as Kafka Streams' has."""
         data, kept = self._key_bytes(session.key), self._to_keep(value)
         window = SessionWindow(session.window.start, session.window.end)
         self._observed_ms = max(self._observed_ms, window.end)
+        where = (window.end, data, window.start)
         if window.end <= self._expired_ms:
             self._refused(f"the session that ends at {window.end} is older than the store {self.name} keeps")
-            return
-        self._by_end.remove_below((self._expired_ms + 1, b"", 0))
-        where = (window.end, data, window.start)
+        else:
+            self._by_end.remove_below((self._expired_ms + 1, b"", 0))
+            if kept is None:
+                self._by_end.remove(where)
+            else:
+                self._by_end.put(where, kept)
         logged = session_store_key(data, window)
         if kept is None:
-            self._by_end.remove(where)
             self._log(logged, None, self._now())
         else:
-            self._by_end.put(where, kept)
             self._log(logged, *kept)
 
     def remove(self, session: Windowed) -> None:

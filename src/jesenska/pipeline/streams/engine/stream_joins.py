@@ -3,8 +3,8 @@
 Each side keeps its records in a window store; a record first looks for partners in the other side's store, and then is
 put into its own. A record of an outer side that finds none waits in a store that both sides share, in the order of
 timestamp, side (the other one first) and key, until its window and grace have passed on the stream time that both
-sides share; then it is joined with None. It leaves that store as soon as it has a partner, together with all other records
-of its key, side and timestamp.
+sides share; then it is joined with None. It leaves that store as soon as it has a partner, together with all other
+records of its key, side and timestamp.
 """
 
 from __future__ import annotations

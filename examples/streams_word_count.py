@@ -1,0 +1,37 @@
+"""Counts words with the Streams API, run by its test driver: no broker, no Spark.
+
+    python examples/streams_word_count.py "hello kafka streams" "hello again"
+
+Prints the topology, and every new count as it comes out."""
+
+from __future__ import annotations
+
+import sys
+
+from jesenska.pipeline.streams import Serdes, StreamsBuilder, Topology, TopologyTestDriver, value
+
+
+def word_count() -> Topology:
+    """From the topic lines to the topic word-counts."""
+    builder = StreamsBuilder()
+    lines = builder.stream("lines", key=Serdes.string(), value=Serdes.string())
+    words = lines.flat_map_values(value.lower().split(" ")).filter(value != "")
+    counts = words.group_by(value, key=Serdes.string(), value=Serdes.string()).count(store="counts")
+    counts.to_stream().to("word-counts", key=Serdes.string(), value=Serdes.long())
+    return builder.build()
+
+
+def main(lines: list[str]) -> None:
+    topology = word_count()
+    sys.stdout.write(topology.describe())
+    with TopologyTestDriver(topology) as driver:
+        topic = driver.create_input_topic("lines", key=Serdes.string(), value=Serdes.string(), auto_advance=1000)
+        counts = driver.create_output_topic("word-counts", key=Serdes.string(), value=Serdes.long())
+        for line in lines:
+            topic.pipe_value(line)
+            for word, count in counts.read_key_values_to_list():
+                sys.stdout.write(f"{word} {count}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["All streams lead to Kafka", "Hello Kafka Streams", "Join Kafka Summit"])
