@@ -24,11 +24,11 @@ from jesenska.pipeline.packing import Task as ReadTask
 from jesenska.pipeline.planning import OffsetRange
 from jesenska.pipeline.sentences import plainly
 from jesenska.pipeline.streams.engine.queues import RawRecord
-from jesenska.pipeline.streams.global_tables import GlobalTables
-from jesenska.pipeline.streams.partition_task import Output, Work, process
 from jesenska.pipeline.streams.plan import Plan
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
+from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
+from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,8 +15,8 @@ from jesenska.base.errors import JesenskaError
 from jesenska.pipeline import exactly_once
 from jesenska.pipeline.options import source_options
 from jesenska.pipeline.streams import Serdes, SettingError, StreamsBuilder, StreamsError, Suppressed, TimeWindows, Topology, TopologyTestDriver, value
-from jesenska.pipeline.streams.kafka_streams import KafkaStreams, State
-from jesenska.pipeline.streams.spark_task import read_ranges
+from jesenska.pipeline.streams_on_spark.kafka_streams import KafkaStreams, State
+from jesenska.pipeline.streams_on_spark.spark_task import read_ranges
 from tests.pipeline.conftest import Topics
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from jesenska.pipeline.streams.plan import Plan
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology, SinkNode
 from jesenska.pipeline.streams.records import Headers, Record
 from jesenska.pipeline.streams.settings import StreamsConfig
-from jesenska.pipeline.streams.state_file import StateFile
-from jesenska.pipeline.streams.state_stores import Tables, make_store, remember, remembered
 from jesenska.pipeline.streams.topology import Topology, changelog_topic
+from jesenska.pipeline.streams_on_spark.state_file import StateFile
+from jesenska.pipeline.streams_on_spark.state_stores import Tables, make_store, remember, remembered
 
 FACTS = "facts"
 

@@ -25,8 +25,8 @@ from jesenska.pipeline.streams import (
     TopologyTestDriver,
 )
 from jesenska.pipeline.streams.engine.queues import RawRecord
-from jesenska.pipeline.streams.partition_task import Output, Work, process
 from jesenska.pipeline.streams.processor_topology import SourceNode
+from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
 
 STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
 Input = tuple[str, str | None, str | None, int]

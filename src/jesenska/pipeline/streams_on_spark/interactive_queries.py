@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jesenska.pipeline.streams.errors import StreamsError
-from jesenska.pipeline.streams.partition_task import FACTS
 from jesenska.pipeline.streams.plan import Plan, Store
 from jesenska.pipeline.streams.records import KeyValue
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.settings import StreamsConfig
-from jesenska.pipeline.streams.state_file import ReadOnlyStateFile
-from jesenska.pipeline.streams.state_stores import make_store, remember
 from jesenska.pipeline.streams.topology import changelog_topic
+from jesenska.pipeline.streams_on_spark.partition_task import FACTS
+from jesenska.pipeline.streams_on_spark.state_file import ReadOnlyStateFile
+from jesenska.pipeline.streams_on_spark.state_stores import make_store, remember
 
 T = TypeVar("T")
 Stores = Callable[[], Iterator[Any]]

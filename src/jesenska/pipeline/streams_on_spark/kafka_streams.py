@@ -46,21 +46,21 @@ from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline.cluster_thread import ClusterThread, connect
 from jesenska.pipeline.options import SourceOptions, sink_options, source_options
-from jesenska.pipeline.streams import application_topics
-from jesenska.pipeline.streams.cutting import SubTopology, cut, in_order, partitions_of_internal_topics, tasks_of
 from jesenska.pipeline.streams.errors import SettingError, StreamsError
-from jesenska.pipeline.streams.global_tables import GlobalTables
-from jesenska.pipeline.streams.interactive_queries import parts_of, read_only_store
-from jesenska.pipeline.streams.partition_task import PartitionTask, Work
 from jesenska.pipeline.streams.settings import StreamsConfig
-from jesenska.pipeline.streams.state_file import StateFile
 from jesenska.pipeline.streams.topology import Topology
+from jesenska.pipeline.streams_on_spark import application_topics
+from jesenska.pipeline.streams_on_spark.cutting import SubTopology, cut, in_order, partitions_of_internal_topics, tasks_of
+from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
+from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, read_only_store
+from jesenska.pipeline.streams_on_spark.partition_task import PartitionTask, Work
+from jesenska.pipeline.streams_on_spark.state_file import StateFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from jesenska.pipeline.streams.spark_task import GlobalEnds, Program
+    from jesenska.pipeline.streams_on_spark.spark_task import GlobalEnds, Program
 
 logger = logging.getLogger(__name__)
 
@@ -236,7 +236,7 @@ class KafkaStreams:
 
     def _global_tables(self) -> GlobalTables:
         """The global stores, with all that their topics have now."""
-        from jesenska.pipeline.streams.spark_task import read_ranges
+        from jesenska.pipeline.streams_on_spark.spark_task import read_ranges
 
         with self._lock:
             source, topics = self._global_source()
@@ -384,7 +384,7 @@ class _Query:
     def _pickled(self, topology: Topology) -> Program:
         from pyspark import cloudpickle
 
-        from jesenska.pipeline.streams.spark_task import Program
+        from jesenska.pipeline.streams_on_spark.spark_task import Program
 
         try:
             pickled = cloudpickle.dumps((topology.plan, self._config))  # type: ignore[no-untyped-call]
@@ -449,7 +449,7 @@ class _Query:
 
     def _worded(self, error: Exception) -> StreamsError:
         """The query's error as one sentence."""
-        from jesenska.pipeline.streams.spark_task import failed_in_a_task
+        from jesenska.pipeline.streams_on_spark.spark_task import failed_in_a_task
 
         if self._failure is not None:
             return self._failure
@@ -503,7 +503,7 @@ class _Query:
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
         from jesenska.pipeline.exactly_once import write_exactly_once
         from jesenska.pipeline.spark import quiet_about_pandas
-        from jesenska.pipeline.streams.spark_task import OUTPUT_SCHEMA, WRITTEN_SCHEMA, SparkTask
+        from jesenska.pipeline.streams_on_spark.spark_task import OUTPUT_SCHEMA, WRITTEN_SCHEMA, SparkTask
 
         placed = self._placed(rows)
         task = SparkTask(self._program, str(self._directory / "stores"), batch_id, None if self._exactly_once else self._sink, self._global_ends())
@@ -528,7 +528,7 @@ class _Query:
         return rows.repartition(min(self._tasks, 2 * cores), "partition")
 
     def _global_ends(self) -> GlobalEnds | None:
-        from jesenska.pipeline.streams.spark_task import GlobalEnds
+        from jesenska.pipeline.streams_on_spark.spark_task import GlobalEnds
 
         if self._globals is None:
             return None

@@ -9,8 +9,8 @@ from typing import Any
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.engine.stores import KeyValueStore, SessionStore, WindowStore
 from jesenska.pipeline.streams.engine.task import Task
-from jesenska.pipeline.streams.partition_task import Work
 from jesenska.pipeline.streams.records import Record
+from jesenska.pipeline.streams_on_spark.partition_task import Work
 
 Places = Mapping[tuple[str, int], int]
 """(topic, partition) -> offset"""

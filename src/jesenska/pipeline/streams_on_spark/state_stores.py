@@ -23,7 +23,7 @@ from jesenska.pipeline.streams.engine.suppression import SuppressBuffer, _Held
 from jesenska.pipeline.streams.plan import ForeignKeyJoin, Plan, Store, StreamStreamJoin
 from jesenska.pipeline.streams.records import KeyValue, RecordMetadata, SessionWindow, Windowed
 from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.state_file import StateTable
+from jesenska.pipeline.streams_on_spark.state_file import StateTable
 
 _Kept = tuple[bytes, int]
 
