@@ -27,6 +27,7 @@ from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.plan import Plan
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
+from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
 from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
 
@@ -73,31 +74,39 @@ class SparkTask:
         with plainly("topic"):
             outputs = self._outputs(batches)
             if self.sink is None:
-                yield from output_rows(outputs)
+                yield from outputs
                 return
             from jesenska.pipeline.sink import write_rows
 
-            written = sum(write_rows(self.sink, output_rows(outputs)).values()) if outputs else 0
+            written = sum(write_rows(self.sink, iter(outputs)).values()) if outputs else 0
             yield pa.RecordBatch.from_pydict({"records": [written]}, schema=pa.schema([("records", pa.int64())]))
 
-    def _outputs(self, batches: Iterator[pa.RecordBatch]) -> list[Output]:
-        work = _work(self.program)
-        by_partition: dict[int, list[RawRecord]] = {}
-        for batch in batches:
-            for record in raw_records(batch):
-                records = by_partition.setdefault(record.partition, [])
-                if record.topic:  # else it says only that the partition is there
-                    records.append(record)
-        if not by_partition:
+    def _outputs(self, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        given = [batch for batch in batches if batch.num_rows]
+        if not given:
             return []
-        stores = self._global_stores()
-        now_ms = time.time_ns() // 1_000_000
-        outputs: list[Output] = []
-        for partition in sorted(by_partition):
-            records = by_partition.pop(partition)
-            records.sort(key=lambda record: (record.topic, record.offset))
-            outputs += process(work, partition, self.version, records, Path(self.directory), now_ms, stores)
+        rows = pa.Table.from_batches(given)
+        outputs: list[pa.RecordBatch] = []
+        for partition in sorted(pc.unique(rows.column("partition")).to_pylist()):
+            outputs += self._partition(partition, rows.filter(pc.equal(rows.column("partition"), partition)))
         return outputs
+
+    def _partition(self, partition: int, rows: pa.Table) -> list[pa.RecordBatch]:
+        directory = Path(self.directory)
+        direct = _direct_path(self.program)
+        if direct is not None:
+            try:
+                return direct.run(rows, partition, self.version, directory)
+            except NotDirectError:
+                """The engine does it."""
+        # A row without a topic says only that the partition is there.
+        records = [record for batch in rows.to_batches() for record in raw_records(batch) if record.topic]
+        records.sort(key=lambda record: (record.topic, record.offset))
+        now_ms = time.time_ns() // 1_000_000
+        return list(output_rows(process(_work(self.program), partition, self.version, records, directory, now_ms, self._global_stores())))
 
     def _global_stores(self) -> Mapping[str, Any]:
         if self.ends is None:
@@ -125,6 +134,14 @@ def read_ranges(source: SourceOptions, ranges: Mapping[tuple[str, int], tuple[in
 @lru_cache(maxsize=16)
 def _work(program: Program) -> Work:
     return work_of(*unpickled(program.pickled), program)
+
+
+@lru_cache(maxsize=16)
+def _direct_path(program: Program) -> DirectPath | None:
+    try:
+        return DirectPath(_work(program))
+    except NotDirectError:
+        return None
 
 
 @lru_cache(maxsize=4)
