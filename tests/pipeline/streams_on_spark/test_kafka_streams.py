@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,22 @@ from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.pipeline import exactly_once
 from jesenska.pipeline.options import source_options
-from jesenska.pipeline.streams import Serdes, SettingError, StreamsBuilder, StreamsError, Suppressed, TimeWindows, Topology, TopologyTestDriver, value
+from jesenska.pipeline.streams import (
+    Processor,
+    PunctuationType,
+    Record,
+    Serdes,
+    SettingError,
+    Stores,
+    StreamsBuilder,
+    StreamsError,
+    Suppressed,
+    TimeWindows,
+    Topology,
+    TopologyTestDriver,
+    dead_letter_topic,
+    value,
+)
 from jesenska.pipeline.streams_on_spark.kafka_streams import KafkaStreams, State
 from jesenska.pipeline.streams_on_spark.spark_task import read_ranges
 from tests.pipeline.conftest import Topics
@@ -259,3 +275,50 @@ def test_a_changed_topology_is_refused_on_an_old_state(spark: SparkSession, topi
     application.run(builder.build())
     with pytest.raises(StreamsError, match="the topology is not the one that made the state"):
         application.run(word_count(source, f"{source}-out"))
+
+
+class Ticks(Processor):
+    """Tells how many records it has seen, at each tenth of a second of the clock."""
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self.store = context.get_state_store("seen")
+        context.schedule(100, PunctuationType.WALL_CLOCK_TIME, self.tell)
+
+    def process(self, record: Record) -> None:
+        self.store.put("all", (self.store.get("all") or 0) + 1)
+
+    def tell(self, now_ms: int) -> None:
+        self.context.forward(Record("all", self.store.get("all") or 0, now_ms))
+
+
+def test_punctuations_on_wall_clock_time_come_without_records(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """And a source may be a pattern, and a partitioner may choose."""
+    source, sink = topics.create(1), topics.create(3)
+    topology = Topology()
+    topology.add_source("source", re.compile(f"{source}|{source}-no"), **STRINGS)
+    topology.add_processor("ticks", Ticks, "source")
+    topology.add_state_store(Stores.key_value_store("seen", key=Serdes.string(), value=Serdes.int()), "ticks")
+    topology.add_sink("sink", sink, "ticks", key=Serdes.string(), value=Serdes.int(), partitioner=lambda topic, key, value, count: min(value, count - 1))
+    application = Application(spark, topics, tmp_path, f"ticks-{source}")
+    with application.streams(topology) as streams:
+        streams.start()
+        wait_until(lambda: topics.offsets(sink, 3)[0][1] > 0)
+        send(topics, [(source, b"x", b"1", 1), (source, b"y", b"2", 2)], {source: 1})
+        wait_until(lambda: topics.offsets(sink, 3)[2][1] > 1)
+        assert streams.store("seen").get("all") == 2
+
+
+def test_what_internal_topics_had_is_deleted(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """Once it was read; and records that cannot be read go where the settings say."""
+    source, sink, dead = topics.create(1), topics.create(1), topics.create(1)
+    topology = word_count(source, sink)
+    application = Application(spark, topics, tmp_path, f"deletes-{source}", default_deserialization_exception_handler=dead_letter_topic(dead))
+    for start in (0, 3):
+        send(topics, [*lines(source, 3, start), (source, b"bad", b"\xff", 2000)], {source: 1})
+        application.run(topology)
+    assert [value for value, _ in written(topics, dead)[b"bad"]] == [b"\xff", b"\xff"]
+    (internal,) = topology.processors.internal_topics
+    begin, end = topics.offsets(f"deletes-{source}-{internal}")[0]
+    assert end == 22 and begin == 11
+    assert last_values(written(topics, sink))[b"kafka"] == (6).to_bytes(8, "big")

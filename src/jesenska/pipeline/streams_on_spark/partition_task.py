@@ -18,6 +18,7 @@ next time; one that is not in the list was cancelled, and is so again.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,11 @@ from jesenska.pipeline.streams.topology import Topology, changelog_topic
 from jesenska.pipeline.streams_on_spark.state_file import StateFile
 from jesenska.pipeline.streams_on_spark.state_stores import Tables, make_store, remember, remembered
 
+logger = logging.getLogger(__name__)
+
 FACTS = "facts"
+#: How many dropped records a micro-batch tells of.
+_TOLD = 5
 
 
 class Output(NamedTuple):
@@ -83,6 +88,7 @@ def process(
             task.process_next()
         task.punctuate_wall_clock(now_ms)
         task.close()
+        task.tell_dropped()
         file.set_meta(FACTS, task.facts())
         return task.outputs
 
@@ -130,6 +136,17 @@ class PartitionTask(Task):
         if chosen is not None and not 0 <= chosen < count:
             raise StreamsError(f"{sink.made_at}: the partitioner gave partition {chosen} of {topic}, which has {count}: give a number from 0 to {count - 1}.")
         return chosen
+
+    def drop(self, reason: str) -> None:
+        """Counts it, and tells the first few: a micro-batch may drop many."""
+        if self.dropped_records < _TOLD:
+            super().drop(reason)
+        else:
+            self.dropped_records += 1
+
+    def tell_dropped(self) -> None:
+        if self.dropped_records > _TOLD:
+            logger.warning("%d more records were dropped in this micro-batch of task %s.", self.dropped_records - _TOLD, self.task_id)
 
     # What outlives the micro-batch
 
