@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -267,14 +268,29 @@ def test_what_cannot_run_is_said_before_anything_runs(spark: SparkSession, topic
         application.run(other.build())
 
 
-def test_a_changed_topology_is_refused_on_an_old_state(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_a_changed_topology_or_a_lost_state_is_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     source = topics.create(1)
     application = Application(spark, topics, tmp_path, f"changed-{source}")
+    send(topics, lines(source), {source: 1})
     builder = StreamsBuilder()
-    builder.stream(source, **STRINGS).to(f"{source}-out")
-    application.run(builder.build())
+    builder.stream(source, **STRINGS).group_by_key().count().to_stream().to(f"{source}-out", value=Serdes.long())
+    topology = builder.build()
+    with application.streams(topology) as streams:
+        assert streams.explain() == (
+            f"Sub-topology: 0\n    reads   {source}: 1 partitions\n    steps   the direct path, a Python function for each step\n"
+            f"    stores  KSTREAM-AGGREGATE-STATE-STORE-0000000001\n    writes  {source}-out, at least once\n"
+        )
+        streams.process_available()
+    assert topics.committed(f"changed-{source}")[source, 0] == 3
     with pytest.raises(StreamsError, match="the topology is not the one that made the state"):
         application.run(word_count(source, f"{source}-out"))
+    directory = tmp_path / f"changed-{source}"
+    shutil.rmtree(directory / "0" / "stores")
+    with pytest.raises(StreamsError, match="is gone, but the checkpoint beside it stands"):
+        application.run(topology)
+    (directory / "topology").unlink()
+    with pytest.raises(StreamsError, match="topology is missing, which says what the state belongs to"):
+        application.run(topology)
 
 
 class Ticks(Processor):

@@ -63,19 +63,23 @@ class DirectPath:
         nodes = {name: processors.nodes[name] for name in work.names}
         sources = [node for node in nodes.values() if isinstance(node, SourceNode)]
         if len(sources) != 1:
-            raise NotDirectError
+            raise NotDirectError(f"it has {len(sources)} sources")
         self._source = source = sources[0]
-        if len(source.topics) != 1 or source.wrap is not None or source.is_global or not _takes_given_time(source, config.timestamp_extractor):
-            raise NotDirectError
+        if len(source.topics) != 1 or source.is_global:
+            raise NotDirectError(f"{source.name} does not read one topic")
+        if source.wrap is not None:
+            raise NotDirectError(f"{source.name} reads an internal topic of a table or of a join")
+        if not _takes_given_time(source, config.timestamp_extractor):
+            raise NotDirectError(f"{source.name} has a timestamp extractor")
         self._operators: dict[str, Any] = {}
         for name, node in nodes.items():
             if isinstance(node, ProcessorNode):
                 self._operators[name] = self._operator(name, node)
             elif isinstance(node, SinkNode) and (node.topic is None or node.partitioner is not None or node.wrap is not None):
-                raise NotDirectError
+                raise NotDirectError(f"{name} asks a function where records go, or writes an internal topic of a table or of a join")
         sinks = [node.topic for node in nodes.values() if isinstance(node, SinkNode)]
         if len(set(sinks)) != len(sinks):
-            raise NotDirectError  # two sinks of one topic: its records come in the order of both
+            raise NotDirectError("two sinks write to one topic, whose records come in the order of both")
         self._children = {name: [child for child in processors.children(name) if child in nodes] for name in nodes}
         self._nodes = nodes
         self._key, self._value = source.key or config.key_serde, source.value or config.value_serde
@@ -83,10 +87,12 @@ class DirectPath:
 
     def _operator(self, name: str, node: ProcessorNode) -> Any:
         if name in self._work.plan and isinstance(self._work.plan[name], Process | TableTransformValues):
-            raise NotDirectError
+            raise NotDirectError(f"{name} is a processor of the program")
         operator = node.make()
-        if type(operator) not in _STEPS or (isinstance(operator, AggregateRecords) and operator._sends_old):
-            raise NotDirectError
+        if type(operator) not in _STEPS:
+            raise NotDirectError(f"{name} is not one of the simple steps")
+        if isinstance(operator, AggregateRecords) and operator._sends_old:
+            raise NotDirectError(f"{name} sends old values")
         return operator
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
@@ -99,7 +105,7 @@ class DirectPath:
                 run.take(rows, self._source, self._value)
             except Exception as error:
                 logger.info("Micro-batch %d of partition %d goes to the engine: %s", version, partition, error)
-                raise NotDirectError from error
+                raise NotDirectError(str(error)) from error
             run.finish()
             return list(run.batches(rows))
 

@@ -51,6 +51,7 @@ from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
 from jesenska.pipeline.streams_on_spark import application_topics
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, cut, in_order, partitions_of_internal_topics, tasks_of
+from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
 from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, read_only_store
 from jesenska.pipeline.streams_on_spark.partition_task import PartitionTask, Work
@@ -101,7 +102,8 @@ StateListener = Callable[[State, State], None]
 
 class KafkaStreams:
     """Runs `topology` with the settings of `config`. `spark` is the session to run in; without it the running one, or
-    a new one on this machine. `max_offsets_per_trigger` limits how much one micro-batch of a sub-topology reads.
+    a new one on this machine. `max_offsets_per_trigger` is how much one micro-batch of a sub-topology reads at most; a
+    task has the records of its partitions in memory.
 
     SettingError where application.id or bootstrap.servers is missing."""
 
@@ -111,7 +113,7 @@ class KafkaStreams:
         config: Mapping[str, Any] | StreamsConfig,
         *,
         spark: SparkSession | None = None,
-        max_offsets_per_trigger: int | None = None,
+        max_offsets_per_trigger: int = 500_000,
     ) -> None:
         self.topology = topology
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
@@ -218,6 +220,16 @@ class KafkaStreams:
             self._set(State.NOT_RUNNING)
         self._ended.set()
         return True
+
+    def explain(self) -> str:
+        """How each sub-topology runs: what it reads, by which way its records go and why, what it writes. It asks the
+        brokers for topics, makes the internal ones and needs Spark."""
+        if self._state is State.CREATED:
+            self._set(State.REBALANCING)
+            with self._ends_with_error():
+                self._prepare()
+            self._set(State.RUNNING)
+        return "".join(query.explain() for query in self._queries)
 
     # Interactive queries
 
@@ -369,6 +381,7 @@ class _Query:
         self._config = streams.config
         self._directory = streams.directory / str(part.number)
         self._client_options = streams._client_options()
+        self._topology = streams.topology
         self._exactly_once = self._config["processing.guarantee"] == EXACTLY_ONCE
         self._max_offsets = streams._max_offsets
         self._tasks = tasks_of(part, counts)
@@ -405,9 +418,47 @@ class _Query:
             task.close()
             return task.asks_for_the_clock
 
+    def explain(self) -> str:
+        """How the sub-topology runs, in a few lines."""
+        part, kind = self.part, "exactly once" if self._exactly_once else "at least once"
+        reads = [*part.reads, *([f"topics that match {part.pattern}"] if part.pattern is not None else [])]
+        writes = [*part.writes, *(["topics that a function names"] if part.extracts else [])]
+        return (
+            f"Sub-topology: {part.number}\n"
+            f"    reads   {', '.join(reads)}: {self._tasks} partitions{'' if self._is_aligned else ', brought together by a shuffle'}\n"
+            f"    steps   {self._path}\n"
+            f"    stores  {', '.join(part.stores) or 'none'}\n"
+            f"    writes  {', '.join(writes) or 'nothing'}, {kind}\n"
+        )
+
+    @property
+    def _path(self) -> str:
+        """By which way its records go."""
+        work = Work.of(self._topology, self.part.number, self._config, {})
+        try:
+            DirectPath(work)
+        except NotDirectError as reason:
+            return f"the engine, record by record, since {reason}"
+        return "the direct path, a Python function for each step"
+
+    @property
+    def _is_aligned(self) -> bool:
+        """Whether the source gives all rows of a partition number to one task."""
+        return len(self.part.reads) == 1 and self.part.pattern is None and not self._asks_for_the_clock
+
+    def _check_stores(self) -> None:
+        """What the checkpoint counts as done has left its state."""
+        commits, stores = self._directory / "checkpoint" / "commits", self._directory / "stores"
+        if self.part.stores and not stores.exists() and commits.exists() and any(commits.iterdir()):
+            raise StreamsError(
+                f"the state in {stores} is gone, but the checkpoint beside it stands: put it back, or remove {self._directory.parent} "
+                "and the application's internal topics to begin anew."
+            )
+
     # The query
 
     def start(self, *, continuous: bool) -> None:
+        self._check_stores()
         rows = self._rows()
         writer = rows.writeStream.queryName(f"{self._config.application_id}-{self.part.number}").foreachBatch(self._process)
         writer = writer.option("checkpointLocation", str(self._directory / "checkpoint"))
@@ -474,15 +525,18 @@ class _Query:
 
     def _source_options(self) -> dict[str, str]:
         part = self.part
-        options = {**self._client_options, "startingOffsets": self._starts()}
+        options = {
+            **self._client_options,
+            "startingOffsets": self._starts(),
+            "maxOffsetsPerTrigger": str(self._max_offsets),
+            "kafka.group.id": self._config.application_id,  # tools show the lag of the application there
+        }
         if part.pattern is None:
             options["subscribe"] = ",".join(part.reads)
         else:
             options["subscribePattern"] = "|".join([part.pattern, *(topic.replace(".", r"\.") for topic in part.reads)])
         if self._exactly_once:
             options["kafka.isolation.level"] = "read_committed"
-        if self._max_offsets is not None:
-            options["maxOffsetsPerTrigger"] = str(self._max_offsets)
         return options
 
     def _starts(self) -> str:
@@ -522,8 +576,8 @@ class _Query:
                 "0L as offset", "cast(null as timestamp) as timestamp", "cast(null as array<struct<key: string, value: binary>>) as headers",
             )  # fmt: skip
             rows = rows.filter("topic is not null").unionByName(every)
-        elif len(self.part.reads) == 1 and self.part.pattern is None:
-            return rows  # the source gives each partition to one task
+        elif self._is_aligned:
+            return rows
         cores = max(1, self._spark.sparkContext.defaultParallelism)
         return rows.repartition(min(self._tasks, 2 * cores), "partition")
 

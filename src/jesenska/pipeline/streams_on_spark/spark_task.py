@@ -24,6 +24,7 @@ from jesenska.pipeline.packing import Task as ReadTask
 from jesenska.pipeline.planning import OffsetRange
 from jesenska.pipeline.sentences import plainly
 from jesenska.pipeline.streams.engine.queues import RawRecord
+from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Plan
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
@@ -96,6 +97,8 @@ class SparkTask:
 
     def _partition(self, partition: int, rows: pa.Table) -> list[pa.RecordBatch]:
         directory = Path(self.directory)
+        if not (directory.parent.parent / "topology").exists():
+            raise StreamsError(f"the directory {directory.parent.parent} is not on this machine: set state.dir to one that all executors share.")
         direct = _direct_path(self.program)
         if direct is not None:
             try:
