@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jesenska.pipeline.streams import Serdes, StreamsBuilder, aggregate, concat, key, value
-from tests.pipeline.streams.running import LONG, S, append, driver_of, outcome, pipe, read
+import pytest
+
+from jesenska.pipeline.streams import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, TopologyError, aggregate, concat, key, value
+from tests.pipeline.streams.running import LONG, STRING, S, append, driver_of, outcome, pipe, read
 
 
 def _grouped() -> tuple[StreamsBuilder, Any]:
@@ -69,6 +71,53 @@ def test_a_named_repartition_serves_all_aggregations_of_a_group() -> None:
         assert read(driver, value=LONG) == [("x", 1, 1)]
         assert read(driver, "last") == [("x", "x", 1)]
         assert read(driver, "test-grouped-repartition") == [("x", "x", 1)]
+
+
+# Several streams in one aggregate
+
+
+def test_cogrouped_streams_share_one_aggregate() -> None:
+    builder = StreamsBuilder()
+    purchases, returns = builder.stream("in", **S).group_by_key(), builder.stream("back", **S).group_by(value, name="returns", **S)
+    together = purchases.cogroup(append).cogroup(returns, lambda key, value, aggregate: f"{aggregate}-{value}")
+    together.aggregate("", store="kept", value=Serdes.string()).to_stream().to("out")
+    with driver_of(builder) as driver:
+        pipe(driver, [("in", "a", "x", 5), ("back", "k", "a", 3), ("in", "a", "y", 7), ("in", None, "z", 8), ("back", "k", "b", 9)])
+        assert read(driver) == [("a", "+x", 5), ("a", "+x-a", 5), ("a", "+x-a+y", 7), ("b", "-b", 9)]
+        assert driver.get_key_value_store("kept").all() == [("a", "+x-a+y"), ("b", "-b")]
+        assert driver.dropped_records == 1
+
+
+def test_cogrouped_streams_are_aggregated_by_windows_and_sessions() -> None:
+    rows = [("in", "a", "x", 1), ("back", "a", "y", 3), ("in", "a", "z", 12)]
+    windowed = Serdes.time_windowed(STRING, 10)
+
+    def cogrouped() -> tuple[StreamsBuilder, Any]:
+        builder = StreamsBuilder()
+        one, other = builder.stream("in", **S).group_by_key(), builder.stream("back", **S).group_by_key()
+        return builder, one.cogroup(append).cogroup(other, append)
+
+    builder, together = cogrouped()
+    together.windowed_by(TimeWindows(10)).aggregate("", value=STRING).to_stream().to("out")
+    assert outcome(builder, rows, key=windowed) == [(("a", 0, 10), "+x", 1), (("a", 0, 10), "+x+y", 3), (("a", 10, 20), "+z", 12)]
+    builder, together = cogrouped()
+    together.windowed_by(SlidingWindows(10, grace=20)).aggregate("", value=STRING).to_stream().to("out")
+    assert {key[1]: value for key, value, _ in outcome(builder, rows, key=windowed)} == {0: "+x+y", 2: "+y+z", 4: "+z"}
+    builder, together = cogrouped()
+    together.windowed_by(SessionWindows(5)).aggregate("", lambda key, left, right: left + right, value=STRING).to_stream().to("out")
+    assert outcome(builder, rows, key=Serdes.session_windowed(STRING)) == [
+        (("a", 1, 1), "+x", 1),
+        (("a", 1, 1), None, 1),
+        (("a", 1, 3), "+x+y", 3),
+        (("a", 12, 12), "+z", 12),
+    ]
+
+
+def test_cogroup_takes_grouped_streams() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", **S)
+    with pytest.raises(TopologyError, match="cogroup takes a grouped stream, and not <KStream"):
+        stream.group_by_key().cogroup(append).cogroup(stream, append)
 
 
 # Aggregations of tables

@@ -164,6 +164,19 @@ def processors(b: StreamsBuilder) -> None:
     t.through("through-topic").to("e")
 
 
+def cogroups(b: StreamsBuilder) -> None:
+    def keep(key: Any, value: Any, aggregate: Any) -> Any:
+        return aggregate
+
+    g = b.stream("one", **S).group_by_key()
+    h = b.stream("two", **S).group_by(lambda key, value: value)
+    n = b.stream("three", **S).group_by(lambda key, value: value, name="third")
+    c = g.cogroup(keep).cogroup(h, keep).cogroup(n, keep)
+    c.aggregate("", store="together").filter(_yes).to_stream().to("a")
+    c.windowed_by(TimeWindows(10)).aggregate("", name="windowed").to_stream().to("b")
+    g.cogroup(keep).windowed_by(SessionWindows(10)).aggregate("", lambda key, left, right: left).to_stream().to("c")
+
+
 PROGRAMS: list[Callable[[StreamsBuilder], None]] = [
     stateless,
     branches,
@@ -174,6 +187,7 @@ PROGRAMS: list[Callable[[StreamsBuilder], None]] = [
     joins_of_tables,
     foreign_keys,
     processors,
+    cogroups,
 ]
 
 

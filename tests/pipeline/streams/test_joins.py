@@ -67,6 +67,11 @@ def test_a_join_may_look_back_and_ahead_differently_far() -> None:
     assert outcome(_streams("inner", windows), rows) == [("a", "(l,8)", 10), ("a", "(l,20)", 20)]
 
 
+def test_a_record_waits_for_a_partner_as_long_as_its_window_is_open() -> None:
+    rows: list[Row] = [("l", "a", "1", 10), ("r", "a", "2", 10), ("l", "a", "3", 12), ("r", "z", "end", 100), ("l", "z", "end", 200)]
+    assert outcome(_streams("left", JoinWindows(0, grace=5)), rows) == [("a", "(1,2)", 10), ("a", "(3,None)", 12)]
+
+
 def test_a_joiner_may_see_the_key_and_may_be_an_expression() -> None:
     builder = StreamsBuilder()
     builder.stream("l", **S).join(builder.stream("r", **S), concat(key, left, right), JoinWindows(5)).to("out", **S)
@@ -171,6 +176,13 @@ def test_a_join_of_tables_that_is_not_kept_is_looked_up_through_both() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["left", "outer"])
+def test_a_deletion_of_what_neither_table_has_gives_nothing(kind: str) -> None:
+    builder = StreamsBuilder()
+    _call(builder.table("l", **S), kind)(builder.table("r", **S), pair).to_stream().to("out", **S)
+    assert outcome(builder, [("l", "k", None, 1), ("r", "k", None, 2)]) == []
+
+
 # Tables by a foreign key
 
 
@@ -222,6 +234,16 @@ def test_a_left_join_by_a_foreign_key_keeps_rows_without_a_partner() -> None:
         ("p3", "(q,None)", 9),
         ("p3", None, 10),
     ]
+
+
+def test_an_answer_for_a_value_that_has_changed_meanwhile_is_dropped() -> None:
+    builder = StreamsBuilder()
+    several = builder.stream("l", **S).flat_map_values(value.split(" "), value=STRING).to_table()
+    several.join(builder.table("r", **S), pair, foreign_key=value.substring(0, 1)).to_stream().to("out", **S)
+    with driver_of(builder) as driver:
+        pipe(driver, [("r", "x", "X", 1), ("r", "y", "Y", 2), ("l", "p", "x1 y2", 3)])
+        assert read(driver) == [("p", "(y2,Y)", 3)]
+        assert driver.dropped_records == 1
 
 
 def test_an_empty_value_of_the_other_table_is_not_taken_for_none() -> None:

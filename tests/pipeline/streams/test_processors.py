@@ -63,6 +63,32 @@ def test_a_processor_keeps_state_and_forwards_what_it_likes() -> None:
         assert read(driver, "test-counts-changelog", value=LONG) == [("a", 1, 1), ("a", 2, 2)]
 
 
+def test_a_stores_changelog_has_the_time_of_the_record_that_is_processed() -> None:
+    class Late(_Counting):
+        def process(self, record: Record) -> None:
+            self.context.forward(record.with_timestamp(99))
+            self.counts.put(record.key, 1)
+
+    builder = _with_store()
+    builder.stream("in", **S).process(Late, "counts").to("out", **S)
+    with driver_of(builder) as driver:
+        pipe(driver, [("in", "a", "x", 1)])
+        assert read(driver, "test-counts-changelog", value=LONG) == [("a", 1, 1)]
+
+
+def test_what_a_window_store_refuses_as_too_old_is_counted() -> None:
+    class Keeping(Processor):
+        def process(self, record: Record) -> None:
+            self.context.get_state_store("kept").put(record.key, record.value, record.timestamp)
+
+    builder = StreamsBuilder().add_state_store(Stores.window_store("kept", retention=20, window_size=10, **S))
+    builder.stream("in", **S).process(Keeping, "kept")
+    with driver_of(builder) as driver:
+        pipe(driver, [("in", "a", "x", 30), ("in", "a", "y", 11), ("in", "a", "z", 10)])
+        assert driver.dropped_records == 1
+        assert driver.get_window_store("kept").fetch("a", 0, 100) == [(11, "y"), (30, "x")]
+
+
 def test_process_values_keeps_keys() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **S).process_values(_Doubling).to("out", **S)

@@ -89,12 +89,20 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
         ({"default.deserialization.exception.handler": "Mine"}, "names no handler: give a function, or one of"),
         ({"application.server": "here"}, "application.server is 'here', which is no address"),
         ({"commit.interval": 5}, "the setting commit.interval is not known: did you mean commit.interval.ms?"),
+        ({"producer.ack": "all"}, "the setting producer.ack is not known: did you mean producer.acks?"),
+        ({"consumer.nonsense": 1}, "the setting consumer.nonsense is not known: nonsense is no setting of a consumer."),
+        ({"topic.retention.ms": "long"}, "topic.retention.ms: Invalid value long for configuration retention.ms"),
         ({"foo": 5}, "the setting foo is not known; docs/streams.md has all that are."),
     ],
 )
 def test_values_that_cannot_be_are_refused_with_a_remedy(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingError, match=re.escape(sentence)):
         StreamsConfig(settings)
+
+
+def test_settings_of_clients_and_topics_are_kept_by_their_prefix() -> None:
+    config = StreamsConfig({"producer.acks": "1", "consumer.max.partition.fetch.bytes": 1000, "topic.retention.ms": 5})
+    assert (config["producer.acks"], config["consumer.max.partition.fetch.bytes"], config["topic.retention.ms"]) == ("1", 1000, 5)
 
 
 def test_kafkas_class_names_are_understood() -> None:

@@ -23,6 +23,8 @@ from jesenska.pipeline.streams import (
     use_partition_time_on_invalid_timestamp,
     value,
 )
+from jesenska.pipeline.streams.engine.queues import RawRecord, ReadRecord, TopicHeap, TopicQueue
+from jesenska.pipeline.streams.records import RecordMetadata
 from tests.pipeline.streams.running import LONG, STRING, S, driver_of, pipe, read
 
 
@@ -75,6 +77,20 @@ def test_internal_topics_take_the_earliest_record_first() -> None:
     with driver_of(builder) as driver:
         pipe(driver, [("in", "a", "x y x", 5)])
         assert read(driver, "counts", value=LONG) == [("x", 1, 5), ("y", 1, 5), ("x", 2, 5)]
+
+
+def test_topics_whose_next_records_are_of_one_time_come_in_the_order_of_javas_queue() -> None:
+    heap = TopicHeap()
+    for name, timestamp in (("a", 5), ("b", 5), ("c", 5), ("d", 5), ("e", 5), ("f", 4)):
+        metadata = RecordMetadata(name, 0, 0)
+        queue = TopicQueue(
+            lambda raw, partition_time, metadata=metadata: ReadRecord("s", metadata, Record(None, None, raw.timestamp)),  # type: ignore[misc]
+            lambda raw, metadata=metadata: ReadRecord("s", metadata, None),  # type: ignore[misc]
+        )
+        queue.add(RawRecord(name, 0, None, None, timestamp))
+        heap.push(queue)
+    # As java.util.PriorityQueue gives them.
+    assert "".join(heap.pop().take().metadata.topic for _ in range(6)) == "fcedab"
 
 
 def test_reading_where_nothing_is_says_where_something_is() -> None:

@@ -124,6 +124,19 @@ def test_a_record_merges_the_sessions_that_it_touches() -> None:
         assert [(session.window.start, value) for session, value in driver.get_session_store("kept").all()] == [(100, "|+u+s")]
 
 
+def test_a_record_at_the_time_of_a_session_of_one_updates_it_in_its_place() -> None:
+    builder, windowed = _windowed(SessionWindows(5))
+    windowed.count().to_stream().to("out")
+    assert outcome(builder, _rows(("a", "x", 10), ("a", "y", 10)), key=SESSION, value=LONG) == [(("a", 10, 10), 1, 10), (("a", 10, 10), 2, 10)]
+
+
+def test_a_session_is_late_when_it_ends_before_stream_time_minus_gap_and_grace() -> None:
+    builder, windowed = _windowed(SessionWindows(5, grace=3))
+    windowed.count().to_stream().to("out")
+    got = outcome(builder, _rows(("a", "x", 100), ("a", "y", 91), ("a", "z", 92)), key=SESSION, value=LONG)
+    assert got == [(("a", 100, 100), 1, 100), (("a", 92, 92), 1, 92)]
+
+
 def test_sessions_are_counted_and_reduced_without_a_merger() -> None:
     rows = _rows(("a", "x", 10), ("a", "y", 20), ("a", "z", 15))
     builder, windowed = _windowed(SessionWindows(5, grace=15))
@@ -155,6 +168,15 @@ def test_suppress_by_time_gives_the_last_update_of_a_key_some_time_after_the_fir
     builder.table("in", **S).suppress(Suppressed.until_time_limit(10)).to_stream().to("out")
     rows = [("a", "1", 0), ("b", "1", 1), ("a", "2", 5), ("c", "1", 9), ("c", "2", 10), ("c", "3", 11), ("b", None, 12), ("c", "4", 40)]
     assert outcome(builder, _rows(*rows)) == [("a", "2", 5), ("b", "1", 1), ("c", "4", 40), ("b", None, 12)]
+
+
+def test_whoever_looks_a_suppressed_table_up_sees_what_it_has_let_go() -> None:
+    builder = StreamsBuilder()
+    held_back = builder.table("in", **S).suppress(Suppressed.until_time_limit(10))
+    builder.stream("s", **S).left_join(held_back, lambda left, right: f"{left}{right}").to("out", **S)
+    rows: list[Row] = [("in", "a", "1", 0), ("s", "a", "x", 1), ("in", "b", "1", 20), ("s", "a", "y", 21)]
+    rows += [("in", "a", "2", 22), ("in", "a", "3", 23), ("s", "a", "z", 24)]
+    assert outcome(builder, rows) == [("a", "xNone", 1), ("a", "y1", 21), ("a", "z1", 24)]
 
 
 def test_a_full_buffer_lets_the_oldest_update_go_or_stops_the_application() -> None:

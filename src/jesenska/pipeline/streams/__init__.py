@@ -2,6 +2,7 @@
 driver. Nothing here imports Spark."""
 
 from jesenska.pipeline.streams.builder import StreamsBuilder
+from jesenska.pipeline.streams.cogrouped_operations import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
 from jesenska.pipeline.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from jesenska.pipeline.streams.errors import ProcessorFailedError, SerializationError, SettingError, StreamsError, TopologyError
 from jesenska.pipeline.streams.expressions import Expression, aggregate, array, coalesce, concat, if_else, key, left, lit, right, struct, value
@@ -30,6 +31,7 @@ from jesenska.pipeline.streams.windows import BufferConfig, EmitStrategy, JoinWi
 __all__ = [
     "BranchedKStream",
     "BufferConfig",
+    "CogroupedKStream",
     "Decision",
     "DeserializationFailure",
     "EmitStrategy",
@@ -52,6 +54,7 @@ __all__ = [
     "Serdes",
     "SerializationError",
     "SessionWindow",
+    "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
     "SettingError",
@@ -65,6 +68,7 @@ __all__ = [
     "TestInputTopic",
     "TestOutputTopic",
     "TimeWindow",
+    "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
     "TimeWindows",
     "Topology",

@@ -28,6 +28,7 @@ from jesenska.pipeline.streams.engine.stream_joins import OuterJoinStore
 from jesenska.pipeline.streams.engine.suppression import SuppressBuffer
 from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.lowering import lower
 from jesenska.pipeline.streams.plan import ForeignKeyJoin
 from jesenska.pipeline.streams.processor_topology import SinkNode, SourceNode
 from jesenska.pipeline.streams.records import Headers, KeyValue, Record, ValueAndTimestamp
@@ -44,7 +45,7 @@ class TopologyTestDriver:
         self.topology = topology
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
         self.wall_clock_time_ms = initial_wall_clock_time_ms
-        self._processors, defaults = topology._lower()
+        self._processors, defaults = lower(topology.plan)
         defaults.key, defaults.value = self.config.key_serde, self.config.value_serde
         self._outputs: dict[str, deque[Record]] = {}
         self._produced: list[tuple[str, Record]] = []

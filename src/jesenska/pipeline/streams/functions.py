@@ -78,9 +78,9 @@ _ARGUMENTS: dict[Role, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function of the program. `call` takes all arguments of the role; `expression` is set where the program gave
+    """A function of the program, equal to itself alone. `call` takes all arguments of the role; `expression` is set where the program gave
     one (for a pair, an expression of the operator "pair"); `source` is what was given."""
 
     role: Role

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, Self, TypeVar, overload
 
+from jesenska.pipeline.streams.cogrouped_operations import CogroupedKStream
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.durations import Duration
 from jesenska.pipeline.streams.functions import Role, function
@@ -76,6 +77,10 @@ class GroupedStreamOperations(Generic[TableT]):
         adding = function(Role.AGGREGATOR, aggregator, "aggregate")
         materialized = Materialized(store, key, value, None, logging)
         return self._aggregate("aggregate", "KSTREAM-AGGREGATE-", materialized, name, None, initializer=beginning, aggregator=adding)
+
+    def cogroup(self, aggregator: Any) -> CogroupedKStream[TableT]:
+        """To be put together with other grouped streams: `aggregator(key, value, aggregate)` puts this one's in."""
+        return CogroupedKStream(self, aggregator)
 
     @overload
     def windowed_by(self, windows: TimeWindows | SlidingWindows) -> TimeWindowedKStream[TableT]: ...
@@ -197,17 +202,11 @@ class TimeWindowedKStream(_Windowed[TableT]):
 
     def _aggregate(self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Any) -> TableT:
         group, windows = self._group, self._windows
-        if isinstance(windows, TimeWindows):
-            size_ms = windows.size_ms
-            shortest_ms = size_ms + windows.grace_ms
-        else:
-            size_ms = windows.time_difference_ms
-            shortest_ms = 2 * size_ms + windows.grace_ms
         store_name = materialized.named(group._names, prefix)
         name = group._names.named(name, prefix)
-        kept_in = materialized.window_store(store_name, group.key_serde, value, size_ms, shortest_ms)
+        kept_in = materialized.window_store(store_name, group.key_serde, value, windows.length_ms, windows.shortest_retention_ms)
         parent, sources = group._parent(store_name)
-        key = None if kept_in.key is None else TimeWindowedSerde(kept_in.key, size_ms)
+        key = None if kept_in.key is None else TimeWindowedSerde(kept_in.key, windows.length_ms)
         facts = TableFacts("aggregate", kept=True)
         node = WindowedAggregate(
             name=name,

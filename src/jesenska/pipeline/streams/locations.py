@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jesenska.pipeline.streams.errors import TopologyError
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).with_name("_"))[:-1]  # the folder, with the separator behind it
 
 
 @dataclass(frozen=True, slots=True)

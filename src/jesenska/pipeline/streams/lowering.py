@@ -23,6 +23,7 @@ from jesenska.pipeline.streams.engine.change_serde import ChangeSerde
 from jesenska.pipeline.streams.plan import (
     Branch,
     BranchChild,
+    CogroupMerge,
     Filter,
     FlatMap,
     FlatMapValues,
@@ -153,7 +154,7 @@ class _Lowering:
             self.topology.connect(node.name, *node.stores)
         if isinstance(node, StreamTableJoin):
             self.topology.connect(node.name, *self._stores_of(node.table))
-        if isinstance(node, Table) and node.materialized and node.store is not None:
+        if isinstance(node, Table) and node.materialized and node.store is not None and not isinstance(node, CogroupMerge):
             self.topology.add_store(node.store, node.name)
 
     def _processor(self, node: Node, name: str, parents: Iterable[str], make: Callable[[], Processor]) -> None:
@@ -179,7 +180,7 @@ class _Lowering:
                 return lambda: stateless.ForeachRecord(action.call)
             case Branch(predicates=predicates, children=children):
                 return lambda: stateless.BranchRecords([predicate.call for predicate in predicates], children)
-            case BranchChild() | Merge():
+            case BranchChild() | Merge() | CogroupMerge():
                 return stateless.PassThrough
             case Process(supplier=supplier, kind=kind, name=name):
                 return lambda: own_processors.own_processor(name, supplier, kind)

@@ -38,6 +38,6 @@ class NameCounter:
 
 def checked(name: str) -> str:
     """The name, if Kafka takes it for processors, stores and topics."""
-    if not name or name in (".", "..") or len(name) > _MAX_CHARS or not _LEGAL.match(name):
+    if not isinstance(name, str) or not name or name in (".", "..") or len(name) > _MAX_CHARS or not _LEGAL.match(name):
         raise refused(f"{name!r} cannot be a name: use 1 to {_MAX_CHARS} ASCII letters, digits, '.', '_' and '-'.")
     return name

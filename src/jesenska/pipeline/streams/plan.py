@@ -322,6 +322,13 @@ class SessionAggregate(Aggregation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CogroupMerge(Table):
+    """The table of a cogroup. Its inputs are the aggregations of the streams that are put together (StreamAggregate,
+    WindowedAggregate or SessionAggregate, with the operation aggregate). They all share `store`: each carries on the
+    aggregate that any of them has left for the key. What leaves is their changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableGroupBy(Table):
     """A table under new keys and values, for an aggregation behind it: each change becomes the removal of the old pair
     and the addition of the new one; both in one change where the new key is the same. Pairs with a null key or a null
@@ -490,7 +497,7 @@ class Plan:
         return iter(self.nodes)
 
     def stores(self) -> Iterator[Store]:
-        """Every store that the plan keeps."""
+        """Every store that the plan keeps; one that a cogroup shares as often as it is shared."""
         for node in self.nodes:
             match node:
                 case StreamStreamJoin():
@@ -504,5 +511,5 @@ class Plan:
                         yield node.store
                 case StateStore() | GlobalStore():
                     yield node.store
-                case Table() if node.materialized and node.store is not None:
+                case Table() if node.materialized and node.store is not None and not isinstance(node, CogroupMerge):
                     yield node.store

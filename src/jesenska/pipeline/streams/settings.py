@@ -7,7 +7,9 @@
     REFUSED    a value other than the default would promise what is not kept, and is an error
 
 `StreamsConfig` reads a mapping of settings. Names that the table does not have are an error that gives the nearest
-name: a slip of the pen must not change what runs.
+name: a slip of the pen must not change what runs. With `consumer.`, `producer.` or `topic.` in front, as in Kafka
+Streams, they are settings of the source's client, of the sink's, and of internal topics; they are checked by those
+tables, and kept for Spark.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from jesenska.base.errors import InvalidConfigError
+from jesenska.config.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.table import Table, value_text
+from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.pipeline.streams.errors import SettingError
 from jesenska.pipeline.streams.handlers import DeserializationHandler, handler_named, log_and_fail
 from jesenska.pipeline.streams.serde import Serde
@@ -165,6 +171,7 @@ SETTINGS: tuple[Setting, ...] = (
 # fmt: on
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
+_PREFIXED: dict[str, Table] = {"consumer": CONSUMER_SETTINGS, "producer": PRODUCER_SETTINGS, "topic": TOPIC_SETTINGS}
 #: Deprecated names and what they stand for.
 _STAND_FOR = {"key.serde": "default.key.serde", "value.serde": "default.value.serde", "timestamp.extractor": "default.timestamp.extractor"}
 
@@ -180,7 +187,8 @@ class StreamsConfig:
         for name, value in given.items():
             setting = _BY_NAME.get(name)
             if setting is None:
-                raise SettingError(_unknown(name))
+                self.values[name] = _prefixed(name, value)
+                continue
             made = value if setting.check is None else setting.check(name, value)
             self.values[name] = made
             if setting.effect is Effect.INSTEAD and value != setting.default:
@@ -223,6 +231,21 @@ class StreamsConfig:
     def matches(pattern: str, topic: str) -> bool:
         """Whether a source's pattern takes the topic."""
         return re.fullmatch(pattern, topic) is not None
+
+
+def _prefixed(name: str, value: Any) -> Any:
+    """The value of a client's or a topic's setting; SettingError where it is none."""
+    prefix, _, inner = name.partition(".")
+    table = _PREFIXED.get(prefix)
+    if table is None:
+        raise SettingError(_unknown(name))
+    if inner not in table:
+        near = table.nearest(inner)
+        raise SettingError(f"the setting {name} is not known{f': did you mean {prefix}.{near}?' if near else f': {inner} is no setting of a {table.kind}.'}")
+    try:
+        return table[inner].parse(value if isinstance(value, str) else value_text(value) or "")
+    except InvalidConfigError as error:
+        raise SettingError(f"{name}: {error}") from error
 
 
 def _unknown(name: str) -> str:

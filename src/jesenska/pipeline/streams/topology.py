@@ -20,7 +20,7 @@ from typing import Any
 from jesenska.pipeline.streams.description import describe
 from jesenska.pipeline.streams.functions import Role, function
 from jesenska.pipeline.streams.locations import here, refused
-from jesenska.pipeline.streams.lowering import Defaults, lower
+from jesenska.pipeline.streams.lowering import lower
 from jesenska.pipeline.streams.materialization import check_serde
 from jesenska.pipeline.streams.names import checked
 from jesenska.pipeline.streams.plan import GlobalStore, Node, Plan, Process, Sink, StateStore, Store, StreamSource
@@ -36,14 +36,14 @@ class Topology:
 
     def __init__(self) -> None:
         self._plan = Plan()
-        self._lowered: tuple[ProcessorTopology, Defaults] | None = None
+        self._lowered: ProcessorTopology | None = None
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Topology:
         """The topology of a plan; TopologyError where it cannot be built."""
         topology = cls()
         topology._plan = plan
-        topology._lower()
+        topology._lowered = lower(plan)[0]
         return topology
 
     @property
@@ -58,11 +58,8 @@ class Topology:
     @property
     def processors(self) -> ProcessorTopology:
         """The topology as processors."""
-        return self._lower()[0]
-
-    def _lower(self) -> tuple[ProcessorTopology, Defaults]:
         if self._lowered is None:
-            self._lowered = lower(self._plan)
+            self._lowered = lower(self._plan)[0]
         return self._lowered
 
     def internal_topics(self, application_id: str) -> dict[str, str]:
@@ -201,7 +198,7 @@ class Topology:
 
     def _replace(self, nodes: list[Node]) -> Topology:
         plan = Plan(tuple(nodes))
-        self._lowered = lower(plan)
+        self._lowered = lower(plan)[0]
         self._plan = plan
         return self
 

@@ -48,6 +48,15 @@ class TimeWindows:
     def advance_by(self, advance: Duration) -> TimeWindows:
         return TimeWindows(self.size_ms, advance, self.grace_ms)
 
+    @property
+    def length_ms(self) -> int:
+        return self.size_ms
+
+    @property
+    def shortest_retention_ms(self) -> int:
+        """How long a store has to keep windows at least."""
+        return self.size_ms + self.grace_ms
+
     def windows_for(self, timestamp: int) -> Iterator[TimeWindow]:
         """The windows that a record of that time falls into, the earliest first."""
         start = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
@@ -67,6 +76,15 @@ class SlidingWindows:
     def __init__(self, time_difference: Duration, grace: Duration = 0) -> None:
         self.time_difference_ms = milliseconds("the time difference of a sliding window", time_difference)
         self.grace_ms = milliseconds("the grace of a sliding window", grace)
+
+    @property
+    def length_ms(self) -> int:
+        return self.time_difference_ms
+
+    @property
+    def shortest_retention_ms(self) -> int:
+        """How long a store has to keep windows at least."""
+        return 2 * self.time_difference_ms + self.grace_ms
 
     @classmethod
     def of_time_difference_with_no_grace(cls, time_difference: Duration) -> SlidingWindows:
