@@ -35,11 +35,11 @@ from jesenska.pipeline.streams import (
 from jesenska.pipeline.streams_on_spark.kafka_streams import KafkaStreams, State
 from jesenska.pipeline.streams_on_spark.spark_task import read_ranges
 from tests.pipeline.conftest import Topics
+from tests.pipeline.streams_on_spark.word_count import LINES, STRINGS, word_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
 Given = tuple[str, bytes | None, bytes | None, int]
 """topic, key, value, timestamp"""
 
@@ -97,17 +97,6 @@ def expected(topology: Topology, given: Sequence[Given], topic: str) -> dict[byt
         for record in driver.read_raw(topic):
             found.setdefault(record.key, []).append((record.value, record.timestamp))
     return found
-
-
-def word_count(source: str, sink: str) -> Topology:
-    """As the documents have it."""
-    builder = StreamsBuilder()
-    words = builder.stream(source, **STRINGS).flat_map_values(lambda line: line.lower().split())
-    words.group_by(lambda key, word: word, **STRINGS).count(store="counts").to_stream().to(sink, key=Serdes.string(), value=Serdes.long())
-    return builder.build()
-
-
-LINES = ["all streams lead to kafka", "hello kafka streams", "join kafka summit"]
 
 
 def lines(topic: str, count: int = 3, first: int = 0) -> list[Given]:

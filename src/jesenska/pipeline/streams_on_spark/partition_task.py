@@ -28,6 +28,7 @@ from jesenska.pipeline.streams.engine.operator import Operator
 from jesenska.pipeline.streams.engine.queues import Punctuations, RawRecord
 from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.lowering import lower
 from jesenska.pipeline.streams.plan import Plan
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology, SinkNode
 from jesenska.pipeline.streams.records import Headers, Record
@@ -69,7 +70,7 @@ class Work:
     @classmethod
     def of(cls, topology: Topology, number: int, config: StreamsConfig, partitions: Mapping[str, int]) -> Work:
         """The sub-topology of that number in the topology's description."""
-        processors, defaults = topology._lower()
+        processors, defaults = lower(topology.plan)
         defaults.key, defaults.value = config.key_serde, config.value_serde
         return cls(number, topology.plan, processors, tuple(processors.sub_topologies()[number]), config, partitions)
 
