@@ -168,7 +168,7 @@ def inputs(seed: int, topics: list[str]) -> list[Input]:
     chance = Random(seed)
     found: list[Input] = []
     at = 0
-    for _ in range(50):
+    for _ in range(36):
         at += 1 + chance.randrange(3)
         topic = chance.choice(topics)
         key = chance.choice("xyz")

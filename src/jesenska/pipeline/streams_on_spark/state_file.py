@@ -20,6 +20,7 @@ The file is on a disk that all tasks see, and which can lock files.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,8 +46,7 @@ class StateFile:
         self._tables: dict[str, StateTable] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self.connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, cached_statements=512)
-            self.connection.execute("PRAGMA journal_mode=WAL")
+            self.connection = _taken(path)
             self.connection.execute("BEGIN IMMEDIATE")
             self.connection.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT, before TEXT) WITHOUT ROWID")
             self._begin()
@@ -103,10 +103,36 @@ class StateFile:
         try:
             self.connection.execute("COMMIT" if error is None else "ROLLBACK")
         except sqlite3.Error as failed:
+            self.connection.close()
             if error is None:
                 raise _failed(self.path, failed) from failed
-        finally:
-            self.connection.close()
+        else:
+            _give_back(self.path, self.connection)
+
+
+#: Files that this process keeps open from micro-batch to micro-batch: path -> (process, inode, connection). To close the
+#: last connection of a file costs several writes to the disk.
+_open: dict[Path, tuple[int, int, sqlite3.Connection]] = {}
+_OPEN_MAX = 64
+
+
+def _taken(path: Path) -> sqlite3.Connection:
+    process, inode, connection = _open.pop(path, (0, 0, None))
+    if connection is not None:
+        if process == os.getpid() and path.exists() and path.stat().st_ino == inode:
+            return connection
+        if process == os.getpid():
+            connection.close()
+    connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, cached_statements=512, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode=WAL")
+    return connection
+
+
+def _give_back(path: Path, connection: sqlite3.Connection) -> None:
+    if len(_open) >= _OPEN_MAX:
+        _, _, oldest = _open.pop(next(iter(_open)))
+        oldest.close()
+    _open[path] = os.getpid(), path.stat().st_ino, connection
 
 
 class ReadOnlyStateFile:
