@@ -25,15 +25,17 @@ def partitions_of_topics(connection: ClusterThread) -> dict[str, int]:
     return connection.persist(ask)
 
 
-def make_internal_topics(connection: ClusterThread, wanted: Mapping[str, int], there: Mapping[str, int], replication_factor: int) -> None:
-    """Makes the topics that are not there. StreamsError where one is there with another number of partitions."""
+def make_internal_topics(
+    connection: ClusterThread, wanted: Mapping[str, int], there: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
+) -> None:
+    """Makes the topics that are not there, with `configs` besides our own. StreamsError where one is there with another number of partitions."""
     for topic, count in wanted.items():
         if topic in there and there[topic] != count:
             raise StreamsError(
                 f"the internal topic {topic} has {there[topic]} partitions and needs {count}, since another topic has changed: "
                 "delete the internal topics and the state of the application, and begin anew."
             )
-    missing = [NewTopic(topic, count, replication_factor, _CONFIGS) for topic, count in wanted.items() if topic not in there]
+    missing = [NewTopic(topic, count, replication_factor, {**_CONFIGS, **configs}) for topic, count in wanted.items() if topic not in there]
     if not missing:
         return
 

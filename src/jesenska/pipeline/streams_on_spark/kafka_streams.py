@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.config.table import value_text
 from jesenska.pipeline.cluster_thread import ClusterThread, connect
 from jesenska.pipeline.options import SourceOptions, sink_options, source_options
 from jesenska.pipeline.streams.errors import SettingError, StreamsError
@@ -265,7 +266,7 @@ class KafkaStreams:
     def _global_source(self) -> tuple[SourceOptions, list[str]]:
         """How global topics are read, and which they are."""
         topics = [topic for part in self._parts if part.is_global for topic in part.reads]
-        options = {**self._client_options(), "subscribe": ",".join(topics), "includeHeaders": "true"}
+        options = {**self._consumer_options(), "subscribe": ",".join(topics), "includeHeaders": "true"}
         if self.config["processing.guarantee"] == EXACTLY_ONCE:
             options["kafka.isolation.level"] = "read_committed"
         return source_options(options, streaming=False), topics
@@ -317,15 +318,28 @@ class KafkaStreams:
     def _prepare(self) -> None:
         from jesenska.pipeline.spark import session
 
-        connection = connect(source_options({**self._client_options(), "subscribe": "any"}, streaming=True).client)
+        connection = connect(source_options({**self._consumer_options(), "subscribe": "any"}, streaming=True).client)
         counts = application_topics.partitions_of_topics(connection)
         internal = partitions_of_internal_topics(self.topology, self._parts, self.config.application_id, counts)
         self._take_hold()
         self._check_state()
-        application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"])
+        application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._prefixed("topic."))
         counts = {**counts, **internal}
         spark = self._spark or session(self.config.application_id)
         self._queries = [_Query(self, part, spark, connection, counts) for part in self._parts if not part.is_global]
+
+    def _prefixed(self, prefix: str) -> dict[str, str]:
+        """The settings with that prefix, without it, as texts."""
+        named = {name.removeprefix(prefix): value for name, value in self.config.values.items() if name.startswith(prefix)}
+        return {name: value_text(value) or "" for name, value in named.items()}
+
+    def _consumer_options(self) -> dict[str, str]:
+        """Of the source."""
+        return {**self._client_options(), **{f"kafka.{name}": value for name, value in self._prefixed("consumer.").items()}}
+
+    def _producer_options(self) -> dict[str, str]:
+        """Of the sink."""
+        return {**self._client_options(), **{f"kafka.{name}": value for name, value in self._prefixed("producer.").items()}}
 
     def _client_options(self) -> dict[str, str]:
         given = {"kafka.bootstrap.servers": self.config["bootstrap.servers"]}
@@ -380,7 +394,8 @@ class _Query:
         self._counts = counts
         self._config = streams.config
         self._directory = streams.directory / str(part.number)
-        self._client_options = streams._client_options()
+        self._consumer_options = streams._consumer_options()
+        self._producer_options = streams._producer_options()
         self._topology = streams.topology
         self._exactly_once = self._config["processing.guarantee"] == EXACTLY_ONCE
         self._max_offsets = streams._max_offsets
@@ -389,7 +404,7 @@ class _Query:
         self._program: Program = self._pickled(streams.topology)
         self._asks_for_the_clock = self._dry_run(streams.topology)
         self._globals = streams._global_source() if any(other.is_global for other in streams._parts) else None
-        self._sink = sink_options(self._client_options)
+        self._sink = sink_options(self._producer_options)
         self._failure: StreamsError | None = None
         self._query: StreamingQuery | None = None
         self._deleted: dict[TopicPartition, int] = {}
@@ -526,7 +541,7 @@ class _Query:
     def _source_options(self) -> dict[str, str]:
         part = self.part
         options = {
-            **self._client_options,
+            **self._consumer_options,
             "startingOffsets": self._starts(),
             "maxOffsetsPerTrigger": str(self._max_offsets),
             "kafka.group.id": self._config.application_id,  # tools show the lag of the application there
@@ -564,7 +579,7 @@ class _Query:
         with quiet_about_pandas():
             done = placed.mapInArrow(task, OUTPUT_SCHEMA if self._exactly_once else WRITTEN_SCHEMA)
         if self._exactly_once:
-            write_exactly_once(done, batch_id, f"{self._config.application_id}-{self.part.number}", self._client_options)
+            write_exactly_once(done, batch_id, f"{self._config.application_id}-{self.part.number}", self._producer_options)
         else:
             done.collect()
 
