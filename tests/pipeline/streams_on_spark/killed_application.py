@@ -15,7 +15,7 @@ from tests.pipeline.streams_on_spark.word_count import settings, word_count
 
 def main() -> None:
     bootstrap, directory, name, source, sink, python = sys.argv[1:]
-    spark_session.sys = SimpleNamespace(executable=python)  # type: ignore[attr-defined]
+    spark_session.sys = SimpleNamespace(executable=python)  # type: ignore[assignment,attr-defined]
     spark = session("killed", config={**SHORT_RUN, "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"})
     streams = KafkaStreams(word_count(source, sink), settings(bootstrap, Path(directory), name), spark=spark, max_offsets_per_trigger=10)
     streams.start()

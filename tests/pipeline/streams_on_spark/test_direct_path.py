@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsConfig, StreamsError, Suppressed, Topology, key, log_and_continue, value
+from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsConfig, StreamsError, Suppressed, TimeWindows, Topology, key, log_and_continue, value
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.partition_task import Work, process
@@ -86,30 +87,49 @@ def repartitioned() -> Topology:
     return builder.build()
 
 
-def given(seed: int, count: int, first: int = 0) -> list[RawRecord]:
+def stream_and_table() -> Topology:
+    builder = StreamsBuilder()
+    table = builder.table("b", **STRINGS)
+    builder.stream("a", **STRINGS).join(table, lambda left, right: f"{left}+{right}").to("inner")
+    builder.stream("c", **STRINGS).left_join(table, lambda k, left, right: f"{k}:{left}+{right}").to("left")
+    table.to_stream().to("table")
+    return builder.build()
+
+
+def stream_and_counts() -> Topology:
+    builder = StreamsBuilder()
+    lists = builder.stream("b", **STRINGS).group_by_key().aggregate([], lambda k, v, sofar: [*sofar, v], store="kept", value=Serdes.json())
+    builder.stream("a", **STRINGS).join(lists, lambda left, right: [left, right.pop(), right]).to("out", value=Serdes.json())
+    return builder.build()
+
+
+def given(seed: int, count: int, first: int = 0, topics: str = "a") -> list[RawRecord]:
     chance = Random(seed)
     found = []
     for offset in range(first, first + count):
+        topic = chance.choice(topics)
         name = chance.choice([b"x", b"y", b"z", None])
         text = chance.choice([b"one two", b"skip", b"zebra", None, b"\xc3\xa4 m"])
         headers = (("h", b"1"), ("empty", None)) if chance.random() < 0.2 else ()
-        found.append(RawRecord("a", offset, name, text, chance.randrange(1000), headers))
+        found.append(RawRecord(topic, offset, name, text, chance.randrange(20 if len(topics) > 1 else 1000), headers))
     return found
 
 
-@pytest.mark.parametrize("make", [simple_steps, counts, reduced, collected, repartitioned])
+@pytest.mark.parametrize("make", [simple_steps, counts, reduced, collected, repartitioned, stream_and_table, stream_and_counts])
 def test_the_direct_path_gives_what_the_engine_gives(make: Callable[[], Topology], tmp_path: Path) -> None:
     """Micro-batch by micro-batch; every second one by the other, so that each finds what the other has left."""
     work = Work.of(make(), 0, StreamsConfig({"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}), {})
     direct = DirectPath(work)
+    topics = "".join(topic for topic in "abc" if f"topics: [{topic}]" in make().describe())
     alone, mixed = tmp_path / "alone", tmp_path / "mixed"
     for version in range(4):
-        records = given(version, 30, version * 30)
+        records = sorted(given(version, 60, version * 60, topics), key=lambda record: record.topic)
+        shuffled = sorted(records, key=lambda record: record.offset) if len(topics) > 1 else records
         expected = list(output_rows(process(work, 0, version, records, alone, 0)))
         if version % 2:
             found = list(output_rows(process(work, 0, version, records, mixed, 0)))
         else:
-            found = direct.run(rows(records), 0, version, mixed)
+            found = direct.run(rows(shuffled), 0, version, mixed)
         assert plain(found) == plain(expected)
         assert expected
 
@@ -147,11 +167,11 @@ def test_a_function_that_raises_is_told_by_the_engine(tmp_path: Path) -> None:
 
 
 def test_other_sub_topologies_are_the_engines() -> None:
-    def two_topics(builder: StreamsBuilder) -> None:
-        builder.stream("a", **STRINGS).merge(builder.stream("b", **STRINGS)).to("out")
+    def a_pattern(builder: StreamsBuilder) -> None:
+        builder.stream(re.compile("a|b"), **STRINGS).to("out")
 
-    def a_table(builder: StreamsBuilder) -> None:
-        builder.table("a", **STRINGS).to_stream().to("out")
+    def a_table_of_windows(builder: StreamsBuilder) -> None:
+        builder.stream("a", **STRINGS).group_by_key().windowed_by(TimeWindows(5)).count().to_stream().map(lambda k, v: (k.key, v)).to("out")
 
     def held_back(builder: StreamsBuilder) -> None:
         builder.stream("a", **STRINGS).group_by_key().count().suppress(Suppressed.until_time_limit(5)).to_stream().to("out")
@@ -162,7 +182,7 @@ def test_other_sub_topologies_are_the_engines() -> None:
     def a_named_topic(builder: StreamsBuilder) -> None:
         builder.stream("a", **STRINGS).to(lambda k, v: "out")
 
-    for make in (two_topics, a_table, held_back, own_times, a_named_topic):
+    for make in (a_pattern, a_table_of_windows, held_back, own_times, a_named_topic):
         builder = StreamsBuilder()
         make(builder)
         with pytest.raises(NotDirectError):

@@ -40,6 +40,8 @@ from tests.pipeline.streams_on_spark.word_count import LINES, STRINGS, word_coun
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
 Given = tuple[str, bytes | None, bytes | None, int]
 """topic, key, value, timestamp"""
 
@@ -191,9 +193,9 @@ def test_an_application_runs_until_it_is_closed(spark: SparkSession, topics: Top
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Asks again and again for a minute at most."""
+    """Asks again and again, for some minutes at most."""
     clock = SystemClock()
-    deadline = clock.monotonic() + 60
+    deadline = clock.monotonic() + 150
     while not holds():
         assert clock.monotonic() < deadline, "it has not come in time"
         threading.Event().wait(0.1)

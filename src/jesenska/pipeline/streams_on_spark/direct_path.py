@@ -1,11 +1,15 @@
 """The direct path: a sub-topology of simple steps as one Python function for each step, without the engine.
 
-The engine makes a Record for every step, asks which topic comes next and is ready for punctuations. Where a
-sub-topology reads one topic and has nothing but these, none of it is needed, and the answer is the same:
+The engine makes a Record for every step and is ready for punctuations. Where a sub-topology has nothing but these,
+none of it is needed, and the answer is the same:
 
+    topics that are named, whose records keep their timestamps
     filter, map, select_key, map_values, flat_map, flat_map_values, peek, foreach, branch, merge, repartition
-    count, reduce, aggregate of a grouped stream (without windows), to_stream
+    count, reduce, aggregate of a grouped stream (without windows), tables from topics, to_stream
+    joins of a stream with a table that has a store of its own
     sinks to topics that are named, with the default partitioner
+
+Of several topics the record with the smallest timestamp is next, as in the engine.
 
 A step is called with the row's number, the key, the key's bytes as they were read (None once the key has changed), the
 value and the timestamp. Headers follow from the row's number, for all rows at once. A key that nobody changes is
@@ -26,8 +30,10 @@ from typing import TYPE_CHECKING, Any
 
 from jesenska.pipeline.streams.engine import stateless
 from jesenska.pipeline.streams.engine.aggregates import AggregateRecords
+from jesenska.pipeline.streams.engine.queues import TopicHeap
 from jesenska.pipeline.streams.engine.stateless import pair, several
-from jesenska.pipeline.streams.engine.tables import ChangesToRecords
+from jesenska.pipeline.streams.engine.table_lookups import LookUpTable
+from jesenska.pipeline.streams.engine.tables import ChangesToRecords, StoreGetter, TableFromRecords
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Process, TableTransformValues
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode, SourceNode
@@ -61,16 +67,14 @@ class DirectPath:
         self._work = work
         processors, config = work.processors, work.config
         nodes = {name: processors.nodes[name] for name in work.names}
-        sources = [node for node in nodes.values() if isinstance(node, SourceNode)]
-        if len(sources) != 1:
-            raise NotDirectError(f"it has {len(sources)} sources")
-        self._source = source = sources[0]
-        if len(source.topics) != 1 or source.is_global:
-            raise NotDirectError(f"{source.name} does not read one topic")
-        if source.wrap is not None:
-            raise NotDirectError(f"{source.name} reads an internal topic of a table or of a join")
-        if not _takes_given_time(source, config.timestamp_extractor):
-            raise NotDirectError(f"{source.name} has a timestamp extractor")
+        self._sources = [node for node in nodes.values() if isinstance(node, SourceNode)]
+        for source in self._sources:
+            if source.pattern is not None:
+                raise NotDirectError(f"{source.name} reads the topics that match a pattern")
+            if source.wrap is not None:
+                raise NotDirectError(f"{source.name} reads an internal topic of a table or of a join")
+            if not _takes_given_time(source, config.timestamp_extractor):
+                raise NotDirectError(f"{source.name} has a timestamp extractor")
         self._operators: dict[str, Any] = {}
         for name, node in nodes.items():
             if isinstance(node, ProcessorNode):
@@ -82,8 +86,7 @@ class DirectPath:
             raise NotDirectError("two sinks write to one topic, whose records come in the order of both")
         self._children = {name: [child for child in processors.children(name) if child in nodes] for name in nodes}
         self._nodes = nodes
-        self._key, self._value = source.key or config.key_serde, source.value or config.value_serde
-        self.has_state = any(isinstance(operator, AggregateRecords) for operator in self._operators.values())
+        self.has_state = any(isinstance(node, ProcessorNode) and node.stores for node in nodes.values())
 
     def _operator(self, name: str, node: ProcessorNode) -> Any:
         if name in self._work.plan and isinstance(self._work.plan[name], Process | TableTransformValues):
@@ -91,18 +94,25 @@ class DirectPath:
         operator = node.make()
         if type(operator) not in _STEPS:
             raise NotDirectError(f"{name} is not one of the simple steps")
-        if isinstance(operator, AggregateRecords) and operator._sends_old:
+        if isinstance(operator, AggregateRecords | TableFromRecords) and operator._sends_old:
             raise NotDirectError(f"{name} sends old values")
+        if isinstance(operator, LookUpTable) and (not isinstance(operator._getter, StoreGetter) or operator._getter._name not in node.stores):
+            raise NotDirectError(f"{name} looks up a global table, or one without a store of its own")
+        if any(self._work.processors.stores[store].kind != "key-value" for store in node.stores):
+            raise NotDirectError(f"{name} looks up a table of windows")
         return operator
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
-        """Takes the rows of one partition, in the order of their offsets, through the steps; gives what the sinks get.
+        """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
+        sinks get.
         The state is kept when this returns. NotDirectError where the engine has to do it."""
+        if sum(len(source.topics) for source in self._sources) > 1:
+            rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
         with ExitStack() as stack:
             file = stack.enter_context(StateFile(directory / f"{partition}.state", version)) if self.has_state else None
             try:
-                run = _Run(self._work, self._nodes, self._operators, self._children, self._key, file)
-                run.take(rows, self._source, self._value)
+                run = _Run(self._work, self._nodes, self._operators, self._children, file)
+                run.take(rows, self._sources)
             except Exception as error:
                 logger.info("Micro-batch %d of partition %d goes to the engine: %s", version, partition, error)
                 raise NotDirectError(str(error)) from error
@@ -117,35 +127,51 @@ def _takes_given_time(source: SourceNode, default: Any) -> bool:
 class _Run:
     """One micro-batch of one partition."""
 
-    def __init__(
-        self, work: Work, nodes: dict[str, Any], operators: dict[str, Any], children: dict[str, list[str]], key: Serde, file: StateFile | None
-    ) -> None:
+    def __init__(self, work: Work, nodes: dict[str, Any], operators: dict[str, Any], children: dict[str, list[str]], file: StateFile | None) -> None:
         self._work = work
         self._nodes = nodes
         self._operators = operators
         self._children = children
-        self._source_key = key
         self._file = file
         self._steps: dict[str, Step] = {}
         self._written: list[_Written] = []
-        self._tables: list[_Aggregates] = []
+        self._stores: dict[str, _Keys] = {}
         self.dropped = 0
-        self._facts: dict[str, Any] = {}
 
-    def take(self, rows: pa.Table, source: SourceNode, value_serde: Serde) -> None:
-        topic = self._full(source.topics[0])
+    def take(self, rows: pa.Table, sources: list[SourceNode]) -> None:
+        import pyarrow.compute as pc
+
+        # A key that nobody has changed keeps its bytes, if all topics have the same serde for it.
+        serdes = {source.key or self._work.config.key_serde for source in sources}
+        self._one_key = serdes.pop() if len(serdes) == 1 else None
+        if not isinstance(self._one_key, _PLAIN):
+            self._one_key = None
+        read = {self._full(topic): source for source in sources for topic in source.topics}
+        names = rows.column("topic")
+        found = [names[0].as_py()] if len(read) == 1 else sorted(pc.unique(names).to_pylist())
+        queues = []
+        for topic in found:
+            numbers = None if len(found) == 1 else pc.indices_nonzero(pc.equal(names, topic))
+            queues.append(self._queue(topic, rows if numbers is None else rows.take(numbers), numbers, read[topic]))
+        if len(queues) == 1:
+            for row, key, data, value, at in queues[0].records:
+                queues[0].first(row, key, data, value, at)
+        else:
+            _in_turn(queues)
+
+    def _queue(self, topic: str, rows: pa.Table, numbers: pa.Array | None, source: SourceNode) -> _Queue:
         times = _milliseconds(rows.column("timestamp"))
-        if times and min(times) < 0:
+        if min(times) < 0:
             raise StreamsError("a timestamp is negative.")
+        config = self._work.config
         key_bytes = rows.column("key").to_pylist()
-        keys = _decoded(self._source_key, topic, key_bytes)
-        values = _decoded(value_serde, topic, rows.column("value").to_pylist())
-        first = self._behind(source.name)
-        known = key_bytes if isinstance(self._source_key, _PLAIN) else [None] * len(keys)
-        for row, (key, data, value, at) in enumerate(zip(keys, known, values, times, strict=True)):
-            first(row, key, data, value, at)
-        if self._file is not None and times:
+        keys = _decoded(source.key or config.key_serde, topic, key_bytes)
+        values = _decoded(source.value or config.value_serde, topic, rows.column("value").to_pylist())
+        known = key_bytes if self._one_key is not None else [None] * len(keys)
+        if self._file is not None:
             self._note_time(topic, max(times))
+        records = zip(range(len(keys)) if numbers is None else numbers.to_pylist(), keys, known, values, times, strict=True)
+        return _Queue(self._behind(source.name), times, records)
 
     def _note_time(self, topic: str, at: int) -> None:
         assert self._file is not None
@@ -155,8 +181,8 @@ class _Run:
         self._file.set_meta(FACTS, json.dumps(facts, separators=(",", ":")))
 
     def finish(self) -> None:
-        for aggregates in self._tables:
-            aggregates.keep()
+        for keys in self._stores.values():
+            keys.keep()
         if self.dropped:
             logger.warning("%d records were dropped, since their key or their value is null.", self.dropped)
 
@@ -199,7 +225,7 @@ class _Run:
         config = self._work.config
         topic = self._full(node.topic)
         key_serde, value_serde = node.key or config.key_serde, node.value or config.value_serde
-        keeps = type(key_serde) is type(self._source_key) and isinstance(key_serde, _PLAIN) and key_serde.name == self._source_key.name
+        keeps = self._keeps(key_serde)
         written = _Written(topic)
         self._written.append(written)
         rows, keys, values, times = written.rows.append, written.keys.append, written.values.append, written.times.append
@@ -309,17 +335,24 @@ class _Run:
 
         return step
 
-    def aggregate(self, name: str, operator: Any) -> Step:
+    def _keys(self, store: str) -> _Keys:
+        """The store's keys that this micro-batch meets."""
         assert self._file is not None
-        config, spec = self._work.config, self._work.processors.stores[operator._name]
-        topic = changelog_topic(config.application_id, spec.name)
-        key_serde, value_serde = spec.key or config.key_serde, spec.value or config.value_serde
-        keeps = type(key_serde) is type(self._source_key) and isinstance(key_serde, _PLAIN) and key_serde.name == self._source_key.name
-        aggregates = _Aggregates(self._file.table(spec.name), value_serde, topic)
-        self._tables.append(aggregates)
-        write_key, write_value = _encoder(key_serde, topic), _encoder(value_serde, topic)
-        initializer, aggregator, then = operator._initializer, operator._aggregator, self._behind(name)
-        known, is_plain = aggregates.known, isinstance(value_serde, _PLAIN)
+        if store not in self._stores:
+            config, spec = self._work.config, self._work.processors.stores[store]
+            topic = changelog_topic(config.application_id, store)
+            key_serde, value_serde = spec.key or config.key_serde, spec.value or config.value_serde
+            self._stores[store] = _Keys(self._file.table(store), key_serde, value_serde, topic, self._keeps(key_serde))
+        return self._stores[store]
+
+    def _keeps(self, key_serde: Serde) -> bool:
+        """Whether the serde writes an unchanged key as it was read."""
+        return self._one_key is not None and type(key_serde) is type(self._one_key) and key_serde.name == self._one_key.name
+
+    def aggregate(self, name: str, operator: Any) -> Step:
+        store, then = self._keys(operator._name), self._behind(name)
+        initializer, aggregator = operator._initializer, operator._aggregator
+        known, load, keeps, write_key, write_value, is_plain = store.known, store.load, store.keeps, store.write_key, store.write_value, store.is_plain
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             if key is None or value is None:
@@ -328,17 +361,55 @@ class _Run:
             where = data if keeps and data is not None else write_key(key)
             found = known.get(where)
             if found is None:
-                found = aggregates.load(where)
+                found = load(where)
             old_bytes, old, old_at = found
             if old_bytes is None:
                 old = initializer()
             else:
                 at = max(at, old_at)
                 if not is_plain:
-                    old = value_serde.deserialize(topic, old_bytes)
+                    old = store.read(old_bytes)
             new = aggregator(key, value, old)
             known[where] = (write_value(new), new if is_plain else None, at)
             then(row, key, data, new, at)
+
+        return step
+
+    def table(self, name: str, operator: Any) -> Step:
+        then = self._behind(name)
+        store = None if operator._name is None else self._keys(operator._name)
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            if key is None:
+                self.dropped += 1
+                return
+            if store is not None:
+                where = data if store.keeps and data is not None else store.write_key(key)
+                store.known[where] = (store.write_value(value), value if store.is_plain else None, at)
+            then(row, key, data, value, at)
+
+        return step
+
+    def look_up(self, name: str, operator: Any) -> Step:
+        store, then = self._keys(operator._getter._name), self._behind(name)
+        joiner, left = operator._joiner, operator._left
+        known, look_up, keeps, write_key, is_plain = store.known, store.look_up, store.keeps, store.write_key, store.is_plain
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            if value is None or (key is None and not left):
+                self.dropped += 1
+                return
+            other = None
+            if key is not None:
+                where = data if keeps and data is not None else write_key(key)
+                found = known.get(where)
+                if found is None:
+                    found = look_up(where)
+                other_bytes, other, _ = found
+                if other_bytes is not None and not is_plain:
+                    other = store.read(other_bytes)
+            if left or other is not None:
+                then(row, key, data, joiner(key, value, other), at)
 
         return step
 
@@ -357,29 +428,69 @@ _STEPS: dict[type, Callable[[_Run, str, Any], Step]] = {
     stateless.DropNullKeys: _Run.drop_null_keys,
     ChangesToRecords: _Run.go_on,
     AggregateRecords: _Run.aggregate,
+    TableFromRecords: _Run.table,
+    LookUpTable: _Run.look_up,
 }
 
 
-class _Aggregates:
+class _Queue:
+    """The records of one topic, and the step that they are handed to. It stands in the heap that says which topic is
+    next."""
+
+    def __init__(self, first: Step, times: list[int], records: Iterator[tuple[int, Any, bytes | None, Any, int]]) -> None:
+        self.first = first
+        self.records = records
+        self._times = iter(times)
+        self.head_timestamp = next(self._times)
+
+    def hand_over(self) -> bool:
+        """The next record; says whether there are more."""
+        self.first(*next(self.records))
+        self.head_timestamp = next(self._times, -1)
+        return self.head_timestamp >= 0
+
+
+def _in_turn(queues: list[_Queue]) -> None:
+    heap = TopicHeap()
+    for queue in queues:
+        heap.push(queue)  # type: ignore[arg-type]
+    while len(heap):
+        queue = heap.pop()  # type: ignore[assignment]
+        if queue.hand_over():
+            heap.push(queue)  # type: ignore[arg-type]
+
+
+class _Keys:
     """A store's keys that this micro-batch has met: key bytes -> the value's bytes (None: there is none), the value if
     it cannot be changed, its time."""
 
-    def __init__(self, table: StateTable, serde: Serde, topic: str) -> None:
+    def __init__(self, table: StateTable, key: Serde, value: Serde, topic: str, keeps: bool) -> None:
         self._table = table
-        self._serde = serde
-        self._topic = topic
+        self.keeps = keeps
+        self.is_plain = isinstance(value, _PLAIN)
+        self.write_key, self.write_value = _encoder(key, topic), _encoder(value, topic)
+        self.read: Callable[[bytes], Any] = lambda data: value.deserialize(topic, data)
         self.known: dict[Any, tuple[bytes | None, Any, int]] = {}
+        self._seen: dict[Any, tuple[bytes | None, Any, int]] = {}  # as they are in the store
 
     def load(self, where: Any) -> tuple[bytes | None, Any, int]:
         found = self._table.get(where)
         if found is None:
             return None, None, -1
         data, at = found
-        return data, self._serde.deserialize(self._topic, data), at
+        return data, self.read(data) if self.is_plain else None, at
+
+    def look_up(self, where: Any) -> tuple[bytes | None, Any, int]:
+        """Loads a key that is not going to be changed."""
+        found = self.known[where] = self._seen[where] = self.load(where)
+        return found
 
     def keep(self) -> None:
-        """Puts all that was met into the store."""
-        for where, (data, _, at) in self.known.items():
+        """Puts all that was changed into the store."""
+        for where, entry in self.known.items():
+            data, _, at = entry
+            if self._seen.get(where) is entry:
+                continue
             if data is None:
                 self._table.remove(where)
             else:

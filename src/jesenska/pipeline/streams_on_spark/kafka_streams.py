@@ -18,6 +18,7 @@ tasks write with the sink, and a micro-batch that is run again writes again. Exa
 and its number are one transaction (pipeline/exactly_once.py), and internal topics are read committed.
 
     <state.dir>/<application.id>/topology         what the state belongs to
+                                 id               a number that no other state has
                                  lock             held while the application runs
                                  <n>/checkpoint   Spark's, of sub-topology n
                                  <n>/stores       the state files, one for each partition
@@ -42,6 +43,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from jesenska.base.clock import system_random
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.config.table import value_text
@@ -328,6 +330,11 @@ class KafkaStreams:
         spark = self._spark or session(self.config.application_id)
         self._queries = [_Query(self, part, spark, connection, counts) for part in self._parts if not part.is_global]
 
+    def _name_of_query(self, part: SubTopology) -> str:
+        """Under which the micro-batches of a query are told apart. State that is begun anew counts them anew, so its
+        queries have other names."""
+        return f"{self.config.application_id}-{part.number}-{(self.directory / 'id').read_text()}"
+
     def _prefixed(self, prefix: str) -> dict[str, str]:
         """The settings with that prefix, without it, as texts."""
         named = {name.removeprefix(prefix): value for name, value in self.config.values.items() if name.startswith(prefix)}
@@ -374,9 +381,10 @@ class KafkaStreams:
         if not file.exists():
             if any((self.directory / str(part.number)).exists() for part in self._parts):
                 raise StreamsError(f"{file} is missing, which says what the state belongs to: remove {self.directory} to begin anew.")
-            new = file.with_suffix(".new")
-            new.write_text(described)
-            new.rename(file)
+            for path, text in ((self.directory / "id", f"{system_random().getrandbits(64):016x}"), (file, described)):
+                new = path.with_suffix(".new")
+                new.write_text(text)
+                new.rename(path)
         elif file.read_text() != described:
             raise StreamsError(
                 f"the topology is not the one that made the state in {self.directory}: give the changed one another application.id, "
@@ -389,6 +397,7 @@ class _Query:
 
     def __init__(self, streams: KafkaStreams, part: SubTopology, spark: SparkSession, connection: ClusterThread, counts: Mapping[str, int]) -> None:
         self.part = part
+        self._name = streams._name_of_query(part)
         self._spark = spark
         self._connection = connection
         self._counts = counts
@@ -501,7 +510,10 @@ class _Query:
 
     def stop(self) -> None:
         if self._query is not None:
-            self._query.stop()
+            try:
+                self._query.stop()
+            except Exception as error:  # what Spark raises where the query does not end in time
+                logger.warning("The query of sub-topology %d did not stop in time: %s", self.part.number, error)
 
     def failure(self) -> StreamsError | None:
         """Why the query has ended; None while it runs."""
@@ -579,7 +591,7 @@ class _Query:
         with quiet_about_pandas():
             done = placed.mapInArrow(task, OUTPUT_SCHEMA if self._exactly_once else WRITTEN_SCHEMA)
         if self._exactly_once:
-            write_exactly_once(done, batch_id, f"{self._config.application_id}-{self.part.number}", self._producer_options)
+            write_exactly_once(done, batch_id, self._name, self._producer_options)
         else:
             done.collect()
 

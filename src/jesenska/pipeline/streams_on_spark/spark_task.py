@@ -10,14 +10,13 @@ that the sink takes, for whoever writes them in a transaction.
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jesenska.base.errors import JesenskaError
+from jesenska.base.clock import SystemClock
 from jesenska.pipeline.cluster_thread import connect
 from jesenska.pipeline.options import SinkOptions, SourceOptions
 from jesenska.pipeline.packing import Task as ReadTask
@@ -108,7 +107,7 @@ class SparkTask:
         # A row without a topic says only that the partition is there.
         records = [record for batch in rows.to_batches() for record in raw_records(batch) if record.topic]
         records.sort(key=lambda record: (record.topic, record.offset))
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = SystemClock().now_ms()
         return list(output_rows(process(_work(self.program), partition, self.version, records, directory, now_ms, self._global_stores())))
 
     def _global_stores(self) -> Mapping[str, Any]:
@@ -207,6 +206,3 @@ def failed_in_a_task(text: str) -> str | None:
 
     found = re.search(r"(?:jesenska[\w.]*\.)?(?:\w+Error): (.+?)(?:\n\n|\nTraceback|\n\tat |\Z)", text, re.DOTALL)
     return " ".join(found[1].split()) if found else None
-
-
-__all__ = ["COLUMNS", "OUTPUT_SCHEMA", "WRITTEN_SCHEMA", "GlobalEnds", "JesenskaError", "Program", "SparkTask", "read_ranges"]
