@@ -28,7 +28,8 @@ def partitions_of_topics(connection: ClusterThread) -> dict[str, int]:
 def make_internal_topics(
     connection: ClusterThread, wanted: Mapping[str, int], there: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
 ) -> None:
-    """Makes the topics that are not there, with `configs` besides our own. StreamsError where one is there with another number of partitions."""
+    """Makes the topics that are not there, with `configs` besides our own. StreamsError where one is there with
+    another number of partitions."""
     for topic, count in wanted.items():
         if topic in there and there[topic] != count:
             raise StreamsError(

@@ -119,8 +119,8 @@ class ReadOnlyWindowStore(_ReadOnly):
     """Values by key and by the start of a window."""
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
-        """With one time the value in the window that begins then, or None; with two the pairs of start and value of the
-        windows that begin from the first to the second."""
+        """With one time the value in the window that begins then, or None; with two the pairs of start and value of
+        the windows that begin from the first to the second."""
         if time_to is None:
             return self._first(lambda store: store.fetch(key, time_from))
         return [tuple(pair) for pair in self._pairs(lambda store: store.fetch(key, time_from, time_to))]

@@ -181,8 +181,8 @@ class KafkaStreams:
         self._watcher.start()
 
     def process_available(self) -> None:
-        """Processes all that the topics have now, and what comes of it, and returns. The next call, and the next run of
-        the application, go on from there."""
+        """Processes all that the topics have now, and what comes of it, and returns. The next call, and the next run
+        of the application, go on from there."""
         if self._state is State.CREATED:
             self._set(State.REBALANCING)
             with self._ends_with_error():

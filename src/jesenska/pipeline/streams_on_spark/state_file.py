@@ -110,8 +110,8 @@ class StateFile:
             _give_back(self.path, self.connection)
 
 
-#: Files that this process keeps open from micro-batch to micro-batch: path -> (process, inode, connection). To close the
-#: last connection of a file costs several writes to the disk.
+#: Files that this process keeps open from micro-batch to micro-batch: path -> (process, inode, connection). To close
+#: the last connection of a file costs several writes to the disk.
 _open: dict[Path, tuple[int, int, sqlite3.Connection]] = {}
 _OPEN_MAX = 64
 
