@@ -125,7 +125,7 @@ def test_what_decides_alone_decides_beside_none(expression: Expression) -> None:
 @pytest.mark.parametrize(
     ("expression", "sentence"),
     [
-        (value["id"] + 1, r"\(value\['id'\] \+ 1\) cannot be computed of 'o1', 1 \('o1' is no number\): cast the operands"),
+        (value["id"] + 1, r"\(value\['id'\] \+ 1\) cannot be computed of 'o1', 1 \('o1' is no number; concat joins strings\): cast the operands"),
         (value["id"] < 1, "'o1' and 1 have no order"),
         (value["paid"] < 1, "True and 1 have no order"),
         (value["paid"] + 1, "True is no number"),

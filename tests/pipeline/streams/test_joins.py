@@ -105,6 +105,17 @@ def test_streams_with_new_keys_are_joined_through_internal_topics() -> None:
         assert "test-both-left-repartition" in driver.produced_topic_names()
 
 
+def test_records_without_a_key_pass_the_internal_topic_in_front_of_a_left_join_and_of_no_inner_one() -> None:
+    for kind, expected in (("left", [(None, "(x,None)", 1)]), ("inner", [])):
+        builder = StreamsBuilder()
+        without_keys = builder.stream("l", **S).select_key(lambda key, value: None, key=STRING)
+        _call(without_keys, kind)(builder.stream("r", **S), pair, JoinWindows(5)).to("out", **S)
+        with driver_of(builder) as driver:
+            pipe(driver, [("l", "k", "x", 1)])
+            assert read(driver) == expected
+            assert ("test-KSTREAM-KEY-SELECT-0000000001-repartition" in driver.produced_topic_names()) is (kind == "left")
+
+
 # Streams with tables
 
 
@@ -244,6 +255,13 @@ def test_an_answer_for_a_value_that_has_changed_meanwhile_is_dropped() -> None:
         pipe(driver, [("r", "x", "X", 1), ("r", "y", "Y", 2), ("l", "p", "x1 y2", 3)])
         assert read(driver) == [("p", "(y2,Y)", 3)]
         assert driver.dropped_records == 1
+
+
+def test_records_of_either_table_without_a_key_are_left_out_of_a_foreign_key_join() -> None:
+    with driver_of(_by_foreign_key("inner")) as driver:
+        pipe(driver, [("l", None, "x1", 1), ("r", None, "R", 2), ("l", "p", "", 3), ("l", "p", None, 4)])
+        assert read(driver) == []
+        assert driver.dropped_records == 4
 
 
 def test_an_empty_value_of_the_other_table_is_not_taken_for_none() -> None:

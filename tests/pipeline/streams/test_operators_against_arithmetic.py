@@ -92,7 +92,7 @@ def test_a_join_of_streams_has_every_pair_that_is_near_enough_and_each_lone_reco
     if before + after < 0:
         return
     if kind != "inner":
-        # A record that comes when its window is over on stream time is joined with None at once, and may yet find a partner.
+        # A record that comes when its window is over on stream time is joined with None at once, and may yet find one.
         records = sorted(records, key=lambda record: record[2])
     windows = JoinWindows(0, ALL_THE_TIME).after(after).before(before)
     rows = [(side, key, str(number), timestamp) for number, (side, key, timestamp) in enumerate(records)]
@@ -103,7 +103,7 @@ def test_a_join_of_streams_has_every_pair_that_is_near_enough_and_each_lone_reco
         expected.update((one[1], f"({one[2]},None)", one[3]) for one in left if not any(one is pair[0] for pair in pairs))
     if kind == "outer":
         expected.update((two[1], f"(None,{two[2]})", two[3]) for two in right if not any(two is pair[1] for pair in pairs))
-    # Records that come much later let out those that are without a partner: one of either side, so that none is forgotten.
+    # Records that come much later let out those that are without a partner.
     closing: list[Row] = [("l", "z", "end", 10_000), ("r", "y", "end", 20_000), ("l", "x", "end", 30_000)]
     got = _joined(kind, windows, rows + closing)
     assert Counter({row: count for row, count in got.items() if row[0] in "ab"}) == expected

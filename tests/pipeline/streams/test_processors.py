@@ -89,6 +89,14 @@ def test_what_a_window_store_refuses_as_too_old_is_counted() -> None:
         assert driver.get_window_store("kept").fetch("a", 0, 100) == [(11, "y"), (30, "x")]
 
 
+def test_an_aggregation_behind_process_goes_through_an_internal_topic_and_one_behind_process_values_does_not() -> None:
+    for call, repartitions in (("process", 1), ("process_values", 0), ("transform", 1), ("flat_transform", 1), ("transform_values", 0)):
+        builder = StreamsBuilder()
+        getattr(builder.stream("in", **S), call)(lambda: None).group_by_key().count(store="kept")
+        kinds = list(builder.build().internal_topics("app").values())
+        assert kinds.count("repartition") == repartitions, call
+
+
 def test_process_values_keeps_keys() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **S).process_values(_Doubling).to("out", **S)
@@ -274,7 +282,7 @@ def test_a_global_store_is_filled_by_its_own_processor_and_seen_by_all() -> None
         (lambda topology: topology.add_sink("late", "x", "late", **S), "the parent late of late is not there"),
         (lambda topology: topology.connect_processor_and_state_stores("double", "none"), "double uses the store none, which is not there"),
         (lambda topology: topology.add_state_store("kept"), "add_state_store takes a store that Stores makes"),
-        (lambda topology: topology.add_source("empty", (), **S), "the source empty reads nothing"),
+        (lambda topology: topology.add_source("empty", (), **S), "a source needs a topic: name at least one"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_the_line_of_the_program(build: Callable[[Any], Any], sentence: str) -> None:

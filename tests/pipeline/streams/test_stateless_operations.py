@@ -207,11 +207,14 @@ def test_a_value_that_its_serde_cannot_write_is_told_with_the_sink() -> None:
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
-        (lambda stream: stream.filter(lambda key: True), r"the function of filter takes 1 arguments: it is called with \(key, value\)"),
+        (lambda stream: stream.filter(lambda key: True), r"the function of filter takes 1 argument: it is called with \(key, value\)"),
         (lambda stream: stream.filter("x"), "filter takes a function or an expression, and not 'x'"),
         (lambda stream: stream.map_values(lambda a, b, c: a), r"takes 3 arguments: it is called with \(key, value\) or \(value\)"),
         (lambda stream: stream.branch(), "branch needs at least one predicate"),
         (lambda stream: stream.to("no topic!"), "'no topic!' cannot be a name"),
+        (lambda stream: stream.merge(StreamsBuilder().stream("in")), "merge takes what the same StreamsBuilder has made, and <KStream"),
+        (lambda stream: stream.join(StreamsBuilder().table("other"), lambda left, right: left), "join takes what the same StreamsBuilder has made"),
+        (lambda stream: StreamsBuilder().stream(5), "5 is no topic: give a name, a list of names, or a pattern"),  # type: ignore[arg-type]
         (lambda stream: stream.merge("other"), "merge takes a KStream, and not 'other'"),
         (lambda stream: stream.repartition(partitions=0), "a topic cannot have 0 partitions"),
         (lambda stream: stream.to("out", key=str), "is no serde: write key=Serdes.string()"),

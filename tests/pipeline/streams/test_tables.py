@@ -78,6 +78,12 @@ def test_transform_values_of_a_table_sees_key_and_deletions() -> None:
     assert outcome(builder, ROWS[2:4]) == [("a", "a=y", 13), ("b", "b=None", 14)]
 
 
+def test_a_transformed_table_that_is_not_kept_is_looked_up_through_its_transformer() -> None:
+    builder, table = _table()
+    builder.stream("s", **S).left_join(table.transform_values(_Described), lambda left, right: f"{left} {right}").to("out", **S)
+    assert outcome(builder, [("in", "a", "x", 1), ("s", "a", "1", 2), ("s", "b", "2", 3)]) == [("a", "1 a=x", 2), ("b", "2 b=None", 3)]
+
+
 def test_to_table_keeps_the_last_record_and_reads_new_keys_through_an_internal_topic() -> None:
     builder = StreamsBuilder()
     table = builder.stream("in", **S).select_key(value, key=Serdes.string()).to_table(store="kept")

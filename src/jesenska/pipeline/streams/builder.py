@@ -8,11 +8,11 @@ topology = builder.build()
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.kinds import MAKERS, KStream, KTable
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized
@@ -20,13 +20,13 @@ from jesenska.pipeline.streams.names import checked
 from jesenska.pipeline.streams.plan import GlobalStore, GlobalTableSource, StateStore, Store, TableSource
 from jesenska.pipeline.streams.processing import Processor, check_supplier
 from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.stream_sources import checked_reset, stream_source
+from jesenska.pipeline.streams.stream_sources import Topics, checked_reset, names_and_pattern, stream_source
 from jesenska.pipeline.streams.table_operations import GlobalKTable
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 from jesenska.pipeline.streams.topology import Topology
 
 
-class StreamsBuilder:
+class StreamsBuilder(SaysOurName):
     """Takes down what the program wants; `build` gives the topology."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class StreamsBuilder:
 
     def stream(
         self,
-        topics: str | Iterable[str] | re.Pattern[str],
+        topics: Topics,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -44,12 +44,7 @@ class StreamsBuilder:
     ) -> KStream:
         """The records of a topic, of several topics, or of all whose name matches a compiled regular expression as a
         whole. `offset_reset`, earliest or latest, says where an application without offsets begins."""
-        pattern = topics.pattern if isinstance(topics, re.Pattern) else None
-        names: tuple[str, ...] = ()
-        if pattern is None:
-            names = tuple(checked(topic) for topic in ((topics,) if isinstance(topics, str) else topics))  # type: ignore[union-attr]
-            if not names:
-                raise refused("stream needs a topic: name at least one.")
+        names, pattern = names_and_pattern(topics)
         node = stream_source(self._construction, names, pattern, key=key, value=value, extractor=timestamp_extractor, offset_reset=offset_reset, name=name)
         return KStream(self._construction, node.name, key=key, value=value, sources=frozenset((node.name,)))
 
@@ -114,7 +109,7 @@ class StreamsBuilder:
             timestamp_extractor=timestamp_extractor,
         )
         construction.add(node, facts)
-        return GlobalKTable(table_name, store_name)
+        return GlobalKTable(construction, table_name, store_name)
 
     def add_state_store(self, store: Store) -> StreamsBuilder:
         """A store for processors, made by `Stores`."""

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.durations import Duration
 from jesenska.pipeline.streams.functions import Function, Role, function
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized
 from jesenska.pipeline.streams.plan import CogroupMerge, SessionAggregate, Store, StreamAggregate, WindowedAggregate
@@ -23,7 +24,7 @@ TableT = TypeVar("TableT")
 _AGGREGATE = "COGROUPKSTREAM-AGGREGATE-"
 
 
-class CogroupedKStream(Generic[TableT]):
+class CogroupedKStream(SaysOurName, Generic[TableT]):
     """Made by `KGroupedStream.cogroup`."""
 
     def __init__(self, group: Any, aggregator: Any) -> None:
@@ -36,6 +37,7 @@ class CogroupedKStream(Generic[TableT]):
         """One more grouped stream, whose records `aggregator(key, value, aggregate)` puts in."""
         if not hasattr(group, "cogroup") or not hasattr(group, "count"):
             raise refused(f"cogroup takes a grouped stream, and not {group!r}: group it with group_by or group_by_key first.")
+        self._construction.must_have("cogroup", group._stream)
         self._groups[group] = function(Role.AGGREGATOR, aggregator, "cogroup")
         return self
 

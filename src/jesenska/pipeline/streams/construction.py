@@ -111,6 +111,11 @@ class Construction:
     def change(self, name: str, **changes: Any) -> None:
         self._nodes[name] = replace(self._nodes[name], **changes)
 
+    def must_have(self, operation: str, thing: Any) -> None:
+        """TopologyError where the stream, table or group was made by another StreamsBuilder."""
+        if thing.name not in self._nodes or self._nodes[thing.name] is not thing._construction._nodes.get(thing.name):
+            raise refused(f"{operation} takes what the same StreamsBuilder has made, and {thing!r} is of another one: use one builder for a topology.")
+
     def node(self, name: str) -> Node:
         return self._nodes[name]
 
@@ -122,7 +127,10 @@ class Construction:
 
     def plan(self) -> Plan:
         """The finished plan."""
-        nodes = self._with_merged_sources()
+        merged = self._merged_sources()
+        nodes = {
+            name: replace(node, inputs=tuple(merged.get(input_, input_) for input_ in node.inputs)) for name, node in self._nodes.items() if name not in merged
+        }
         relaxed = _above_relaxed_joins(nodes)
         finished = []
         for node in _ordered(nodes, self._order):
@@ -133,10 +141,11 @@ class Construction:
                 node = replace(node, drops_null_keys=node.name not in relaxed)
             finished.append(node)
         _check_stores(finished)
-        return Plan(tuple(finished), tuple(self._copartitioned))
+        groups = (frozenset(merged.get(name, name) for name in group) for group in self._copartitioned)
+        return Plan(tuple(finished), tuple(groups))
 
-    def _with_merged_sources(self) -> dict[str, Node]:
-        """The nodes, with the children of a second source of the same topics given to the first."""
+    def _merged_sources(self) -> dict[str, str]:
+        """Sources of topics that another one reads already, and that other one, which their children are given to."""
         first_of: dict[str, StreamSource] = {}
         merged: dict[str, str] = {}
         for node in self._nodes.values():
@@ -154,9 +163,7 @@ class Construction:
                 if first.offset_reset != node.offset_reset:
                     raise refused(f"{what} is read by two sources with different offset_reset ({first.made_at} and {node.made_at}): give both the same.")
                 merged[node.name] = first.name
-        return {
-            name: replace(node, inputs=tuple(merged.get(input_, input_) for input_ in node.inputs)) for name, node in self._nodes.items() if name not in merged
-        }
+        return merged
 
 
 def _ordered(nodes: dict[str, Node], order: dict[str, int]) -> list[Node]:

@@ -28,6 +28,7 @@ from jesenska.pipeline.streams.engine.stream_joins import OuterJoinStore
 from jesenska.pipeline.streams.engine.suppression import SuppressBuffer
 from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.lowering import lower
 from jesenska.pipeline.streams.plan import ForeignKeyJoin
 from jesenska.pipeline.streams.processor_topology import SinkNode, SourceNode
@@ -37,7 +38,7 @@ from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology, changelog_topic
 
 
-class TopologyTestDriver:
+class TopologyTestDriver(SaysOurName):
     """Runs `topology`. `config` takes the settings of an application; none is needed. `initial_wall_clock_time_ms` is
     what the clock shows at the start."""
 
@@ -259,7 +260,7 @@ class TopologyTestDriver:
         return {self._task_of_all.decorated(node.topic) for node in self._processors.nodes.values() if isinstance(node, SinkNode) and node.topic is not None}
 
 
-class TestInputTopic:
+class TestInputTopic(SaysOurName):
     """A topic that the test writes to."""
 
     __test__ = False  # its name is Kafka's; pytest is not to collect it
@@ -307,7 +308,7 @@ class TestInputTopic:
         self._next_timestamp += milliseconds("the advance", advance) if isinstance(advance, int | timedelta) else 0
 
 
-class TestOutputTopic:
+class TestOutputTopic(SaysOurName):
     """A topic that the test reads. Each record is read once."""
 
     __test__ = False

@@ -383,7 +383,7 @@ def _integer(what: Any) -> int:
 
 def _number(of_what: Any) -> Any:
     if isinstance(of_what, bool) or not isinstance(of_what, int | float):
-        raise TypeError(f"{of_what!r} is no number")
+        raise TypeError(f"{of_what!r} is no number" + ("; concat joins strings" if isinstance(of_what, str) else ""))
     return of_what
 
 

@@ -80,8 +80,8 @@ _ARGUMENTS: dict[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function of the program, equal to itself alone. `call` takes all arguments of the role; `expression` is set where the program gave
-    one (for a pair, an expression of the operator "pair"); `source` is what was given."""
+    """A function of the program, equal to itself alone. `call` takes all arguments of the role; `expression` is set
+    where the program gave one (for a pair, an expression of the operator "pair"); `source` is what was given."""
 
     role: Role
     call: Callable[..., Any] = field(repr=False)
@@ -140,11 +140,15 @@ def _adapted(role: Role, given: Callable[..., Any], operation: str) -> Callable[
     if required > most or possible < fewest:
         wanted = f"({', '.join(role.arguments)})"
         shorter = f" or ({', '.join(role.arguments[role.optional :])})" if role.optional else ""
-        raise refused(f"the function of {operation} takes {required if required > most else possible} arguments: it is called with {wanted}{shorter}.")
+        raise refused(f"the function of {operation} takes {_counted(required if required > most else possible)}: it is called with {wanted}{shorter}.")
     if role.optional and required < most:
         left_out = role.optional
         return lambda *arguments: given(*arguments[left_out:])
     return given
+
+
+def _counted(arguments: int) -> str:
+    return f"{arguments} argument{'s' if arguments != 1 else ''}"
 
 
 def _positional(given: Callable[..., Any]) -> tuple[int, int] | None:

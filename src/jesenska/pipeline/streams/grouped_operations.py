@@ -17,6 +17,7 @@ from jesenska.pipeline.streams.cogrouped_operations import CogroupedKStream
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.durations import Duration
 from jesenska.pipeline.streams.functions import Role, function
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized
 from jesenska.pipeline.streams.plan import SessionAggregate, Store, StreamAggregate, TableAggregate, TableGroupBy, TableRepartition, WindowedAggregate
@@ -29,7 +30,7 @@ from jesenska.pipeline.streams.windows import EmitStrategy, SessionWindows, Slid
 TableT = TypeVar("TableT")
 
 
-class GroupedStreamOperations(Generic[TableT]):
+class GroupedStreamOperations(SaysOurName, Generic[TableT]):
     """A stream grouped by its keys: what KGroupedStream can do."""
 
     def __init__(self, stream: Any, *, key: Serde | None, value: Serde | None, repartition_prefix: str | None) -> None:
@@ -129,7 +130,7 @@ class GroupedStreamOperations(Generic[TableT]):
         return self._repartition, frozenset((self._repartition,))
 
 
-class _Windowed(Generic[TableT]):
+class _Windowed(SaysOurName, Generic[TableT]):
     """What both kinds of windowed streams have."""
 
     def __init__(self, group: GroupedStreamOperations[TableT], windows: Any) -> None:
@@ -307,7 +308,7 @@ class SessionWindowedKStream(_Windowed[TableT]):
         return table
 
 
-class GroupedTableOperations(Generic[TableT]):
+class GroupedTableOperations(SaysOurName, Generic[TableT]):
     """A table grouped by new keys: what KGroupedTable can do."""
 
     def __init__(self, construction: Construction, selected: TableGroupBy, name: str | None) -> None:

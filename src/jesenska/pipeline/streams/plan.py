@@ -313,8 +313,8 @@ class WindowedAggregate(Aggregation):
 class SessionAggregate(Aggregation):
     """One aggregate for each key and session. A record merges the sessions that it touches: each of them is deleted
     (a change to None), then the merged one is set. Records with null keys are dropped, and those whose session would
-    end before stream time minus gap minus grace. The timestamp of a change is the session's end. `merger` is None for
-    count (the sum) and reduce (the reducer)."""
+    end before stream time minus gap minus grace. The timestamp of a change is the session's end; it has no headers.
+    `merger` is None for count (the sum) and reduce (the reducer)."""
 
     windows: SessionWindows
     merger: Function | None = None
@@ -408,8 +408,8 @@ class Suppress(Table):
 class StreamStreamJoin(Stream):
     """Records of two streams with equal keys, no farther apart than the windows say. A pair has the larger timestamp.
     A record without a partner (left, outer: on that side) is joined with None once its window and grace have passed,
-    with its own timestamp; at once if its window has passed already. Records with null values are dropped, and those
-    with null keys, but on an outer side, where they are joined with None at once."""
+    with its own timestamp, when a later record comes; at once if its window has passed already. Records with null
+    values are dropped, and those with null keys, but on an outer side, where they are joined with None at once."""
 
     joiner: Function
     kind: str
@@ -478,7 +478,8 @@ class ForeignKeyJoin(Table):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The nodes in order, and groups of source nodes whose topics must have equally many partitions."""
+    """The nodes in order, and groups of sources whose topics must have equally many partitions; `copartitioned_topics`
+    has their topics."""
 
     nodes: tuple[Node, ...] = ()
     copartitioned: tuple[frozenset[str], ...] = ()
@@ -495,6 +496,39 @@ class Plan:
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
+
+    def copartitioned_topics(self) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
+        """For each group of topics that must have equally many partitions: the user's topics (and patterns), and the
+        internal ones, without the application's id. Internal topics are made to fit the others; where there are none,
+        or a repartition says how many partitions it has, the user's must fit each other or that."""
+        for group in self.copartitioned:
+            given: set[str] = set()
+            internal: set[str] = set()
+            for name in group:
+                for is_internal, topic in self._topics_of(name):
+                    (internal if is_internal else given).add(topic)
+            yield frozenset(given), frozenset(internal)
+
+    def _topics_of(self, name: str) -> Iterator[tuple[bool, str]]:
+        """The topics of a source by its name; of any other node, those of the sources behind it."""
+        for node in self.nodes:
+            match node:
+                case StreamSource(name=source) if source == name:
+                    yield from ((False, topic) for topic in (node.topics if node.pattern is None else (node.pattern,)))
+                    return
+                case TableSource(source_name=source) if name in (source, node.name):
+                    yield False, node.topic
+                    return
+                case Repartition(name=source) | TableRepartition(name=source) if source == name:
+                    yield True, node.topic
+                    return
+                case ForeignKeyJoin(names=names):
+                    parts = dict(names)
+                    if name in (parts["subscription_source"], parts["response_source"]):
+                        yield True, node.subscription_topic if name == parts["subscription_source"] else node.response_topic
+                        return
+        for input_ in self[name].inputs if name in self else ():
+            yield from self._topics_of(input_)
 
     def stores(self) -> Iterator[Store]:
         """Every store that the plan keeps; one that a cogroup shares as often as it is shared."""

@@ -139,7 +139,7 @@ SETTINGS: tuple[Setting, ...] = (
             "how often a micro-batch begins, which is also how long an update may take to come out; the test driver commits after each record",
             _whole(0)),
     Setting("connections.max.idle.ms", 540000, Effect.INSTEAD, "connections live as long as Spark's workers: nothing needs to be set instead", _whole(-1)),
-    Setting("key.serde", None, Effect.INSTEAD, "it is deprecated: set default.key.serde, which it stands for", serde_named),
+    Setting("key.serde", None, Effect.WORKS, "is deprecated and stands for default.key.serde: set that instead", serde_named),
     Setting("metadata.max.age.ms", 300000, Effect.SPARK, f"{_SOURCE}: the age at which metadata are asked for again", _whole(0)),
     Setting("metric.reporters", (), Effect.INSTEAD, f"a class of Java cannot be loaded: {_WATCH}"),
     Setting("metrics.num.samples", 2, Effect.INSTEAD, f"Spark measures: {_WATCH}", _whole(1)),
@@ -158,8 +158,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("send.buffer.bytes", 131072, Effect.SPARK, f"{_SOURCE}: the system's send buffer", _whole(-1)),
     Setting("state.cleanup.delay.ms", 600000, Effect.INSTEAD,
             "state stays for as long as the application is to go on from it: remove its directory below state.dir to begin anew", _whole(0)),
-    Setting("timestamp.extractor", None, Effect.INSTEAD, "it is deprecated: set default.timestamp.extractor, which it stands for", extractor_named),
-    Setting("value.serde", None, Effect.INSTEAD, "it is deprecated: set default.value.serde, which it stands for", serde_named),
+    Setting("timestamp.extractor", None, Effect.WORKS, "is deprecated and stands for default.timestamp.extractor: set that instead", extractor_named),
+    Setting("value.serde", None, Effect.WORKS, "is deprecated and stands for default.value.serde: set that instead", serde_named),
     Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.INSTEAD,
             "on Spark no changelog topics are written, the state is below state.dir: set retention= of the store for how long windows stay", _whole(0)),
     Setting("zookeeper.connect", "", Effect.INSTEAD, "it is deprecated and has no effect in Kafka either: set bootstrap.servers"),
@@ -190,8 +190,10 @@ class StreamsConfig:
             if setting.effect is Effect.INSTEAD and value != setting.default:
                 self.answers.append(f"{name} has no effect here: {setting.says}.")
             stands_for = _STAND_FOR.get(name)
-            if stands_for is not None and stands_for not in given:
-                self.values[stands_for] = made
+            if stands_for is not None:
+                self.answers.append(f"{name} {setting.says}.")
+                if stands_for not in given:
+                    self.values[stands_for] = made
         for answer in self.answers:
             logger.warning("%s", answer)
 

@@ -21,6 +21,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized, check_serde
 from jesenska.pipeline.streams.names import checked
@@ -58,7 +59,7 @@ GroupedT = TypeVar("GroupedT")
 StreamT = TypeVar("StreamT")
 
 
-class StreamOperations(Generic[TableT, GroupedT]):
+class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     """A stream of records: what KStream can do. Tables and groups are made by what the construction has for it."""
 
     def __init__(
@@ -195,6 +196,7 @@ class StreamOperations(Generic[TableT, GroupedT]):
     def merge(self, other: StreamOperations[Any, Any], *, name: str | None = None) -> Self:
         """The records of both streams. The serdes are not kept, as in Kafka Streams, unless both have the same."""
         _check_stream("merge", other)
+        self._construction.must_have("merge", other)
         name = self._names.named(name, "KSTREAM-MERGE-")
         key = self.key_serde if self.key_serde is other.key_serde else None
         value = self.value_serde if self.value_serde is other.value_serde else None
@@ -382,6 +384,8 @@ class StreamOperations(Generic[TableT, GroupedT]):
         operation = {"inner": "join", "left": "left_join", "outer": "outer_join"}[kind]
         joining = function(Role.JOINER, joiner, operation)
         given = {name: option for name, option in options.items() if option is not None}
+        if isinstance(other, StreamOperations | TableOperations | GlobalKTable):
+            self._construction.must_have(operation, other)
         if isinstance(other, StreamOperations):
             if not isinstance(windows, JoinWindows):
                 raise refused(f"{operation} with a stream needs windows: give JoinWindows(…), which says how far apart two records may be.")
@@ -557,7 +561,7 @@ class StreamOperations(Generic[TableT, GroupedT]):
         return self._then(node, keys_change=how in ("process", "transform", "flat-transform"))
 
 
-class BranchedKStream(Generic[StreamT]):
+class BranchedKStream(SaysOurName, Generic[StreamT]):
     """What `split` gives: add branches, and end with `default_branch` or `no_default_branch`."""
 
     def __init__(self, source: StreamT, name: str) -> None:

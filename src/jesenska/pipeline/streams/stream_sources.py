@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from jesenska.pipeline.streams.construction import Construction
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import check_serde
+from jesenska.pipeline.streams.names import checked
 from jesenska.pipeline.streams.plan import StreamSource
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
+
+Topics = str | Iterable[str] | re.Pattern[str]
+"""A topic, several, or all whose name matches a compiled pattern as a whole."""
+
+
+def names_and_pattern(topics: Topics) -> tuple[tuple[str, ...], str | None]:
+    """The topics that a program names, or the pattern."""
+    if isinstance(topics, re.Pattern):
+        return (), topics.pattern
+    if isinstance(topics, str):
+        return (checked(topics),), None
+    if not isinstance(topics, Iterable):
+        raise refused(f"{topics!r} is no topic: give a name, a list of names, or a pattern that re.compile gives.")
+    names = tuple(checked(topic) for topic in topics)
+    if not names:
+        raise refused("a source needs a topic: name at least one.")
+    return names, None
 
 
 def stream_source(

@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.materialization import Materialized, check_serde
 from jesenska.pipeline.streams.names import checked
@@ -39,7 +40,7 @@ GroupedT = TypeVar("GroupedT")
 _FK = "KTABLE-FK-JOIN-"
 
 
-class TableOperations(Generic[StreamT, GroupedT]):
+class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
     """A table: what KTable can do. Streams and groups are made by what the construction has for it."""
 
     def __init__(self, construction: Construction, name: str, facts: TableFacts, *, key: Serde | None, value: Serde | None, sources: frozenset[str]) -> None:
@@ -288,6 +289,7 @@ class TableOperations(Generic[StreamT, GroupedT]):
         joining = function(Role.TABLE_JOINER, joiner, operation)
         if not isinstance(other, TableOperations):
             raise refused(f"{operation} of a table takes a KTable, and not {other!r}.")
+        self._construction.must_have(operation, other)
         if foreign_key is not None:
             extractor = function(Role.FOREIGN_KEY, foreign_key, operation)
             return self._join_on_foreign_key(kind, other, extractor, joining, materialized, name)
@@ -385,7 +387,8 @@ class TableOperations(Generic[StreamT, GroupedT]):
 class GlobalKTable:
     """A topic as a table that every instance has whole. Made by `StreamsBuilder.global_table`."""
 
-    def __init__(self, name: str, store: str) -> None:
+    def __init__(self, construction: Construction, name: str, store: str) -> None:
+        self._construction = construction
         self.name = name
         self.store = store
 

@@ -12,13 +12,13 @@ and stores.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from jesenska.pipeline.streams.description import describe
 from jesenska.pipeline.streams.functions import Role, function
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.lowering import lower
 from jesenska.pipeline.streams.materialization import check_serde
@@ -28,10 +28,11 @@ from jesenska.pipeline.streams.processing import Processor, check_supplier
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology
 from jesenska.pipeline.streams.repartitions import Partitioner
 from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.stream_sources import Topics, names_and_pattern
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 
-class Topology:
+class Topology(SaysOurName):
     """A topology. Once it runs or is described, more can still be added."""
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class Topology:
     def add_source(
         self,
         name: str,
-        topics: str | Iterable[str] | re.Pattern[str],
+        topics: Topics,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -86,10 +87,7 @@ class Topology:
         """Reads topics, or all whose name matches a compiled pattern as a whole."""
         check_serde("key", key)
         check_serde("value", value)
-        pattern = topics.pattern if isinstance(topics, re.Pattern) else None
-        names: tuple[str, ...] = ()
-        if pattern is None:
-            names = tuple(checked(topic) for topic in ((topics,) if isinstance(topics, str) else topics))  # type: ignore[union-attr]
+        names, pattern = names_and_pattern(topics)
         return self._add(
             StreamSource(
                 name=checked(name),

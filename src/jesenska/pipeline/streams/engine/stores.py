@@ -286,9 +286,10 @@ class SessionStore(StateStore):
         self.put(session, None)
 
     def find_sessions(self, key: Any, earliest_end_ms: int, latest_start_ms: int) -> Iterator[KeyValue]:
-        """The key's sessions that end at or after the first time and start at or before the second."""
+        """The key's sessions that end at or after the first time and start at or before the second. Those that are out
+        of the retention are not found, also where they wait to be emitted: they grow no more."""
         data = self._key_bytes(key)
-        for found, window, kept in self._sessions(earliest_end_ms):
+        for found, window, kept in self._sessions(max(earliest_end_ms, self._observed_ms - self._retention_ms + 1)):
             if found == data and window.start <= latest_start_ms:
                 yield KeyValue(Windowed(self._key_of(found), window), self._value_of(kept))
 
