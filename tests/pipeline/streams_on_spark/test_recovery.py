@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jesenska.pipeline.streams import StreamsBuilder
 from jesenska.pipeline.streams_on_spark import KafkaStreams
 from tests.pipeline.conftest import Topics
 from tests.pipeline.streams_on_spark.test_kafka_streams import expected, lines, send, wait_until, written
-from tests.pipeline.streams_on_spark.word_count import settings, word_count
+from tests.pipeline.streams_on_spark.word_count import STRINGS, settings, word_count
 from tests.pipeline.warm_python import warm_python
 
 if TYPE_CHECKING:
@@ -48,3 +50,16 @@ def test_a_killed_application_goes_on_and_writes_nothing_twice(spark: SparkSessi
     wanted = expected(topology, given, sink)
     assert before < sum(len(values) for values in wanted.values()), "it was killed when all was done"
     assert {key: [value for value, _ in values] for key, values in found.items()} == {key: [value for value, _ in values] for key, values in wanted.items()}
+
+
+def test_state_that_is_begun_anew_is_not_taken_for_the_old_one(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """Its micro-batches have the numbers of those that were committed before."""
+    source, sink = topics.create(1), topics.create(1)
+    builder = StreamsBuilder()
+    builder.stream(source, **STRINGS).to(sink)
+    send(topics, lines(source, 1), {source: 1})
+    for _ in range(2):
+        with KafkaStreams(builder.build(), settings(topics.bootstrap, tmp_path, f"anew-{source}"), spark=spark) as streams:
+            streams.process_available()
+        shutil.rmtree(tmp_path / f"anew-{source}")
+    assert sum(len(values) for values in written(topics, sink).values()) == 2

@@ -125,7 +125,7 @@ class KafkaStreams:
                 raise SettingError(f"{name} is not set: it is needed to run on Spark.")
         self._spark = spark
         self._max_offsets = max_offsets_per_trigger
-        self.directory = Path(self.config["state.dir"]) / self.config.application_id
+        self.directory = Path(self.config["state.dir"]).absolute() / self.config.application_id
         self._parts = cut(topology, self.config.application_id)
         self._state = State.CREATED
         self._listener: StateListener | None = None

@@ -204,5 +204,5 @@ def failed_in_a_task(text: str) -> str | None:
     """The sentence of an error of ours that a task has raised, out of what Spark says of it; None if it is another."""
     import re
 
-    found = re.search(r"(?:jesenska[\w.]*\.)?(?:\w+Error): (.+?)(?:\n\n|\nTraceback|\n\tat |\Z)", text, re.DOTALL)
+    found = re.search(r"(?:jesenska[\w.]*\.)?(?:\w+Error): (.+?)(?:\s+SQLSTATE:|\n\n|\nTraceback|\n\tat |\Z)", text, re.DOTALL)
     return " ".join(found[1].split()) if found else None
