@@ -79,7 +79,6 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
     [
         ({"application.id": "my app"}, "application.id is 'my app', but topics are named after it"),
         ({"bootstrap.servers": "localhost"}, "bootstrap.servers has 'localhost' in it, which is no address: write host:port"),
-        ({"processing.guarantee": "exactly_once"}, "processing.guarantee is exactly_once, which the Streams API cannot keep yet: set at_least_once"),
         ({"processing.guarantee": "often"}, "processing.guarantee is 'often': set at_least_once"),
         ({"security.protocol": "SSL"}, "security.protocol is 'SSL', and connections are plain as yet"),
         ({"commit.interval.ms": "soon"}, "commit.interval.ms is 'soon': give a whole number"),
@@ -87,7 +86,6 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
         ({"default.value.serde": "xml"}, "default.value.serde is 'xml', which names no serde"),
         ({"default.timestamp.extractor": "Mine"}, "default.timestamp.extractor is 'Mine', which names no extractor"),
         ({"default.deserialization.exception.handler": "Mine"}, "names no handler: give a function, or one of"),
-        ({"application.server": "here"}, "application.server is 'here', which is no address"),
         ({"commit.interval": 5}, "the setting commit.interval is not known: did you mean commit.interval.ms?"),
         ({"producer.ack": "all"}, "the setting producer.ack is not known: did you mean producer.acks?"),
         ({"consumer.nonsense": 1}, "the setting consumer.nonsense is not known: nonsense is no setting of a consumer."),

@@ -293,7 +293,7 @@ class _Lowering:
         times: list[stream_joins.SharedTime] = []
 
         def this_side() -> Processor:
-            times.append(stream_joins.SharedTime())
+            times[:] = [stream_joins.SharedTime()]
             return stream_joins.JoinStreams(node, True, times[-1])
 
         def other_side() -> Processor:

@@ -2,7 +2,7 @@
 
     effect     what is meant
     WORKS      the topology and the test driver act on it
-    SPARK      it has a meaning for running on Spark, and is kept for that; nothing acts on it yet
+    SPARK      KafkaStreams acts on it, which runs the topology on Spark; the test driver has no use for it
     INSTEAD    it has nothing to act on; one sentence says what to set instead
     REFUSED    a value other than the default would promise what is not kept, and is an error
 
@@ -93,21 +93,15 @@ def _application_id(name: str, value: Any) -> str:
 
 def _guarantee(name: str, value: Any) -> str:
     if value in ("exactly_once", "exactly_once_beta", "exactly_once_v2"):
-        raise SettingError(f"{name} is {value}, which the Streams API cannot keep yet: set at_least_once.")
+        return "exactly_once_v2"
     if value != "at_least_once":
-        raise SettingError(f"{name} is {value!r}: set at_least_once.")
+        raise SettingError(f"{name} is {value!r}: set at_least_once or exactly_once_v2.")
     return str(value)
 
 
 def _plaintext(name: str, value: Any) -> str:
     if value != "PLAINTEXT":
         raise SettingError(f"{name} is {value!r}, and connections are plain as yet: set PLAINTEXT.")
-    return str(value)
-
-
-def _address(name: str, value: Any) -> str:
-    if value and not re.fullmatch(r".+:[0-9]{1,5}", str(value)):
-        raise SettingError(f"{name} is {value!r}, which is no address: write host:port.")
     return str(value)
 
 
@@ -119,7 +113,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("application.id", None, Effect.WORKS, "names the application: internal topics, stores and the checkpoint begin with it", _application_id),
     Setting("bootstrap.servers", None, Effect.SPARK, "the brokers to ask first, host:port separated by commas; the test driver needs none", _servers),
     Setting("replication.factor", 1, Effect.SPARK, "how many replicas internal topics get", _whole(-1)),
-    Setting("state.dir", "/tmp/kafka-streams", Effect.SPARK, "where the checkpoint with the state is kept; give a directory that all executors reach", _text),  # noqa: S108
+    Setting("state.dir", "/tmp/kafka-streams", Effect.SPARK, "where checkpoints and state are kept; give a directory that all executors reach", _text),  # noqa: S108
     Setting("cache.max.bytes.buffering", 10485760, Effect.INSTEAD,
             "there is no record cache, every update goes on: use suppress to hold updates back, and commit.interval.ms for the length of a micro-batch",
             _whole(0)),
@@ -133,14 +127,16 @@ SETTINGS: tuple[Setting, ...] = (
             extractor_named),
     Setting("default.value.serde", Serdes.bytes(), Effect.WORKS, "how values are read and written where the program names no serde", serde_named),
     Setting("num.standby.replicas", 0, Effect.INSTEAD,
-            "state is restored from the checkpoint: put state.dir on storage that outlives a machine, in place of standby replicas", _whole(0)),
+            "state is on the disk of state.dir: put it on storage that outlives a machine, in place of standby replicas", _whole(0)),
     Setting("num.stream.threads", 1, Effect.INSTEAD, "Spark runs the tasks: choose the master (local[4]) or the number of executors and cores", _whole(1)),
-    Setting("processing.guarantee", "at_least_once", Effect.REFUSED, "at_least_once is what is kept as yet", _guarantee),
+    Setting("processing.guarantee", "at_least_once", Effect.SPARK,
+            "at_least_once or exactly_once_v2 (exactly_once and exactly_once_beta are the same): then each micro-batch is one transaction", _guarantee),
     Setting("security.protocol", "PLAINTEXT", Effect.REFUSED, "PLAINTEXT is what connections speak as yet", _plaintext),
-    Setting("application.server", "", Effect.SPARK, "the address, host:port, where stores can be asked over HTTP", _address),
+    Setting("application.server", "", Effect.INSTEAD, "stores are not asked over the network: ask with KafkaStreams.store where state.dir can be read"),
     Setting("buffered.records.per.partition", 1000, Effect.INSTEAD,
-            "a micro-batch has no buffer for each partition: set the source's option maxOffsetsPerTrigger", _whole(1)),
-    Setting("commit.interval.ms", 30000, Effect.SPARK, "how often a micro-batch begins; the test driver commits after each record",
+            "a micro-batch has no buffer for each partition: give KafkaStreams max_offsets_per_trigger", _whole(1)),
+    Setting("commit.interval.ms", 30000, Effect.SPARK,
+            "how often a micro-batch begins, which is also how long an update may take to come out; the test driver commits after each record",
             _whole(0)),
     Setting("connections.max.idle.ms", 540000, Effect.INSTEAD, "connections live as long as Spark's workers: nothing needs to be set instead", _whole(-1)),
     Setting("key.serde", None, Effect.WORKS, "is deprecated and stands for default.key.serde: set that instead", serde_named),
@@ -150,7 +146,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("metrics.recording.level", "INFO", Effect.INSTEAD, f"Spark measures: {_WATCH}"),
     Setting("metrics.sample.window.ms", 30000, Effect.INSTEAD, f"Spark measures: {_WATCH}", _whole(0)),
     Setting("partition.grouper", None, Effect.INSTEAD,
-            "Spark divides the work among tasks: set repartition(partitions=…) for an internal topic, or spark.sql.shuffle.partitions"),
+            "Spark divides the work among tasks: set repartition(partitions=…) for an internal topic"),
     Setting("poll.ms", 100, Effect.INSTEAD, "a task reads a range of offsets and waits for nothing: set commit.interval.ms for the pace", _whole(0)),
     Setting("receive.buffer.bytes", 32768, Effect.SPARK, f"{_SOURCE}: the system's receive buffer", _whole(-1)),
     Setting("reconnect.backoff.max.ms", 1000, Effect.SPARK, f"{_SOURCE}: the longest pause before a broker is connected to again", _whole(0)),
@@ -158,14 +154,14 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("request.timeout.ms", 40000, Effect.SPARK, f"{_SOURCE}: how long an answer is waited for", _whole(0)),
     Setting("retry.backoff.ms", 100, Effect.SPARK, f"{_SOURCE}: the pause before a request is sent again", _whole(0)),
     Setting("rocksdb.config.setter", None, Effect.INSTEAD,
-            "a class of Java cannot be loaded: set Spark's own, such as spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB"),
+            "stores are SQLite files below state.dir: nothing needs to be set instead"),
     Setting("send.buffer.bytes", 131072, Effect.SPARK, f"{_SOURCE}: the system's send buffer", _whole(-1)),
     Setting("state.cleanup.delay.ms", 600000, Effect.INSTEAD,
-            "Spark removes old state itself: set spark.sql.streaming.minBatchesToRetain for how much of it stays", _whole(0)),
+            "state stays for as long as the application is to go on from it: remove its directory below state.dir to begin anew", _whole(0)),
     Setting("timestamp.extractor", None, Effect.WORKS, "is deprecated and stands for default.timestamp.extractor: set that instead", extractor_named),
     Setting("value.serde", None, Effect.WORKS, "is deprecated and stands for default.value.serde: set that instead", serde_named),
-    Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.SPARK,
-            "how much longer than its windows the changelog topic of a window store keeps records", _whole(0)),
+    Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.INSTEAD,
+            "on Spark no changelog topics are written, the state is below state.dir: set retention= of the store for how long windows stay", _whole(0)),
     Setting("zookeeper.connect", "", Effect.INSTEAD, "it is deprecated and has no effect in Kafka either: set bootstrap.servers"),
 )
 # fmt: on

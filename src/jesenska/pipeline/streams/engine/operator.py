@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from jesenska.pipeline.streams.processing import Processor, ProcessorContext
@@ -21,7 +22,18 @@ class OperatorContext(ProcessorContext, Protocol):
 
 
 class Operator(Processor):
+    """`remembers` are the attributes, whole numbers or None, that outlive the task beside its stores."""
+
     context: OperatorContext
+    remembers: tuple[str, ...] = ()
+
+    def remembered(self) -> list[int | None]:
+        """What is to be handed to `remember` of the same operator in a later task."""
+        return [getattr(self, name) for name in self.remembers]
+
+    def remember(self, values: Sequence[int | None]) -> None:
+        for name, value in zip(self.remembers, values, strict=True):
+            setattr(self, name, value)
 
     def forward_change(self, record: Record, new: Any, old: Any, timestamp: int | None = None) -> None:
         """Hands on a change of a table under the record's key."""

@@ -24,6 +24,7 @@ class RawRecord:
     value: bytes | None
     timestamp: int
     headers: Headers = ()
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from jesenska.pipeline.streams.windows import EmitStrategy
 
 
 class AggregateSessions(Operator):
+    remembers = ("_stream_time_ms", "_emitted_up_to_ms")
+
     def __init__(self, node: SessionAggregate) -> None:
         assert node.store is not None
         self._name = node.store.name

@@ -160,7 +160,7 @@ class WindowStore(StateStore):
 
     def emitted(self, up_to_ms: int) -> None:
         """The windows that begin at this time or before are not needed any more, once the retention is over."""
-        self._by_time.remove_below(min(up_to_ms, self._observed_ms - self._retention_ms) + 1)
+        self._remove_below(min(up_to_ms, self._observed_ms - self._retention_ms) + 1)
 
     def put(self, key: Any, value: Any, window_start_ms: int) -> None:
         """Sets the key's value in the window that begins then; None deletes it. A window that is gone is refused; the
@@ -175,25 +175,13 @@ class WindowStore(StateStore):
         sequence = self._sequence if self.spec.retain_duplicates else 0
         # Among duplicates there is none that None could delete.
         if not is_refused and (kept is not None or not self.spec.retain_duplicates):
-            self._by_time.remove_below(self._expired_ms + 1)
-            self._set(window_start_ms, data, sequence, kept)
+            self._remove_below(self._expired_ms + 1)
+            self._keep(window_start_ms, data, sequence, kept)
         logged = window_store_key(data, window_start_ms, sequence)
         if kept is None:
             self._log(logged, None, self._now())
         else:
             self._log(logged, *kept)
-
-    def _set(self, window_start_ms: int, data: bytes, sequence: int, kept: _Kept | None) -> None:
-        window = self._by_time.get(window_start_ms)
-        if kept is not None:
-            if window is None:
-                window = OrderedMap()
-                self._by_time.put(window_start_ms, window)
-            window.put((data, sequence), kept)
-        elif window is not None:
-            window.remove((data, 0))
-            if not len(window):
-                self._by_time.remove(window_start_ms)
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
         """With one time the value in the window that begins then, or None; with two the pairs of start and value of
@@ -219,6 +207,24 @@ class WindowStore(StateStore):
     def all(self) -> Iterator[KeyValue]:
         """All windowed keys with their values, by the windows' start and then by the keys' bytes."""
         return self.fetch_all(0, 2**63 - 1)
+
+    # How it is kept
+
+    def _keep(self, start: int, data: bytes, sequence: int, kept: _Kept | None) -> None:
+        window = self._by_time.get(start)
+        if kept is None:
+            if window is not None:
+                window.remove((data, 0))
+                if not len(window):
+                    self._by_time.remove(start)
+        else:
+            if window is None:
+                window = OrderedMap()
+                self._by_time.put(start, window)
+            window.put((data, sequence), kept)
+
+    def _remove_below(self, start: int) -> None:
+        self._by_time.remove_below(start)
 
     def _windows(self, time_from: int, time_to: int, low: bytes | None, high: bytes | None) -> Iterator[tuple[int, bytes, _Kept]]:
         for start, window in self._by_time.items(max(time_from, self._expired_ms + 1), time_to + 1):

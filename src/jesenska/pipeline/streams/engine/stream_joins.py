@@ -9,6 +9,7 @@ records of its key, side and timestamp.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jesenska.pipeline.streams.engine.operator import NULL_KEY_OR_VALUE, Operator
@@ -89,6 +90,14 @@ class JoinStreams(Operator):
         super().init(context)
         self._other: WindowStore = context.get_state_store(self._other_store_name)
         self._waiting: OuterJoinStore | None = None if self._outer_store_name is None else context.get_state_store(self._outer_store_name)
+
+    def remembered(self) -> list[int | None]:
+        return [self._time.stream_time_ms, self._time.earliest_waiting_ms]
+
+    def remember(self, values: Sequence[int | None]) -> None:
+        stream_time_ms, earliest_waiting_ms = values
+        assert stream_time_ms is not None and earliest_waiting_ms is not None
+        self._time.stream_time_ms, self._time.earliest_waiting_ms = stream_time_ms, earliest_waiting_ms
 
     def process(self, record: Record) -> None:
         at, time = record.timestamp, self._time

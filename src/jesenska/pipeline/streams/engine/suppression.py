@@ -92,6 +92,8 @@ class SuppressBuffer:
 
 
 class SuppressUpdates(Operator):
+    remembers = ("_stream_time_ms",)
+
     def __init__(self, node: Suppress) -> None:
         assert node.store is not None
         self._name = node.name

@@ -146,22 +146,22 @@ class Task:
     def _queue_of(self, source: SourceNode) -> TopicQueue:
         return TopicQueue(
             lambda raw, partition_time: self._read(source, raw, partition_time),
-            lambda raw: ReadRecord(source.name, RecordMetadata(raw.topic, 0, raw.offset), None),
+            lambda raw: ReadRecord(source.name, RecordMetadata(raw.topic, raw.partition, raw.offset), None),
         )
 
     def _read(self, source: SourceNode, raw: RawRecord, partition_time_ms: int) -> ReadRecord | None:
-        metadata = RecordMetadata(raw.topic, 0, raw.offset)
+        metadata = RecordMetadata(raw.topic, raw.partition, raw.offset)
         try:
             key = self.key_serde(source.key).deserialize(raw.topic, raw.key)
             value = self._framed(source, self.value_serde(source.value)).deserialize(raw.topic, raw.value)
         except StreamsError as error:
-            self._unreadable(DeserializationFailure(raw.topic, 0, raw.offset, raw.key, raw.value, raw.timestamp, raw.headers, error), source)
+            self._unreadable(DeserializationFailure(raw.topic, raw.partition, raw.offset, raw.key, raw.value, raw.timestamp, raw.headers, error), source)
             return None
         extract: TimestampExtractor = source.timestamp_extractor or self.config.timestamp_extractor
         with _Failing(source.name, source.made_at, self):
-            timestamp = extract(InputRecord(raw.topic, 0, raw.offset, raw.timestamp, key, value, raw.headers), partition_time_ms)
+            timestamp = extract(InputRecord(raw.topic, raw.partition, raw.offset, raw.timestamp, key, value, raw.headers), partition_time_ms)
         if timestamp < 0:
-            self.drop(f"{raw.topic}-0, offset {raw.offset}: its timestamp {timestamp} is negative")
+            self.drop(f"{raw.topic}-{raw.partition}, offset {raw.offset}: its timestamp {timestamp} is negative")
             return None
         return ReadRecord(source.name, metadata, Record(key, value, timestamp, raw.headers))
 

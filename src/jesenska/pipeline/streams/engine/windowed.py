@@ -30,6 +30,8 @@ from jesenska.pipeline.streams.windows import EmitStrategy, SlidingWindows, Time
 
 
 class _ByWindows(Operator):
+    remembers = ("_stream_time_ms", "_emitted_up_to_ms")
+
     def __init__(self, node: WindowedAggregate) -> None:
         assert node.store is not None
         self._name = node.store.name

@@ -1,0 +1,72 @@
+"""What an application asks of the brokers: which topics there are, that its internal topics are made, and where
+topics end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from jesenska.base.errors import TopicAlreadyExistsError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
+from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.pipeline.streams.errors import StreamsError
+
+#: As Kafka Streams makes them: nothing is deleted before it was read. What was read is deleted by the application.
+_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "52428800"}
+
+
+def partitions_of_topics(connection: ClusterThread) -> dict[str, int]:
+    """The number of partitions of every topic."""
+
+    async def ask() -> dict[str, int]:
+        return {name: len(info.partitions) for name, info in (await connection.cluster.topics()).items()}
+
+    return connection.persist(ask)
+
+
+def make_internal_topics(
+    connection: ClusterThread, wanted: Mapping[str, int], there: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
+) -> None:
+    """Makes the topics that are not there, with `configs` besides our own. StreamsError where one is there with
+    another number of partitions."""
+    for topic, count in wanted.items():
+        if topic in there and there[topic] != count:
+            raise StreamsError(
+                f"the internal topic {topic} has {there[topic]} partitions and needs {count}, since another topic has changed: "
+                "delete the internal topics and the state of the application, and begin anew."
+            )
+    missing = [NewTopic(topic, count, replication_factor, {**_CONFIGS, **configs}) for topic, count in wanted.items() if topic not in there]
+    if not missing:
+        return
+
+    async def make() -> None:
+        for name, error in (await Admin(connection.cluster).create_topics(missing)).items():
+            if error is not None and not isinstance(error, TopicAlreadyExistsError):
+                raise StreamsError(f"the internal topic {name} could not be created: {error}") from error
+        for new in missing:
+            await connection.cluster.topic(new.name, create=True)
+
+    connection.persist(make)
+
+
+def bounds(connection: ClusterThread, topics: Iterable[str], counts: Mapping[str, int]) -> tuple[tuple[str, int, int, int], ...]:
+    """(topic, partition, first offset, end) of every partition of the topics."""
+    keys = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
+
+    async def ask() -> tuple[tuple[str, int, int, int], ...]:
+        first = await list_offsets(connection.cluster, dict.fromkeys(keys, EARLIEST))
+        last = await list_offsets(connection.cluster, dict.fromkeys(keys, LATEST))
+        return tuple((key.topic, key.partition, first[key].offset, last[key].offset) for key in keys)
+
+    return connection.persist(ask)
+
+
+def delete_records(connection: ClusterThread, before: Mapping[TopicPartition, int]) -> None:
+    """Deletes what is before these offsets. What fails is left for the next time."""
+
+    async def delete() -> None:
+        await Admin(connection.cluster).delete_records(dict(before))
+
+    if before:
+        connection.persist(delete)

@@ -1,0 +1,560 @@
+"""The direct path: a sub-topology of simple steps as one Python function for each step, without the engine.
+
+The engine makes a Record for every step and is ready for punctuations. Where a sub-topology has nothing but these,
+none of it is needed, and the answer is the same:
+
+    topics that are named, whose records keep their timestamps
+    filter, map, select_key, map_values, flat_map, flat_map_values, peek, foreach, branch, merge, repartition
+    count, reduce, aggregate of a grouped stream (without windows), tables from topics, to_stream
+    joins of a stream with a table that has a store of its own
+    sinks to topics that are named, with the default partitioner
+
+Of several topics the record with the smallest timestamp is next, as in the engine.
+
+A step is called with the row's number, the key, the key's bytes as they were read (None once the key has changed), the
+value and the timestamp. Headers follow from the row's number, for all rows at once. A key that nobody changes is
+written with the bytes that it was read with, where its serde has one way to write it.
+
+Anything unusual (a function that raises, bytes that a serde cannot read, a negative timestamp) ends the direct path:
+the micro-batch is done again by the engine, which says what is wrong, or does what the settings say.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jesenska.pipeline.streams.engine import stateless
+from jesenska.pipeline.streams.engine.aggregates import AggregateRecords
+from jesenska.pipeline.streams.engine.queues import TopicHeap
+from jesenska.pipeline.streams.engine.stateless import pair, several
+from jesenska.pipeline.streams.engine.table_lookups import LookUpTable
+from jesenska.pipeline.streams.engine.tables import ChangesToRecords, StoreGetter, TableFromRecords
+from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.plan import Process, TableTransformValues
+from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode, SourceNode
+from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes import Serdes
+from jesenska.pipeline.streams.timestamps import fail_on_invalid_timestamp
+from jesenska.pipeline.streams.topology import changelog_topic
+from jesenska.pipeline.streams_on_spark.partition_task import FACTS, Work
+from jesenska.pipeline.streams_on_spark.state_file import StateFile, StateTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+Step = Callable[[int, Any, "bytes | None", Any, int], None]
+"""step(row, key, bytes of the key if it is unchanged, value, timestamp)"""
+
+#: Serdes whose values cannot be changed, and have one form as bytes.
+_PLAIN = tuple(type(serde) for serde in (Serdes.string(), Serdes.bytes(), Serdes.long(), Serdes.double()))
+
+
+class NotDirectError(Exception):
+    """The micro-batch, or the sub-topology, is one for the engine."""
+
+
+class DirectPath:
+    """Runs micro-batches of one sub-topology; NotDirectError where it is not made of simple steps."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        processors, config = work.processors, work.config
+        nodes = {name: processors.nodes[name] for name in work.names}
+        self._sources = [node for node in nodes.values() if isinstance(node, SourceNode)]
+        for source in self._sources:
+            if source.pattern is not None:
+                raise NotDirectError(f"{source.name} reads the topics that match a pattern")
+            if source.wrap is not None:
+                raise NotDirectError(f"{source.name} reads an internal topic of a table or of a join")
+            if not _takes_given_time(source, config.timestamp_extractor):
+                raise NotDirectError(f"{source.name} has a timestamp extractor")
+        self._operators: dict[str, Any] = {}
+        for name, node in nodes.items():
+            if isinstance(node, ProcessorNode):
+                self._operators[name] = self._operator(name, node)
+            elif isinstance(node, SinkNode) and (node.topic is None or node.partitioner is not None or node.wrap is not None):
+                raise NotDirectError(f"{name} asks a function where records go, or writes an internal topic of a table or of a join")
+        sinks = [node.topic for node in nodes.values() if isinstance(node, SinkNode)]
+        if len(set(sinks)) != len(sinks):
+            raise NotDirectError("two sinks write to one topic, whose records come in the order of both")
+        self._children = {name: [child for child in processors.children(name) if child in nodes] for name in nodes}
+        self._nodes = nodes
+        self.has_state = any(isinstance(node, ProcessorNode) and node.stores for node in nodes.values())
+
+    def _operator(self, name: str, node: ProcessorNode) -> Any:
+        if name in self._work.plan and isinstance(self._work.plan[name], Process | TableTransformValues):
+            raise NotDirectError(f"{name} is a processor of the program")
+        operator = node.make()
+        if type(operator) not in _STEPS:
+            raise NotDirectError(f"{name} is not one of the simple steps")
+        if isinstance(operator, AggregateRecords | TableFromRecords) and operator._sends_old:
+            raise NotDirectError(f"{name} sends old values")
+        if isinstance(operator, LookUpTable) and (not isinstance(operator._getter, StoreGetter) or operator._getter._name not in node.stores):
+            raise NotDirectError(f"{name} looks up a global table, or one without a store of its own")
+        if any(self._work.processors.stores[store].kind != "key-value" for store in node.stores):
+            raise NotDirectError(f"{name} looks up a table of windows")
+        return operator
+
+    def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
+        """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
+        sinks get.
+        The state is kept when this returns. NotDirectError where the engine has to do it."""
+        if sum(len(source.topics) for source in self._sources) > 1:
+            rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
+        with ExitStack() as stack:
+            file = stack.enter_context(StateFile(directory / f"{partition}.state", version)) if self.has_state else None
+            try:
+                run = _Run(self._work, self._nodes, self._operators, self._children, file)
+                run.take(rows, self._sources)
+            except Exception as error:
+                logger.info("Micro-batch %d of partition %d goes to the engine: %s", version, partition, error)
+                raise NotDirectError(str(error)) from error
+            run.finish()
+            return list(run.batches(rows))
+
+
+def _takes_given_time(source: SourceNode, default: Any) -> bool:
+    return (source.timestamp_extractor or default) is fail_on_invalid_timestamp
+
+
+class _Run:
+    """One micro-batch of one partition."""
+
+    def __init__(self, work: Work, nodes: dict[str, Any], operators: dict[str, Any], children: dict[str, list[str]], file: StateFile | None) -> None:
+        self._work = work
+        self._nodes = nodes
+        self._operators = operators
+        self._children = children
+        self._file = file
+        self._steps: dict[str, Step] = {}
+        self._written: list[_Written] = []
+        self._stores: dict[str, _Keys] = {}
+        self.dropped = 0
+
+    def take(self, rows: pa.Table, sources: list[SourceNode]) -> None:
+        import pyarrow.compute as pc
+
+        # A key that nobody has changed keeps its bytes, if all topics have the same serde for it.
+        serdes = {source.key or self._work.config.key_serde for source in sources}
+        self._one_key = serdes.pop() if len(serdes) == 1 else None
+        if not isinstance(self._one_key, _PLAIN):
+            self._one_key = None
+        read = {self._full(topic): source for source in sources for topic in source.topics}
+        names = rows.column("topic")
+        found = [names[0].as_py()] if len(read) == 1 else sorted(pc.unique(names).to_pylist())
+        queues = []
+        for topic in found:
+            numbers = None if len(found) == 1 else pc.indices_nonzero(pc.equal(names, topic))
+            queues.append(self._queue(topic, rows if numbers is None else rows.take(numbers), numbers, read[topic]))
+        if len(queues) == 1:
+            for row, key, data, value, at in queues[0].records:
+                queues[0].first(row, key, data, value, at)
+        else:
+            _in_turn(queues)
+
+    def _queue(self, topic: str, rows: pa.Table, numbers: pa.Array | None, source: SourceNode) -> _Queue:
+        times = _milliseconds(rows.column("timestamp"))
+        if min(times) < 0:
+            raise StreamsError("a timestamp is negative.")
+        config = self._work.config
+        key_bytes = rows.column("key").to_pylist()
+        keys = _decoded(source.key or config.key_serde, topic, key_bytes)
+        values = _decoded(source.value or config.value_serde, topic, rows.column("value").to_pylist())
+        known = key_bytes if self._one_key is not None else [None] * len(keys)
+        if self._file is not None:
+            self._note_time(topic, max(times))
+        records = zip(range(len(keys)) if numbers is None else numbers.to_pylist(), keys, known, values, times, strict=True)
+        return _Queue(self._behind(source.name), times, records)
+
+    def _note_time(self, topic: str, at: int) -> None:
+        assert self._file is not None
+        facts = json.loads(self._file.meta(FACTS) or '{"stream_time": -1, "partition_times": {}, "stores": {}, "operators": {}, "punctuations": []}')
+        facts["stream_time"] = max(facts["stream_time"], at)
+        facts["partition_times"][topic] = max(facts["partition_times"].get(topic, -1), at)
+        self._file.set_meta(FACTS, json.dumps(facts, separators=(",", ":")))
+
+    def finish(self) -> None:
+        for keys in self._stores.values():
+            keys.keep()
+        if self.dropped:
+            logger.warning("%d records were dropped, since their key or their value is null.", self.dropped)
+
+    def batches(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """What was written, topic by topic."""
+        for written in self._written:
+            if written.rows:
+                yield written.batch(rows)
+
+    def _full(self, topic: str) -> str:
+        return f"{self._work.config.application_id}-{topic}" if topic in self._work.processors.internal_topics else topic
+
+    # Steps
+
+    def _behind(self, name: str) -> Step:
+        """All steps behind a node, as one."""
+        steps = [self.step(child) for child in self._children[name]]
+        if len(steps) == 1:
+            return steps[0]
+
+        def each(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            for step in steps:
+                step(row, key, data, value, at)
+
+        return each
+
+    def step(self, name: str) -> Step:
+        """What the node does, and all behind it. A node that several come to is one step."""
+        if name not in self._steps:
+            node = self._nodes[name]
+            if isinstance(node, SinkNode):
+                self._steps[name] = self._sink(node)
+            else:
+                operator = self._operators[name]
+                self._steps[name] = _STEPS[type(operator)](self, name, operator)
+        return self._steps[name]
+
+    def _sink(self, node: SinkNode) -> Step:
+        assert node.topic is not None
+        config = self._work.config
+        topic = self._full(node.topic)
+        key_serde, value_serde = node.key or config.key_serde, node.value or config.value_serde
+        keeps = self._keeps(key_serde)
+        written = _Written(topic)
+        self._written.append(written)
+        rows, keys, values, times = written.rows.append, written.keys.append, written.values.append, written.times.append
+        write_key, write_value = _encoder(key_serde, topic), _encoder(value_serde, topic)
+
+        def write(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            values(write_value(value))
+            keys(data if keeps and data is not None else write_key(key))
+            rows(row)
+            times(at)
+
+        return write
+
+    def filter(self, name: str, operator: Any) -> Step:
+        predicate, negated, then = operator._predicate, operator._negated, self._behind(name)
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            if bool(predicate(key, value)) is not negated:
+                then(row, key, data, value, at)
+
+        return step
+
+    def map(self, name: str, operator: Any) -> Step:
+        mapper, then = operator._mapper, self._behind(name)
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            new_key, new_value = pair(mapper(key, value))
+            then(row, new_key, None, new_value, at)
+
+        return step
+
+    def select_key(self, name: str, operator: Any) -> Step:
+        mapper, then = operator._mapper, self._behind(name)
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            then(row, mapper(key, value), None, value, at)
+
+        return step
+
+    def map_values(self, name: str, operator: Any) -> Step:
+        mapper, then = operator._mapper, self._behind(name)
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            then(row, key, data, mapper(key, value), at)
+
+        return step
+
+    def flat_map(self, name: str, operator: Any) -> Step:
+        mapper, then = operator._mapper, self._behind(name)
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            for made in several(mapper(key, value), "pairs"):
+                new_key, new_value = pair(made)
+                then(row, new_key, None, new_value, at)
+
+        return step
+
+    def flat_map_values(self, name: str, operator: Any) -> Step:
+        mapper, then = operator._mapper, self._behind(name)
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            made = mapper(key, value)
+            for new_value in () if made is None else several(made, "values"):
+                then(row, key, data, new_value, at)
+
+        return step
+
+    def peek(self, name: str, operator: Any) -> Step:
+        action, then = operator._action, self._behind(name)
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            action(key, value)
+            then(row, key, data, value, at)
+
+        return step
+
+    def foreach(self, name: str, operator: Any) -> Step:
+        action = operator._action
+        return lambda row, key, data, value, at: action(key, value)
+
+    def branch(self, name: str, operator: Any) -> Step:
+        steps = [self.step(child) for child in operator._children]
+        chosen = list(zip(operator._predicates, steps, strict=False))
+        default = steps[len(operator._predicates)] if len(steps) > len(operator._predicates) else None
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            for predicate, then in chosen:
+                if predicate(key, value):
+                    then(row, key, data, value, at)
+                    return
+            if default is not None:
+                default(row, key, data, value, at)
+
+        return step
+
+    def go_on(self, name: str, operator: Any) -> Step:
+        return self._behind(name)
+
+    def drop_null_keys(self, name: str, operator: Any) -> Step:
+        then = self._behind(name)
+        if not operator._drops:
+            return then
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            if key is not None:
+                then(row, key, data, value, at)
+
+        return step
+
+    def _keys(self, store: str) -> _Keys:
+        """The store's keys that this micro-batch meets."""
+        assert self._file is not None
+        if store not in self._stores:
+            config, spec = self._work.config, self._work.processors.stores[store]
+            topic = changelog_topic(config.application_id, store)
+            key_serde, value_serde = spec.key or config.key_serde, spec.value or config.value_serde
+            self._stores[store] = _Keys(self._file.table(store), key_serde, value_serde, topic, self._keeps(key_serde))
+        return self._stores[store]
+
+    def _keeps(self, key_serde: Serde) -> bool:
+        """Whether the serde writes an unchanged key as it was read."""
+        return self._one_key is not None and type(key_serde) is type(self._one_key) and key_serde.name == self._one_key.name
+
+    def aggregate(self, name: str, operator: Any) -> Step:
+        store, then = self._keys(operator._name), self._behind(name)
+        initializer, aggregator = operator._initializer, operator._aggregator
+        known, load, keeps, write_key, write_value, is_plain = store.known, store.load, store.keeps, store.write_key, store.write_value, store.is_plain
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            if key is None or value is None:
+                self.dropped += 1
+                return
+            where = data if keeps and data is not None else write_key(key)
+            found = known.get(where)
+            if found is None:
+                found = load(where)
+            old_bytes, old, old_at = found
+            if old_bytes is None:
+                old = initializer()
+            else:
+                at = max(at, old_at)
+                if not is_plain:
+                    old = store.read(old_bytes)
+            new = aggregator(key, value, old)
+            known[where] = (write_value(new), new if is_plain else None, at)
+            then(row, key, data, new, at)
+
+        return step
+
+    def table(self, name: str, operator: Any) -> Step:
+        then = self._behind(name)
+        store = None if operator._name is None else self._keys(operator._name)
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            if key is None:
+                self.dropped += 1
+                return
+            if store is not None:
+                where = data if store.keeps and data is not None else store.write_key(key)
+                store.known[where] = (store.write_value(value), value if store.is_plain else None, at)
+            then(row, key, data, value, at)
+
+        return step
+
+    def look_up(self, name: str, operator: Any) -> Step:
+        store, then = self._keys(operator._getter._name), self._behind(name)
+        joiner, left = operator._joiner, operator._left
+        known, look_up, keeps, write_key, is_plain = store.known, store.look_up, store.keeps, store.write_key, store.is_plain
+
+        def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
+            if value is None or (key is None and not left):
+                self.dropped += 1
+                return
+            other = None
+            if key is not None:
+                where = data if keeps and data is not None else write_key(key)
+                found = known.get(where)
+                if found is None:
+                    found = look_up(where)
+                other_bytes, other, _ = found
+                if other_bytes is not None and not is_plain:
+                    other = store.read(other_bytes)
+            if left or other is not None:
+                then(row, key, data, joiner(key, value, other), at)
+
+        return step
+
+
+_STEPS: dict[type, Callable[[_Run, str, Any], Step]] = {
+    stateless.FilterRecords: _Run.filter,
+    stateless.MapRecords: _Run.map,
+    stateless.SelectKeys: _Run.select_key,
+    stateless.MapRecordValues: _Run.map_values,
+    stateless.FlatMapRecords: _Run.flat_map,
+    stateless.FlatMapRecordValues: _Run.flat_map_values,
+    stateless.PeekRecords: _Run.peek,
+    stateless.ForeachRecord: _Run.foreach,
+    stateless.BranchRecords: _Run.branch,
+    stateless.PassThrough: _Run.go_on,
+    stateless.DropNullKeys: _Run.drop_null_keys,
+    ChangesToRecords: _Run.go_on,
+    AggregateRecords: _Run.aggregate,
+    TableFromRecords: _Run.table,
+    LookUpTable: _Run.look_up,
+}
+
+
+class _Queue:
+    """The records of one topic, and the step that they are handed to. It stands in the heap that says which topic is
+    next."""
+
+    def __init__(self, first: Step, times: list[int], records: Iterator[tuple[int, Any, bytes | None, Any, int]]) -> None:
+        self.first = first
+        self.records = records
+        self._times = iter(times)
+        self.head_timestamp = next(self._times)
+
+    def hand_over(self) -> bool:
+        """The next record; says whether there are more."""
+        self.first(*next(self.records))
+        self.head_timestamp = next(self._times, -1)
+        return self.head_timestamp >= 0
+
+
+def _in_turn(queues: list[_Queue]) -> None:
+    heap = TopicHeap()
+    for queue in queues:
+        heap.push(queue)  # type: ignore[arg-type]
+    while len(heap):
+        queue = heap.pop()  # type: ignore[assignment]
+        if queue.hand_over():
+            heap.push(queue)  # type: ignore[arg-type]
+
+
+class _Keys:
+    """A store's keys that this micro-batch has met: key bytes -> the value's bytes (None: there is none), the value if
+    it cannot be changed, its time."""
+
+    def __init__(self, table: StateTable, key: Serde, value: Serde, topic: str, keeps: bool) -> None:
+        self._table = table
+        self.keeps = keeps
+        self.is_plain = isinstance(value, _PLAIN)
+        self.write_key, self.write_value = _encoder(key, topic), _encoder(value, topic)
+        self.read: Callable[[bytes], Any] = lambda data: value.deserialize(topic, data)
+        self.known: dict[Any, tuple[bytes | None, Any, int]] = {}
+        self._seen: dict[Any, tuple[bytes | None, Any, int]] = {}  # as they are in the store
+
+    def load(self, where: Any) -> tuple[bytes | None, Any, int]:
+        found = self._table.get(where)
+        if found is None:
+            return None, None, -1
+        data, at = found
+        return data, self.read(data) if self.is_plain else None, at
+
+    def look_up(self, where: Any) -> tuple[bytes | None, Any, int]:
+        """Loads a key that is not going to be changed."""
+        found = self.known[where] = self._seen[where] = self.load(where)
+        return found
+
+    def keep(self) -> None:
+        """Puts all that was changed into the store."""
+        for where, entry in self.known.items():
+            data, _, at = entry
+            if self._seen.get(where) is entry:
+                continue
+            if data is None:
+                self._table.remove(where)
+            else:
+                self._table.put(where, 0, 0, data, at)
+
+
+class _Written:
+    """What one sink got."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.rows: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.times: list[int] = []
+
+    def batch(self, rows: pa.Table) -> pa.RecordBatch:
+        """As rows that the sink takes; the headers are those of the rows that they come from."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        count = len(self.rows)
+        times = pc.multiply_checked(pa.array(self.times, pa.int64()), 1000).view(pa.timestamp("us", tz="UTC"))
+        columns = [
+            pa.repeat(pa.scalar(self.topic, pa.string()), count),
+            pa.nulls(count, pa.int32()),
+            pa.array(self.keys, pa.binary()),
+            pa.array(self.values, pa.binary()),
+            times,
+            _headers(rows, self.rows),
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=["topic", "partition", "key", "value", "timestamp", "headers"])
+
+
+def _headers(rows: pa.Table, taken: list[int]) -> pa.Array:
+    import pyarrow as pa
+
+    kind = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+    column = rows.column("headers").combine_chunks()
+    if not len(column.flatten()):
+        offsets = pa.repeat(pa.scalar(0, pa.int32()), len(taken) + 1)
+        return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type), type=kind)
+    return column.take(pa.array(taken, pa.int64())).cast(kind)
+
+
+def _milliseconds(column: pa.ChunkedArray) -> list[int]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.divide(column.cast(pa.int64()), 1000).to_pylist()  # type: ignore[no-any-return]
+
+
+def _decoded(serde: Serde, topic: str, column: list[bytes | None]) -> list[Any]:
+    if isinstance(serde, type(Serdes.string())):
+        return [None if data is None else data.decode() for data in column]
+    if isinstance(serde, type(Serdes.bytes())):
+        return column
+    read = serde.deserialize
+    return [None if data is None else read(topic, data) for data in column]
+
+
+def _encoder(serde: Serde, topic: str) -> Callable[[Any], bytes | None]:
+    if isinstance(serde, type(Serdes.string())):
+        write = serde.serialize
+        return lambda value: value.encode() if type(value) is str else write(topic, value)
+    write_any = serde.serialize
+    return lambda value: write_any(topic, value)

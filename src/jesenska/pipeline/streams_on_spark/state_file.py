@@ -1,0 +1,250 @@
+"""The stores of one task as a file that has versions: one SQLite database for each partition of a sub-topology.
+
+A version is the number of the micro-batch that made it. Spark runs a micro-batch again when it does not know that it
+was done: after a crash, or when a task failed. So a file can go back by one micro-batch:
+
+    the file's version    what opening it for micro-batch n does
+    below n               nothing: the partition had no records in between
+    n                     takes back what micro-batch n has changed, and begins it anew
+    above n               refuses: the checkpoint is older than the state
+
+All changes of a micro-batch are one transaction. A crash before its end leaves the version before; two attempts at the
+same task wait for each other, and the second one does the first one's work again.
+
+    "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: what the kind of store orders by
+    "<store>/undo"    the rows that the last micro-batch changed, as they were (was = 0: there was none)
+    meta              name -> value, before   before: the value in the version before
+
+The file is on a disk that all tasks see, and which can lock files.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from jesenska.pipeline.streams.errors import StreamsError
+
+Row = tuple[bytes, int, int, bytes, int]
+"""a, n, m, value, at"""
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+_WAIT_SECONDS = 60.0
+_VERSION = "version"
+
+
+class StateFile:
+    """The stores of one task while micro-batch `version` is processed. Use it in a `with`: all is kept if the block
+    ends well, and nothing if it raises."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        self.path = path
+        self.version = version
+        self._tables: dict[str, StateTable] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.connection = _taken(path)
+            self.connection.execute("BEGIN IMMEDIATE")
+            self.connection.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT, before TEXT) WITHOUT ROWID")
+            self._begin()
+        except sqlite3.Error as error:
+            raise _failed(path, error) from error
+        except StreamsError:
+            self.connection.close()
+            raise
+
+    def _begin(self) -> None:
+        there = self.meta(_VERSION)
+        last = -1 if there is None else int(there)
+        if last > self.version:
+            raise StreamsError(
+                f"the state in {self.path} is of micro-batch {last}, but the checkpoint stands at {self.version}: "
+                "put back the checkpoint that belongs to it, or remove the application's directory below state.dir and begin anew."
+            )
+        for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/undo'").fetchall():
+            table = name.removesuffix("/undo")
+            if last == self.version:
+                self.connection.execute(f'DELETE FROM "{table}" WHERE (a, n, m) IN (SELECT a, n, m FROM "{name}" WHERE was = 0)')  # noqa: S608
+                self.connection.execute(f'INSERT OR REPLACE INTO "{table}" SELECT a, n, m, value, at FROM "{name}" WHERE was = 1')  # noqa: S608
+            self.connection.execute(f'DELETE FROM "{name}"')  # noqa: S608
+        if last == self.version:
+            self.connection.execute("UPDATE meta SET value = before")
+        else:
+            self.connection.execute("UPDATE meta SET before = value")
+        self.set_meta(_VERSION, str(self.version))
+
+    def meta(self, name: str) -> str | None:
+        """A text that belongs to the version; None if it was never set."""
+        found = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if found is None else found[0]
+
+    def set_meta(self, name: str, value: str) -> None:
+        self.connection.execute("INSERT INTO meta VALUES (?, ?, NULL) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value))
+
+    def table(self, name: str, order: str = "") -> StateTable:
+        """A store's rows. `order` is "n, a, m" or "n, m, a" for one that is read by numbers."""
+        if name not in self._tables:
+            key = "a BLOB, n INTEGER, m INTEGER"
+            rest = "value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID"
+            self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}" ({key}, {rest}')
+            self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}/undo" ({key}, was INTEGER, {rest}')
+            if order:
+                self.connection.execute(f'CREATE INDEX IF NOT EXISTS "{name}/order" ON "{name}" ({order})')
+            self._tables[name] = StateTable(self.connection, name, order)
+        return self._tables[name]
+
+    def __enter__(self) -> StateFile:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self.connection.execute("COMMIT" if error is None else "ROLLBACK")
+        except sqlite3.Error as failed:
+            self.connection.close()
+            if error is None:
+                raise _failed(self.path, failed) from failed
+        else:
+            _give_back(self.path, self.connection)
+
+
+#: Files that this process keeps open from micro-batch to micro-batch: path -> (process, inode, connection). To close
+#: the last connection of a file costs several writes to the disk.
+_open: dict[Path, tuple[int, int, sqlite3.Connection]] = {}
+_OPEN_MAX = 64
+
+
+def _taken(path: Path) -> sqlite3.Connection:
+    process, inode, connection = _open.pop(path, (0, 0, None))
+    if connection is not None:
+        if process == os.getpid() and path.exists() and path.stat().st_ino == inode:
+            return connection
+        if process == os.getpid():
+            connection.close()
+    connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, cached_statements=512, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode=WAL")
+    return connection
+
+
+def _give_back(path: Path, connection: sqlite3.Connection) -> None:
+    if len(_open) >= _OPEN_MAX:
+        _, _, oldest = _open.pop(next(iter(_open)))
+        oldest.close()
+    _open[path] = os.getpid(), path.stat().st_ino, connection
+
+
+class ReadOnlyStateFile:
+    """The last version of a task's stores, to be looked at while the application runs. `close` it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self.connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_WAIT_SECONDS, isolation_level=None)
+            self.connection.execute("BEGIN")
+            self._names = {name for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except sqlite3.Error as error:
+            raise _failed(path, error) from error
+
+    def meta(self, name: str) -> str | None:
+        found = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if found is None else found[0]
+
+    def table(self, name: str, order: str = "") -> StateTable:
+        if name not in self._names:
+            raise StreamsError(f"the store {name} is not there yet: ask again when the first records have been processed.")
+        return StateTable(self.connection, name, order)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class StateTable:
+    """The rows of one store. What is changed is noted first, as it was."""
+
+    def __init__(self, connection: sqlite3.Connection, name: str, order: str) -> None:
+        self._execute = connection.execute
+        self._order = order or "a, n, m"
+        self._noted: set[tuple[bytes, int, int]] = set()
+        self._removed_below = LOWEST  # what `remove_below` has done already
+        self._table = name
+        # fmt: off
+        self._get = f'SELECT value, at FROM "{name}" WHERE a = ? AND n = ? AND m = ?'  # noqa: S608
+        self._put = f'INSERT OR REPLACE INTO "{name}" VALUES (?, ?, ?, ?, ?)'  # noqa: S608
+        self._delete = f'DELETE FROM "{name}" WHERE a = ? AND n = ? AND m = ?'  # noqa: S608
+        self._note = (  # the row as it is, or that there is none; the first note of a row counts
+            f'INSERT OR IGNORE INTO "{name}/undo" SELECT ?1, ?2, ?3, t.a IS NOT NULL, t.value, t.at '  # noqa: S608
+            f'FROM (SELECT 1) LEFT JOIN "{name}" t ON t.a = ?1 AND t.n = ?2 AND t.m = ?3'
+        )
+        # fmt: on
+
+    def get(self, a: bytes, n: int = 0, m: int = 0) -> tuple[bytes, int] | None:
+        found: tuple[bytes, int] | None = self._execute(self._get, (a, n, m)).fetchone()
+        return found
+
+    def put(self, a: bytes, n: int, m: int, value: bytes, at: int) -> None:
+        self._note_row(a, n, m)
+        self._execute(self._put, (a, n, m, value, at))
+        if n < self._removed_below:
+            self._removed_below = LOWEST
+
+    def remove(self, a: bytes, n: int = 0, m: int = 0) -> None:
+        self._note_row(a, n, m)
+        self._execute(self._delete, (a, n, m))
+
+    def remove_below(self, n: int) -> None:
+        """Removes all rows whose n is smaller."""
+        if n <= self._removed_below:
+            return
+        n = max(n, LOWEST)
+        self._removed_below = n
+        self._execute(f'INSERT OR IGNORE INTO "{self._table}/undo" SELECT a, n, m, 1, value, at FROM "{self._table}" WHERE n < ?', (n,))  # noqa: S608
+        self._execute(f'DELETE FROM "{self._table}" WHERE n < ?', (n,))  # noqa: S608
+
+    def keys(self, lowest: bytes | None = None, above: bytes | None = None) -> list[bytes]:
+        """The keys from `lowest` to below `above`, in order."""
+        where = " WHERE a >= ?" + (" AND a < ?" if above is not None else "")
+        bounds = (lowest or b"",) if above is None else (lowest or b"", above)
+        return [a for (a,) in self._execute(f'SELECT a FROM "{self._table}"{where} ORDER BY a', bounds)]  # noqa: S608
+
+    def of(self, a: bytes, lowest: int = LOWEST, highest: int = HIGHEST) -> list[Row]:
+        """The rows of one key, by n and m."""
+        query = f'SELECT a, n, m, value, at FROM "{self._table}" WHERE a = ? AND n >= ? AND n <= ? ORDER BY n, m'  # noqa: S608
+        return self._execute(query, (a, _whole(lowest), _whole(highest))).fetchall()
+
+    def ordered(self, lowest: int = LOWEST, highest: int = HIGHEST, first: bytes | None = None, last: bytes | None = None) -> list[Row]:
+        """The rows whose n, and whose key, is within the bounds, in the order of the store."""
+        query = f'SELECT a, n, m, value, at FROM "{self._table}" WHERE n >= ? AND n <= ? AND a >= ?'  # noqa: S608
+        bounds = [_whole(lowest), _whole(highest), first or b""]
+        if last is not None:
+            query, bounds = query + " AND a <= ?", [*bounds, last]
+        return self._execute(f"{query} ORDER BY {self._order}", bounds).fetchall()
+
+    def first(self) -> Row | None:
+        """The first row in the order of the store."""
+        found: Row | None = self._execute(f'SELECT a, n, m, value, at FROM "{self._table}" ORDER BY {self._order} LIMIT 1').fetchone()  # noqa: S608
+        return found
+
+    def __len__(self) -> int:
+        count: int = self._execute(f'SELECT count(*) FROM "{self._table}"').fetchone()[0]  # noqa: S608
+        return count
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.ordered())
+
+    def _note_row(self, a: bytes, n: int, m: int) -> None:
+        row = (a, n, m)
+        if row not in self._noted:
+            self._noted.add(row)
+            self._execute(self._note, row)
+
+
+def _whole(number: int) -> int:
+    return max(LOWEST, min(number, HIGHEST))
+
+
+def _failed(path: Path, error: sqlite3.Error) -> StreamsError:
+    return StreamsError(f"the state in {path} cannot be used ({error}): see that the directory of state.dir can be written and has room.")
