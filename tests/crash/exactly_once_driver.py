@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 QUERY = "killed"
-POINTS = ("before the tasks", "within the tasks", "after the tasks", "after the marker", "after the commit")
+POINTS = ("after the number", "before the tasks", "within the tasks", "after the tasks", "after the commit")
 _TIMEOUT_MS = "60000"
 _ROWS_AT_ONCE = "500"
 
@@ -43,7 +43,7 @@ def _kill_at(point: str) -> None:
         await last_batch(self)
         return int(_die())
 
-    async def die_after_marker(self: Any, batch_id: int) -> None:
+    async def die_after_number(self: Any, batch_id: int) -> None:
         await write_number(self, batch_id)
         _die()
 
@@ -60,10 +60,10 @@ def _kill_at(point: str) -> None:
         return _die()
 
     patched: dict[str, tuple[Any, str, Any]] = {
+        "after the number": (writing, "write_number", die_after_number),
         "before the tasks": (writing, "last_batch", die_before_tasks),
         "within the tasks": (ExactlyOnce, "_run_tasks", die_within_tasks),
         "after the tasks": (ExactlyOnce, "_run_tasks", die_after_tasks),
-        "after the marker": (writing, "write_number", die_after_marker),
         "after the commit": (writing, "commit", die_after_commit),
     }
     setattr(*patched[point])

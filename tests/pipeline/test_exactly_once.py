@@ -79,7 +79,7 @@ def test_rows_name_their_topics_and_partitions(spark: SparkSession, topics: Topi
     assert topics.offsets(first, 2) == {0: (0, 31), 1: (0, 0)}
 
 
-@pytest.mark.parametrize("point", ["before the tasks", "after the tasks", "after the marker", "after the commit"])
+@pytest.mark.parametrize("point", ["after the number", "before the tasks", "after the tasks", "after the commit"])
 def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(spark: SparkSession, topics: Topics, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = topics.create(3)
     write = ExactlyOnce(f"killed-{topic}", options(topics, topic))
@@ -98,7 +98,7 @@ def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(spark: SparkSession, 
 def _crash_at(point: str, patched: pytest.MonkeyPatch, query: str | None = None) -> None:
     """The driver of that query, or any driver, ends there. What a killed driver does not do any more is left out: it
     aborts nothing and closes nothing."""
-    name = {"before the tasks": "last_batch", "after the tasks": "write_number", "after the marker": "write_number", "after the commit": "commit"}[point]
+    name = {"after the number": "write_number", "before the tasks": "last_batch", "after the tasks": "commit", "after the commit": "commit"}[point]
     whole = MicroBatchTransaction
     step, close = getattr(whole, name), whole.close
 
@@ -122,7 +122,7 @@ def test_an_open_transaction_of_another_query_hides_no_marker(spark: SparkSessio
     shared = topics.create(1, cleanup_policy="compact")
     write = ExactlyOnce(f"hidden-{topic}", options(topics, topic, batches_topic=shared))
     with monkeypatch.context() as patched:
-        _crash_at("after the marker", patched)
+        _crash_at("after the number", patched)
         with pytest.raises(Crash):
             ExactlyOnce(f"open-{topic}", options(topics, other, batches_topic=shared))(rows(spark, 0, 10), 0)
     write(rows(spark, 0, 20), 0)
@@ -152,7 +152,7 @@ def test_two_queries_at_once_share_the_topic_of_micro_batches(spark: SparkSessio
             return super()._run_tasks(rows, ticket)
 
     undisturbed = start(steady, Waiting(f"steady-{steady}", options(topics, steady, batches_topic=shared)))
-    for point in ("after the marker", "after the tasks", "after the commit", "before the tasks", None):
+    for point in ("after the number", "after the tasks", "after the commit", "before the tasks", None):
         write = ExactlyOnce(f"failing-{failing}", options(topics, failing, batches_topic=shared))
         if point is None:
             start(failing, write).awaitTermination(60)
@@ -209,16 +209,16 @@ def test_a_micro_batch_that_takes_too_long_is_aborted_and_says_so(spark: SparkSe
         topics = Topics(broker.bootstrap)
         topic = topics.create(2)
         write = ExactlyOnce(f"slow-{topic}", options(topics, topic, kafka_transaction_timeout_ms="1000"))
-        write_number = MicroBatchTransaction.write_number
+        commit = MicroBatchTransaction.commit
 
-        async def wait_for_the_abort(writing: Any, batch_id: int) -> None:
+        async def wait_for_the_abort(writing: Any) -> None:
             name = writing.ticket.transactional_id
             while (await TransactionAdmin(writing._cluster).describe_transaction(name)).state == "Ongoing":
                 await asyncio.sleep(0.02)
-            await write_number(writing, batch_id)
+            await commit(writing)
 
         with monkeypatch.context() as patched:
-            patched.setattr(MicroBatchTransaction, "write_number", wait_for_the_abort)
+            patched.setattr(MicroBatchTransaction, "commit", wait_for_the_abort)
             with pytest.raises(JesenskaError, match=r"took longer than the 1 s .*maxOffsetsPerTrigger"):
                 write(rows(spark, 0, 20), 0)
         assert committed(spark, topics, topic) == []
@@ -272,7 +272,7 @@ def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(spark: SparkSession
     for partition in range(3):
         topics.send(source, [b"%d" % number for number in range(partition, 60, 3)], partition)
     read = options(topics, None, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="10")
-    points = ["before the tasks", "after the tasks", "after the marker", "after the commit"]
+    points = ["after the number", "before the tasks", "after the tasks", "after the commit"]
     for point in [*points, None]:
         write = ExactlyOnce(f"stream-{target}", options(topics, target))
         with monkeypatch.context() as patched:

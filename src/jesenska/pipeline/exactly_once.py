@@ -4,19 +4,19 @@
     rows.writeStream.foreachBatch(write).option("checkpointLocation", "…").start()
 
     driver    1  takes the transactional id of the query's name: whoever had it is fenced, what was open is aborted
-              2  reads the marker: the number of the last micro-batch that is committed. Is it this one or a later one,
-                 nothing is written
-    tasks     3  write their rows with the driver's producer id and epoch, each partition from one task, numbers from 0
-    driver    4  writes the marker of this micro-batch in the same transaction
-              5  commits. That is the one point at which all of it counts
+              2  writes the number of this micro-batch in the transaction, acknowledged by all in-sync replicas
+              3  reads which number is the last one that is committed, up to where its own stands. Is it this one or a
+                 later one, the transaction is aborted, and nothing else is written
+    tasks     4  write their rows with the driver's producer id and epoch, each partition from one task, numbers from 0
+    driver    5  commits. That is the one point at which all of it counts
 
 What a crash leaves, by the point at which it comes:
 
     before 5, wherever it is  the transaction is open. The next attempt fences its producer and aborts it (1): readers
-                              of committed records see nothing of it. The marker is not there: it is written again
+                              of committed records see nothing of it. Its number does not count: it is written again
     in 5, answered or not     the coordinator has the decision, or has not. 1 waits until what was decided is carried
-                              out, so 2 reads a marker that is committed or none
-    after 5                   the marker is committed: the micro-batch is skipped (2)
+                              out, so 3 reads a number that is committed or none
+    after 5                   the number is committed: the micro-batch is skipped (3)
     a task is run again       its second attempt cannot know what the first has written, and refuses. The driver
                               begins at 1 again: what the first attempt still sends has an older epoch and is refused
                               by the brokers
@@ -26,14 +26,15 @@ So as a reader of committed records sees it, each micro-batch is there as a whol
 micro-batches, for as long as Spark gives the same rows under the same number, as it does by its checkpoint. A query
 that is started on another checkpoint needs another name.
 
-The marker is a record of the topic `jesenska-spark-batches` (compacted; the option `batches.topic` names another): key
-the query's name, value the number. It is read up to the high watermark, not only as far as all is decided: open
-transactions of other queries would hide it. Whether it is committed is told by the marker of its own producer that
-follows it.
+The number is a record of the topic `jesenska-spark-batches` (compacted; the option `batches.topic` names another), and
+its key is the query's name. Whether it is committed is told by the marker of its own producer that follows it. What
+the driver reads up to is its own record, for two reasons. Open transactions of other queries would hide what is
+behind them from a reader of committed records. And a broker that has just lost its leadership, and does not know it,
+would give an older end of the partition; but it cannot acknowledge a record.
 
 A micro-batch must be committed within `transaction.timeout.ms` (option `kafka.transaction.timeout.ms`, 15 minutes if
-it is not given, the most that brokers allow by default), or the coordinator aborts it and it is tried again for ever:
-a warning says so where a micro-batch takes more than half of that.
+it is not given, the most that brokers allow by default), or the coordinator aborts it, and the query fails with a
+sentence that says so. A warning comes before, where a micro-batch takes more than half of that.
 """
 
 from __future__ import annotations
@@ -115,12 +116,12 @@ class ExactlyOnce:
         writing = connection.run(self._begin(connection))
         is_committed = False
         try:
+            connection.run(writing.write_number(batch_id))
             last = connection.run(writing.last_batch())
             if last >= batch_id:
                 logger.info("Micro-batch %d of the query %s is written already (the last one is %d).", batch_id, self.query, last)
                 return
             written = self._run_tasks(rows, writing.ticket)
-            connection.run(writing.write_number(batch_id))
             connection.run(writing.commit())
             is_committed = True
         except Exception as error:

@@ -14,7 +14,6 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
-from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.partitioner import partition_of_key
 from jesenska.client.producer import Producer
 from jesenska.client.transactions import Transactions
@@ -66,6 +65,8 @@ class MicroBatchTransaction:
         self._transactions = transactions
         self._query = query
         self._key = query.name.encode()
+        #: Where the number of this micro-batch stands.
+        self._number: tuple[TopicPartition, int] | None = None
         producer_id, epoch = transactions.producer
         self.ticket = Ticket(transactions.transactional_id, producer_id, epoch, transactions.is_version_2)
 
@@ -87,22 +88,24 @@ class MicroBatchTransaction:
         producer.begin_transaction()
         return cls(cluster, producer, query)
 
-    async def last_batch(self) -> int:
-        """The number of the last micro-batch that is committed; -1 without one."""
-        return await _read_on(self._cluster, await self._marker(), self._key)
-
-    async def _marker(self) -> TopicPartition:
-        topic = await self._cluster.topic(self._query.batches_topic)
-        return TopicPartition(topic.name, partition_of_key(self._key, len(topic.partitions)))
-
     async def write_number(self, batch_id: int) -> None:
-        """The tasks have written all: the number of this micro-batch joins it."""
-        marker = await self._marker()
+        """The number of this micro-batch joins the transaction. It comes before all else: where it stands is what
+        `last_batch` reads up to."""
+        topic = await self._cluster.topic(self._query.batches_topic)
+        partition = partition_of_key(self._key, len(topic.partitions))
         self._transactions.note_written()
-        await (await self._producer.send(marker.topic, b"%d" % batch_id, self._key, partition=marker.partition))
+        written = await (await self._producer.send(topic.name, b"%d" % batch_id, self._key, partition=partition))
+        self._number = TopicPartition(topic.name, partition), written.offset
+
+    async def last_batch(self) -> int:
+        """The number of the last micro-batch that was committed before this one's number was written; -1 without
+        one."""
+        assert self._number is not None, "its number is written"
+        partition, offset = self._number
+        return await _read_on(self._cluster, partition, self._key, offset)
 
     async def commit(self) -> None:
-        """All that was written counts from now on, the number too."""
+        """The tasks have written all: it counts from now on, and so does the number."""
         await self._producer.commit_transaction()
 
     async def close(self, is_committed: bool) -> None:
@@ -157,10 +160,10 @@ class _Followed:
 _followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes], _Followed]] = weakref.WeakKeyDictionary()
 
 
-async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes) -> int:
-    """The number in the newest committed record of a name: reads on from where this process has read to."""
+async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int) -> int:
+    """The number in the newest record of a name that is committed below `end`: reads on from where this process has
+    read to."""
     followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
-    end = (await list_offsets(cluster, {key: LATEST}))[key].offset
     if end < followed.position:
         raise JesenskaError(f"The topic of micro-batches {key.topic} has lost what it had: start the query anew, under another name, where it is to begin.")
     consumer = Consumer(cluster, auto_offset_reset="earliest")
@@ -173,9 +176,9 @@ async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes) -> int:
                 raise RequestTimedOutError(f"The committed micro-batches in {key} could not be read from offset {position} to {end}.")
             for item in fetched:
                 for place, header in iter_headers(item.data):
-                    if header.last_offset >= followed.position:
+                    if followed.position <= header.last_offset < end:
                         followed.follow(item.data, place, header, name)
-                followed.position = item.next_offset
+                followed.position = min(item.next_offset, end)
     finally:
         await consumer.close()
     return followed.last

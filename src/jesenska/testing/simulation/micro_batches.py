@@ -42,7 +42,7 @@ _ROWS_MAX = 12
 _TRANSACTION_TIMEOUT_MS, _DELIVERY_TIMEOUT_MS = 6000, 5000
 #: How long a driver waits for its tasks before Spark would start them elsewhere, and how often it looks.
 _TASKS_SECONDS, _LOOK_SECONDS = 6.0, 0.01
-#: How often a task fails, how often it is slow, and how often a driver is slow between the number and the commit.
+#: How often a task fails, how often it is slow, and how often a driver is slow before the commit.
 _FAILS, _IS_SLOW, _HESITATES = 0.05, 0.1, 0.1
 #: How many of the faults are those of drivers and executors, and how many there are in all.
 _OF_CLIENTS, MICRO_BATCH_FAULTS = 0.5, 8
@@ -162,13 +162,13 @@ class Driver:
         """False if it is written already."""
         ticket = transaction.ticket
         self._known.begun(ticket.transactional_id, self.process.name, ProducerName(ticket.producer_id, ticket.producer_epoch))
+        await transaction.write_number(batch)
         if await transaction.last_batch() >= batch:
             self.process.world.tell(self.process.name, f"finds micro-batch {batch} of {self.checkpoint.query} written")
             return False
         self._serial += 1
         known = self._known.open(f"{self.checkpoint.query}:{batch}@{self.process.name}/{self._serial}")
         await self._run_tasks(ticket, known, rows)
-        await transaction.write_number(batch)
         if self._random.random() < _HESITATES:
             await asyncio.sleep(self._random.uniform(0.0, 3.0))
         known.commits = True
