@@ -26,6 +26,7 @@ from jesenska.metadata.store import Store
 from jesenska.metadata.zookeeper.client import connect
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.testing import BrokerProcess
+from jesenska.testing.faults.processes import wait_until_stopped
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -362,6 +363,7 @@ def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(cluster: Mixed, lea
     cluster.write(topic)
     (pid,) = cluster.kafka.pids if follower == _KAFKA else (cluster.ours[mine].pid,)
     os.kill(pid, signal.SIGSTOP)
+    wait_until_stopped(pid)
     try:
         # Acknowledged by all in sync: the leader alone, after a while. A client that asks the broker that hangs where
         # to write would wait for it.

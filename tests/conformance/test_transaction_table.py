@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.testing import BrokerProcess
+from jesenska.testing.faults.processes import wait_until_stopped
 from tests.cluster.cluster import BrokerCluster
 from tests.conformance.conftest import need
 from tests.conformance.transaction_table import MARKING, SETTINGS, STATES, Cell, marking_table, table
@@ -48,6 +49,7 @@ def _theirs_marking(release: str, directory: Path) -> dict[Cell, str]:
         def stand_still(number: int) -> None:
             paused.append(kafka.pids[number])
             os.kill(paused[0], signal.SIGSTOP)
+            wait_until_stopped(paused[0])
 
         try:
             return marking_table(addresses, stand_still)
