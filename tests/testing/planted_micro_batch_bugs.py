@@ -12,13 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from jesenska.base.identifiers import TopicPartition
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.transactions import Transactions
 from jesenska.pipeline import micro_batches
 from jesenska.pipeline.micro_batches import MicroBatchTransaction, Ticket, _Followed
 from jesenska.records.decode import ControlMarker, ControlType, read_marker
-from jesenska.testing.simulation.micro_batches import BATCHES_TOPIC, Driver, micro_batch_simulation
+from jesenska.testing.simulation.micro_batches import Driver, micro_batch_simulation
 from tests.testing.planted_search import first_and_seeds, first_failure
 
 _READ_COMMITTED = 1
@@ -35,30 +34,6 @@ def the_number_is_read_to_the_stable_offset() -> None:
         return await read_on(cluster, key, name, min(stable, end))
 
     setattr(micro_batches, "_read_on", read)  # noqa: B010
-
-
-def the_number_is_written_last() -> None:
-    """And what is committed is read up to the end that the leader gives: one that does not know yet that another one
-    leads gives an older end."""
-    write_number, commit = MicroBatchTransaction.write_number, MicroBatchTransaction.commit
-    numbers: dict[MicroBatchTransaction, int] = {}
-
-    async def note(self: MicroBatchTransaction, batch_id: int) -> None:
-        numbers[self] = batch_id
-
-    async def last_batch(self: MicroBatchTransaction) -> int:
-        micro_batches._followed.clear()
-        key = TopicPartition(BATCHES_TOPIC, 0)
-        end = (await list_offsets(self._cluster, {key: LATEST}))[key].offset
-        return await micro_batches._read_on(self._cluster, key, self._key, end)
-
-    async def write_and_commit(self: MicroBatchTransaction) -> None:
-        await write_number(self, numbers.pop(self))
-        await commit(self)
-
-    MicroBatchTransaction.write_number = note  # type: ignore[method-assign]
-    MicroBatchTransaction.last_batch = last_batch  # type: ignore[method-assign]
-    MicroBatchTransaction.commit = write_and_commit  # type: ignore[method-assign]
 
 
 def an_aborted_number_counts() -> None:
@@ -127,7 +102,6 @@ BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
     plant.__name__: (plant, brokers, words)
     for plant, brokers, words in (
         (the_number_is_read_to_the_stable_offset, 1, ("is there from the attempts",)),
-        (the_number_is_written_last, 3, ("is there from the attempts",)),
         (an_aborted_number_counts, 1, ("should have row",)),
         (an_undecided_number_counts, 1, ("should have row",)),
         (the_number_is_not_looked_for, 1, ("is there from the attempts",)),

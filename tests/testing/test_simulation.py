@@ -77,7 +77,6 @@ _TRANSACTION_BUGS = {
 #: The same of queries that write exactly once.
 _MICRO_BATCH_BUGS = {
     "the_number_is_read_to_the_stable_offset": 41,
-    "the_number_is_written_last": 1,
     "an_aborted_number_counts": 1,
     "an_undecided_number_counts": 1,
     "the_number_is_not_looked_for": 3,
