@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.deletions import Deletions
-from jesenska.controller.desk import Asking, ControllerDesk, Steps, whole, write
+from jesenska.controller.desk import Asking, ControllerDesk, Steps, write
 from jesenska.controller.events import BrokerCame, BrokerGone, Started
 from jesenska.controller.leadership import Leadership, changed_from
 from jesenska.controller.many_elections import ManyElections
@@ -85,12 +85,11 @@ class Brokers:
         for broker_id in comers:
             yield from self._deletions.broker_came(broker_id)
         yield from self.elect([event.broker_id for event in came if event.crashed], but=comers)
-        told = {broker_id: self._desk.tell_first(broker_id) for broker_id in comers}
+        told = self._desk.tell_first(comers)
         if came:
             yield from self._topics.raise_internal()
         for event in came:
-            topics = [whole(topic) for topic in context.topics.values() if not topic.deleting]
-            self._topics.begin_on(event.broker_id, topics, event.token, told[event.broker_id])
+            self._topics.begin_on(event.broker_id, self._desk.all_topics(), event.token, told)
 
     def elect(self, crashed: Collection[int] = (), but: Collection[int] = ()) -> Steps:
         """Elections wherever one is due, many topics at a time. The brokers `but` are told later."""

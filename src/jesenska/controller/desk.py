@@ -88,11 +88,16 @@ class ControllerDesk(Desk):
                 if broker_id not in but:
                     self.put(UpdateMetadata(broker_id, told, tuple(gone)))
 
-    def tell_first(self, broker_id: int) -> tuple[TopicPartitions, ...]:
-        """A broker that has come knows all topics before it leads anything: what it is told."""
-        topics = tuple(whole(topic) for topic in self.context.topics.values() if not topic.deleting)
-        self.put(UpdateMetadata(broker_id, topics, is_first=True))
+    def tell_first(self, comers: Iterable[int]) -> tuple[TopicPartitions, ...]:
+        """Brokers that have come know all topics before they lead anything: what they are told."""
+        topics = self.all_topics()
+        for broker_id in comers:
+            self.put(UpdateMetadata(broker_id, topics, is_first=True))
         return topics
+
+    def all_topics(self) -> tuple[TopicPartitions, ...]:
+        """All partitions of every topic that is not being deleted."""
+        return tuple(whole(topic) for topic in self.context.topics.values() if not topic.deleting)
 
     def tell_of_brokers(self) -> None:
         """Every broker that is up is told which brokers are."""

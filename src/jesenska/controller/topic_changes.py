@@ -10,7 +10,7 @@ seen it; so is a branch of which a leader has none."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,7 +40,7 @@ _ATTEMPTS_MAX = 5
 class _Beginning:
     """Partitions that brokers were told to begin with, and who waits for that."""
 
-    topics: list[TopicPartitions]
+    topics: Sequence[TopicPartitions]
     token: int | None
     value: Any
     is_creation: bool
@@ -150,7 +150,7 @@ class TopicChanges:
         if not beginning.awaited:
             yield from self._end(beginning)
 
-    def begin_on(self, broker_id: int, topics: list[TopicPartitions], token: int | None, told: Collection[TopicPartitions]) -> None:
+    def begin_on(self, broker_id: int, topics: Sequence[TopicPartitions], token: int | None, told: Collection[TopicPartitions]) -> None:
         """The same for a broker that has come, which alone is told, as the others know of these topics; in the end it
         is told what has changed since `told`."""
         beginning = _Beginning(topics, token, None, is_creation=False, comer=broker_id, told={part.topic.name: part.topic for part in told})

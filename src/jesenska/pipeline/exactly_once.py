@@ -155,7 +155,7 @@ class ExactlyOnce:
         """Records by partition. Each partition must have been written by one task."""
         options = self.options
 
-        write = _write_rows if self.aligned else _write_packed
+        write = write_rows if self.aligned else _write_packed
 
         def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return _pack(options, batches)
@@ -252,10 +252,6 @@ def _as_rows(key: TopicPartition, encoded: list[bytearray]) -> pa.RecordBatch:
     size = len(encoded)
     columns = [pa.array([key.topic] * size, pa.string()), pa.array([key.partition] * size, pa.int32()), pa.array(encoded, pa.binary())]
     return pa.RecordBatch.from_arrays(columns, names=["topic", "partition", "batch"])
-
-
-def _write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch], producer: Producer) -> dict[TopicPartition, int]:
-    return write_rows(options, batches, producer=producer)
 
 
 def _write_packed(options: SinkOptions, batches: Iterator[pa.RecordBatch], producer: Producer) -> dict[TopicPartition, int]:

@@ -152,7 +152,7 @@ def _check_headers(headers: pa.Array, topic: _Topic) -> None:
 # --- one task --------------------------------------------------------------------------------------------------------
 
 
-def write_rows(options: SinkOptions, iterator: Iterator[pa.RecordBatch], *, producer: Producer | None = None) -> dict[TopicPartition, int]:
+def write_rows(options: SinkOptions, iterator: Iterator[pa.RecordBatch], producer: Producer | None = None) -> dict[TopicPartition, int]:
     """One task: how many records it has written, all of them acknowledged. `producer` is one for this task alone,
     which is closed with it; without it one is chosen here."""
     say_if_slow()

@@ -103,7 +103,7 @@ class SparkTask:
             try:
                 return direct.run(rows, partition, self.version, directory)
             except NotDirectError:
-                """The engine does it."""
+                pass  # the engine does it
         # A row without a topic says only that the partition is there.
         records = [record for batch in rows.to_batches() for record in raw_records(batch) if record.topic]
         records.sort(key=lambda record: (record.topic, record.offset))
