@@ -17,7 +17,6 @@ from jesenska.pipeline.streams.materialization import Materialized
 from jesenska.pipeline.streams.plan import CogroupMerge, SessionAggregate, Store, StreamAggregate, WindowedAggregate
 from jesenska.pipeline.streams.repartitions import repartition_node
 from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.windowed_keys import SessionWindowedSerde, TimeWindowedSerde
 from jesenska.pipeline.streams.windows import SessionWindows, SlidingWindows, TimeWindows
 
 TableT = TypeVar("TableT")
@@ -102,8 +101,8 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
             parts.append(part)
         merge = construction.names.named(name, "COGROUPKSTREAM-MERGE-", "-cogroup-merge")
         together = TableFacts("join", *facts, kept=True)
-        construction.add(CogroupMerge(name=merge, inputs=tuple(parts), made_at=made_at, key=key, value=kept_in.value, store=kept_in), together)
-        table: TableT = construction.make.table(construction, merge, together, key=key, value=kept_in.value, sources=frozenset((merge,)))
+        node = CogroupMerge(name=merge, inputs=tuple(parts), made_at=made_at, key=key, value=kept_in.value, store=kept_in)
+        table: TableT = construction.add_table(node, together, frozenset((merge,)))
         return table
 
     def _prepare(self, group: Any, store_name: str) -> None:
@@ -140,8 +139,7 @@ class TimeWindowedCogroupedKStream(Generic[TableT]):
         cogrouped, windows = self._cogrouped, self._windows
         materialized = Materialized(store, key, value, retention, logging)
         store_name = materialized.named(cogrouped._construction.names, _AGGREGATE)
-        kept_in = materialized.window_store(store_name, cogrouped._key(), None, windows.length_ms, windows.shortest_retention_ms)
-        serde = None if kept_in.key is None else TimeWindowedSerde(kept_in.key, windows.length_ms)
+        kept_in, serde = materialized.windowed_store(store_name, cogrouped._key(), None, windows)
         return cogrouped._build(WindowedAggregate, initializer, kept_in, serde, name, windows=windows)
 
 
@@ -169,6 +167,5 @@ class SessionWindowedCogroupedKStream(Generic[TableT]):
         merging = function(Role.MERGER, merger, "aggregate")
         materialized = Materialized(store, key, value, retention, logging)
         store_name = materialized.named(cogrouped._construction.names, _AGGREGATE)
-        kept_in = materialized.session_store(store_name, cogrouped._key(), None, windows.inactivity_gap_ms + windows.grace_ms)
-        serde = None if kept_in.key is None else SessionWindowedSerde(kept_in.key)
+        kept_in, serde = materialized.windowed_store(store_name, cogrouped._key(), None, windows)
         return cogrouped._build(SessionAggregate, initializer, kept_in, serde, name, windows=windows, merger=merging)

@@ -102,6 +102,11 @@ class Construction:
         if facts is not None:
             self._tables[node.name] = facts
 
+    def add_table(self, node: Table, facts: TableFacts, sources: frozenset[str]) -> Any:
+        """Adds a node that gives a table; the table, for the program."""
+        self.add(node, facts)
+        return self.make.table(self, node.name, facts, key=node.key, value=node.value, sources=sources)
+
     def add_again(self, name: str) -> None:
         """The node is used once more; Kafka Streams then writes it later."""
         # A node with two parents is added once for each of them.

@@ -24,7 +24,6 @@ from jesenska.pipeline.streams.plan import SessionAggregate, Store, StreamAggreg
 from jesenska.pipeline.streams.repartitions import repartition_node
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.serdes import Serdes
-from jesenska.pipeline.streams.windowed_keys import SessionWindowedSerde, TimeWindowedSerde
 from jesenska.pipeline.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
 
 TableT = TypeVar("TableT")
@@ -107,12 +106,10 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         name = self._names.named(name, prefix)
         kept_in = materialized.key_value_store(store_name, self.key_serde, value)
         parent, sources = self._parent(store_name)
-        facts = TableFacts("aggregate", kept=True)
         node = StreamAggregate(
             name=name, inputs=(parent,), made_at=here(), key=kept_in.key, value=kept_in.value, store=kept_in, operation=operation, **functions
         )
-        self._construction.add(node, facts)
-        table: TableT = self._construction.make.table(self._construction, name, facts, key=kept_in.key, value=kept_in.value, sources=sources)
+        table: TableT = self._construction.add_table(node, TableFacts("aggregate", kept=True), sources)
         return table
 
     def _parent(self, store_name: str) -> tuple[str, frozenset[str]]:
@@ -133,6 +130,9 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
 class _Windowed(SaysOurName, Generic[TableT]):
     """What both kinds of windowed streams have."""
 
+    #: The node of the plan that their aggregations are.
+    _node: type[WindowedAggregate | SessionAggregate]
+
     def __init__(self, group: GroupedStreamOperations[TableT], windows: Any) -> None:
         self._group = group
         self._windows = windows
@@ -145,12 +145,6 @@ class _Windowed(SaysOurName, Generic[TableT]):
         self._emit = strategy
         return self
 
-
-class TimeWindowedKStream(_Windowed[TableT]):
-    """Made by `KGroupedStream.windowed_by`."""
-
-    _windows: TimeWindows | SlidingWindows
-
     def count(
         self,
         *,
@@ -161,9 +155,9 @@ class TimeWindowedKStream(_Windowed[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """How many records each key has in each window."""
+        """How many records each key has in each window or session."""
         materialized = Materialized(store, key, value, retention, logging)
-        if isinstance(self._windows, TimeWindows):
+        if not isinstance(self._windows, SlidingWindows):
             self._group._count_again(materialized)
         return self._aggregate("count", "KSTREAM-AGGREGATE-", materialized, name, Serdes.long())
 
@@ -178,10 +172,38 @@ class TimeWindowedKStream(_Windowed[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """The values of each key and window combined by `reducer(aggregate, value)`."""
+        """The values of each key in each window or session combined by `reducer(aggregate, value)`; sessions that
+        become one are combined by it, too."""
         reducing = function(Role.REDUCER, reducer, "reduce")
         materialized = Materialized(store, key, value, retention, logging)
         return self._aggregate("reduce", "KSTREAM-REDUCE-", materialized, name, self._group.value_serde, reducer=reducing)
+
+    def _aggregate(self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Any) -> TableT:
+        group = self._group
+        store_name = materialized.named(group._names, prefix)
+        name = group._names.named(name, prefix)
+        kept_in, key = materialized.windowed_store(store_name, group.key_serde, value, self._windows)
+        parent, sources = group._parent(store_name)
+        node = self._node(
+            name=name,
+            inputs=(parent,),
+            made_at=here(),
+            key=key,
+            value=kept_in.value,
+            store=kept_in,
+            operation=operation,
+            windows=self._windows,
+            emit=self._emit,
+            **functions,
+        )
+        table: TableT = group._construction.add_table(node, TableFacts("aggregate", kept=True), sources)
+        return table
+
+
+class TimeWindowedKStream(_Windowed[TableT]):
+    """Made by `KGroupedStream.windowed_by`."""
+
+    _node = WindowedAggregate
 
     def aggregate(
         self,
@@ -201,66 +223,11 @@ class TimeWindowedKStream(_Windowed[TableT]):
         materialized = Materialized(store, key, value, retention, logging)
         return self._aggregate("aggregate", "KSTREAM-AGGREGATE-", materialized, name, None, initializer=beginning, aggregator=adding)
 
-    def _aggregate(self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Any) -> TableT:
-        group, windows = self._group, self._windows
-        store_name = materialized.named(group._names, prefix)
-        name = group._names.named(name, prefix)
-        kept_in = materialized.window_store(store_name, group.key_serde, value, windows.length_ms, windows.shortest_retention_ms)
-        parent, sources = group._parent(store_name)
-        key = None if kept_in.key is None else TimeWindowedSerde(kept_in.key, windows.length_ms)
-        facts = TableFacts("aggregate", kept=True)
-        node = WindowedAggregate(
-            name=name,
-            inputs=(parent,),
-            made_at=here(),
-            key=key,
-            value=kept_in.value,
-            store=kept_in,
-            operation=operation,
-            windows=windows,
-            emit=self._emit,
-            **functions,
-        )
-        group._construction.add(node, facts)
-        table: TableT = group._construction.make.table(group._construction, name, facts, key=key, value=kept_in.value, sources=sources)
-        return table
-
 
 class SessionWindowedKStream(_Windowed[TableT]):
     """Made by `KGroupedStream.windowed_by`."""
 
-    _windows: SessionWindows
-
-    def count(
-        self,
-        *,
-        store: str | None = None,
-        key: Serde | None = None,
-        value: Serde | None = None,
-        retention: Duration | None = None,
-        logging: bool = True,
-        name: str | None = None,
-    ) -> TableT:
-        """How many records each session has."""
-        materialized = Materialized(store, key, value, retention, logging)
-        self._group._count_again(materialized)
-        return self._aggregate("count", "KSTREAM-AGGREGATE-", materialized, name, Serdes.long())
-
-    def reduce(
-        self,
-        reducer: Any,
-        *,
-        store: str | None = None,
-        key: Serde | None = None,
-        value: Serde | None = None,
-        retention: Duration | None = None,
-        logging: bool = True,
-        name: str | None = None,
-    ) -> TableT:
-        """The values of each session combined by `reducer(aggregate, value)`; it combines sessions as well."""
-        reducing = function(Role.REDUCER, reducer, "reduce")
-        materialized = Materialized(store, key, value, retention, logging)
-        return self._aggregate("reduce", "KSTREAM-REDUCE-", materialized, name, self._group.value_serde, reducer=reducing)
+    _node = SessionAggregate
 
     def aggregate(
         self,
@@ -282,30 +249,6 @@ class SessionWindowedKStream(_Windowed[TableT]):
         merging = function(Role.MERGER, merger, "aggregate")
         materialized = Materialized(store, key, value, retention, logging)
         return self._aggregate("aggregate", "KSTREAM-AGGREGATE-", materialized, name, None, initializer=beginning, aggregator=adding, merger=merging)
-
-    def _aggregate(self, operation: str, prefix: str, materialized: Materialized, name: str | None, value: Serde | None, **functions: Any) -> TableT:
-        group, windows = self._group, self._windows
-        store_name = materialized.named(group._names, prefix)
-        name = group._names.named(name, prefix)
-        kept_in = materialized.session_store(store_name, group.key_serde, value, windows.inactivity_gap_ms + windows.grace_ms)
-        parent, sources = group._parent(store_name)
-        key = None if kept_in.key is None else SessionWindowedSerde(kept_in.key)
-        facts = TableFacts("aggregate", kept=True)
-        node = SessionAggregate(
-            name=name,
-            inputs=(parent,),
-            made_at=here(),
-            key=key,
-            value=kept_in.value,
-            store=kept_in,
-            operation=operation,
-            windows=windows,
-            emit=self._emit,
-            **functions,
-        )
-        group._construction.add(node, facts)
-        table: TableT = group._construction.make.table(group._construction, name, facts, key=key, value=kept_in.value, sources=sources)
-        return table
 
 
 class GroupedTableOperations(SaysOurName, Generic[TableT]):
@@ -381,12 +324,8 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         else:
             self._construction.add_again(self._repartition)
         kept_in: Store = materialized.key_value_store(store_name, self.key_serde, value)
-        facts = TableFacts("aggregate", kept=True)
         node = TableAggregate(
             name=name, inputs=(self._repartition,), made_at=here(), key=kept_in.key, value=kept_in.value, store=kept_in, operation=operation, **functions
         )
-        self._construction.add(node, facts)
-        table: TableT = self._construction.make.table(
-            self._construction, name, facts, key=kept_in.key, value=kept_in.value, sources=frozenset((self._repartition,))
-        )
+        table: TableT = self._construction.add_table(node, TableFacts("aggregate", kept=True), frozenset((self._repartition,)))
         return table

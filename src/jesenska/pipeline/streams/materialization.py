@@ -15,6 +15,8 @@ from jesenska.pipeline.streams.locations import refused
 from jesenska.pipeline.streams.names import NameCounter, checked
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.windowed_keys import SessionWindowedSerde, TimeWindowedSerde
+from jesenska.pipeline.streams.windows import SessionWindows, SlidingWindows, TimeWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +48,30 @@ class Materialized:
     def key_value_store(self, name: str, key: Serde | None, value: Serde | None) -> Store:
         return Store(name=name, kind="key-value", key=self.key or key, value=self.value or value, logging=self.logging, given_name=self.store is not None)
 
-    def window_store(self, name: str, key: Serde | None, value: Serde | None, size_ms: int, shortest_ms: int) -> Store:
-        return Store(
+    def windowed_store(
+        self, name: str, key: Serde | None, value: Serde | None, windows: TimeWindows | SlidingWindows | SessionWindows
+    ) -> tuple[Store, Serde | None]:
+        """For what is aggregated by windows or sessions; and the serde of its windowed keys, where the keys' is
+        known."""
+        key = self.key or key
+        if isinstance(windows, SessionWindows):
+            shortest_ms, size_ms, kind = windows.inactivity_gap_ms + windows.grace_ms, None, "session"
+            serde: Serde | None = None if key is None else SessionWindowedSerde(key)
+        else:
+            shortest_ms, size_ms, kind = windows.shortest_retention_ms, windows.length_ms, "window"
+            serde = None if key is None else TimeWindowedSerde(key, windows.length_ms)
+        store = Store(
             name=name,
-            kind="window",
-            key=self.key or key,
+            kind=kind,
+            key=key,
             value=self.value or value,
+            timestamped=size_ms is not None,
             retention_ms=self._retention_ms(name, shortest_ms),
             window_size_ms=size_ms,
             logging=self.logging,
             given_name=self.store is not None,
         )
-
-    def session_store(self, name: str, key: Serde | None, value: Serde | None, shortest_ms: int) -> Store:
-        return Store(
-            name=name,
-            kind="session",
-            key=self.key or key,
-            value=self.value or value,
-            timestamped=False,
-            retention_ms=self._retention_ms(name, shortest_ms),
-            logging=self.logging,
-            given_name=self.store is not None,
-        )
+        return store, serde
 
     def _retention_ms(self, name: str, shortest_ms: int) -> int:
         if self.retention is None:

@@ -310,8 +310,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
             parent, sources = node.name, frozenset((node.name,))
         facts = TableFacts("source", kept=store is not None)
         kept_in = materialized.key_value_store(store_name, key, value)
-        self._construction.add(ToTable(name=name, inputs=(parent,), made_at=made_at, key=key, value=value, store=kept_in), facts)
-        table: TableT = self._construction.make.table(self._construction, name, facts, key=key, value=value, sources=sources)
+        kept = ToTable(name=name, inputs=(parent,), made_at=made_at, key=key, value=value, store=kept_in)
+        table: TableT = self._construction.add_table(kept, facts, sources)
         return table
 
     def group_by(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> GroupedT:
