@@ -12,8 +12,8 @@ from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.records import Record
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 
-Places = Mapping[tuple[str, int], int]
-"""(topic, partition) -> offset"""
+Place = tuple[str, int, int, int]
+"""topic, partition, first offset, end"""
 Read = Callable[[Mapping[tuple[str, int], tuple[int, int]]], Iterable[RawRecord]]
 """read(ranges) gives the records from each first offset to below each second one"""
 
@@ -21,10 +21,11 @@ _KINDS = {"key-value": KeyValueStore, "window": WindowStore, "session": SessionS
 
 
 class GlobalTables:
-    """The global stores of one topology. `names` are the nodes that feed them."""
+    """The global stores of one topology."""
 
-    def __init__(self, work: Work, names: list[str]) -> None:
+    def __init__(self, work: Work) -> None:
         self._work = work
+        names = [name for group in work.processors.sub_topologies() if work.processors.is_global(group) for name in group]
         self._task = Task(work.processors, names, work.config, _written, self._make_store, {}, 0, "global", True)
         self._positions: dict[tuple[str, int], int] = {}
 
@@ -32,9 +33,9 @@ class GlobalTables:
     def stores(self) -> dict[str, Any]:
         return self._task.stores
 
-    def read_to(self, ends: Places, begins: Places, read: Read) -> None:
-        """Takes in what the topics have up to `ends`, and at the first time from `begins`."""
-        ranges = {key: (self._positions.get(key, begins[key]), end) for key, end in ends.items()}
+    def read_to(self, places: Iterable[Place], read: Read) -> None:
+        """Takes in what partitions have up to their ends, and at the first time from their first offsets."""
+        ranges = {(topic, partition): (self._positions.get((topic, partition), begin), end) for topic, partition, begin, end in places}
         ranges = {key: (start, end) for key, (start, end) in ranges.items() if start < end}
         if not ranges:
             return

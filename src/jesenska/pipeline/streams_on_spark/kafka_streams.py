@@ -39,6 +39,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -183,11 +184,7 @@ class KafkaStreams:
     def process_available(self) -> None:
         """Processes all that the topics have now, and what comes of it, and returns. The next call, and the next run
         of the application, go on from there."""
-        if self._state is State.CREATED:
-            self._set(State.REBALANCING)
-            with self._ends_with_error():
-                self._prepare()
-            self._set(State.RUNNING)
+        self._prepare_once()
         self._must_be(State.RUNNING, "process_available was called")
         if self._watcher is not None:
             raise StreamsError("process_available was called while the application runs after start: use one of them.")
@@ -227,11 +224,7 @@ class KafkaStreams:
     def explain(self) -> str:
         """How each sub-topology runs: what it reads, by which way its records go and why, what it writes. It asks the
         brokers for topics, makes the internal ones and needs Spark."""
-        if self._state is State.CREATED:
-            self._set(State.REBALANCING)
-            with self._ends_with_error():
-                self._prepare()
-            self._set(State.RUNNING)
+        self._prepare_once()
         return "".join(query.explain() for query in self._queries)
 
     # Interactive queries
@@ -257,12 +250,9 @@ class KafkaStreams:
             source, topics = self._global_source()
             connection = connect(source.client)
             if self._globals is None:
-                names = [name for group in self.topology.processors.sub_topologies() if self.topology.processors.is_global(group) for name in group]
-                self._globals = GlobalTables(Work.of(self.topology, 0, self.config, {}), names)
+                self._globals = GlobalTables(Work.of(self.topology, 0, self.config, {}))
             places = application_topics.bounds(connection, topics, application_topics.partitions_of_topics(connection))
-            begins = {(topic, partition): begin for topic, partition, begin, _ in places}
-            ends = {(topic, partition): end for topic, partition, _, end in places}
-            self._globals.read_to(ends, begins, lambda ranges: read_ranges(source, ranges))
+            self._globals.read_to(places, partial(read_ranges, source))
             return self._globals
 
     def _global_source(self) -> tuple[SourceOptions, list[str]]:
@@ -316,6 +306,14 @@ class KafkaStreams:
             query.stop()
 
     # Before anything runs
+
+    def _prepare_once(self) -> None:
+        """Before the first call that needs the queries, and does not start them for good."""
+        if self._state is State.CREATED:
+            self._set(State.REBALANCING)
+            with self._ends_with_error():
+                self._prepare()
+            self._set(State.RUNNING)
 
     def _prepare(self) -> None:
         from jesenska.pipeline.spark import session

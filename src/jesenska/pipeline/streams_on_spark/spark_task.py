@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from jesenska.pipeline.streams.plan import Plan
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
-from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
+from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables, Place
 from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class GlobalEnds:
-    """How far global topics are read in this micro-batch: (topic, partition, first offset, end)."""
+    """How far global topics are read in this micro-batch."""
 
-    places: tuple[tuple[str, int, int, int], ...]
+    places: tuple[Place, ...]
     source: SourceOptions
 
 
@@ -114,10 +114,7 @@ class SparkTask:
         if self.ends is None:
             return {}
         tables = _global_tables(self.program)
-        ends = {(topic, partition): end for topic, partition, _, end in self.ends.places}
-        begins = {(topic, partition): begin for topic, partition, begin, _ in self.ends.places}
-        source = self.ends.source
-        tables.read_to(ends, begins, lambda ranges: read_ranges(source, ranges))
+        tables.read_to(self.ends.places, partial(read_ranges, self.ends.source))
         return tables.stores
 
 
@@ -148,9 +145,7 @@ def _direct_path(program: Program) -> DirectPath | None:
 
 @lru_cache(maxsize=4)
 def _global_tables(program: Program) -> GlobalTables:
-    work = _work(program)
-    names = [name for group in work.processors.sub_topologies() if work.processors.is_global(group) for name in group]
-    return GlobalTables(work, names)
+    return GlobalTables(_work(program))
 
 
 def unpickled(pickled: bytes) -> tuple[Plan, StreamsConfig]:
