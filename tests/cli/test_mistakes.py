@@ -25,6 +25,7 @@ ASKS = {
     "kafka_preferred_replica_election": "--bootstrap-server @ --path-to-json-file &",
     "kafka_replica_verification": "--bootstrap-server @ --topics-include {} --reports 1",
     "kafka_log_dirs": "--bootstrap-server @ --describe --topic-list {}",
+    "kafka_streams_application_reset": "--bootstrap-server @ --application-id mistakes --input-topics {}",
     "kafka_features": "--bootstrap-server @ describe",
     "kafka_transactions": "--bootstrap-server @ describe-producers --topic {} --partition 0",
     "kafka_consumer_perf_test": "--bootstrap-server @ --topic {} --messages 1 --timeout 100",

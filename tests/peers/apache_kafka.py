@@ -71,6 +71,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "kafka-delete-records": ("kafka.admin.DeleteRecordsCommand", "org.apache.kafka.tools.DeleteRecordsCommand"),
     "kafka-broker-api-versions": ("kafka.admin.BrokerApiVersionsCommand", "org.apache.kafka.tools.BrokerApiVersionsCommand"),
     "kafka-transactions": ("org.apache.kafka.tools.TransactionsCommand",),
+    "kafka-streams-application-reset": ("kafka.tools.StreamsResetter", "org.apache.kafka.tools.StreamsResetter"),
     "kafka-producer-perf-test": ("org.apache.kafka.tools.ProducerPerformance",),
     "kafka-consumer-perf-test": ("kafka.tools.ConsumerPerformance", "org.apache.kafka.tools.ConsumerPerformance"),
     "kafka-end-to-end-latency": ("kafka.tools.EndToEndLatency", "org.apache.kafka.tools.EndToEndLatency"),

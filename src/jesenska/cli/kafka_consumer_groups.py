@@ -40,7 +40,7 @@ from jesenska.cli.group_tables import (
     state_text,
     table,
 )
-from jesenska.cli.offset_reset import FileOffsets, Reset, datetime_of, duration_of, of_group, offset_of, planned, read_file, within
+from jesenska.cli.offset_reset import PLACES, FileOffsets, Reset, add_places, of_group, planned, read_file, reset_of, within
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, run_async, sentence, telling
 from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin, GroupDescription, GroupListing, OffsetAndMetadata
@@ -48,7 +48,6 @@ from jesenska.client.offsets import LATEST, list_offsets
 
 _ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
 _VIEWS = ("offsets", "members", "state")
-_WHERE = ("to-earliest", "to-latest", "to-current", "to-offset", "shift-by", "by-duration", "to-datetime", "from-file")
 _STATES = ("CompletingRebalance", "Empty", "PreparingRebalance", "Stable", "Dead", "Reconciling", "Assigning")
 _TYPES = ("Consumer", "Classic")
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
@@ -66,7 +65,7 @@ _BELONGS = {
     "dry-run": ("reset-offsets",),
     "execute": ("reset-offsets",),
     "export": ("reset-offsets",),
-    **dict.fromkeys(_WHERE, ("reset-offsets",)),
+    **dict.fromkeys(PLACES, ("reset-offsets",)),
 }
 
 
@@ -91,15 +90,7 @@ def _parser() -> Parser:
     )
     views.add_argument("--type", nargs="?", const="", metavar="TYPES", help="With --list the types of groups, or only groups of these (classic,consumer).")
     views.add_argument("--verbose", action="store_true", help="More columns.")
-    where = parser.add_argument_group("where --reset-offsets goes, exactly one of them")
-    where.add_argument("--to-earliest", action="store_true", help="To the beginning of the log.")
-    where.add_argument("--to-latest", action="store_true", help="To the end of the log.")
-    where.add_argument("--to-current", action="store_true", help="To where the group is (for --export).")
-    where.add_argument("--to-offset", metavar="OFFSET", help="To this offset, or the nearest in the log.")
-    where.add_argument("--shift-by", metavar="N", help="Forward by so many records, back if negative.")
-    where.add_argument("--by-duration", metavar="DURATION", help="To the first record of this last time, as PnDTnHnMnS.")
-    where.add_argument("--to-datetime", metavar="TIME", help="To the first record from this time on, as YYYY-MM-DDThh:mm:ss.sss (UTC without a zone).")
-    where.add_argument("--from-file", metavar="FILE", help="To what a CSV file says, as --export writes it.")
+    add_places(parser.add_argument_group("where --reset-offsets goes, exactly one of them"), "to-current")
     parser.add_argument("--dry-run", action="store_true", help="Show what --reset-offsets would do (the default).")
     parser.add_argument("--execute", action="store_true", help="Do it.")
     parser.add_argument("--export", action="store_true", help="Print the offsets as CSV.")
@@ -175,26 +166,15 @@ def _check(parser: Parser, options: argparse.Namespace) -> str:
 def _check_reset(parser: Parser, options: argparse.Namespace) -> None:
     if options.dry_run and options.execute:
         parser.error("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    where = _given(options, _WHERE)
+    where = _given(options, PLACES)
     if options.from_file is None and not options.topic and not options.all_topics:
         parser.error("One of the reset scopes should be defined: --all-topics, --topic")
     if len(where) > 1:
         parser.error(f'Option "[{where[0]}]" can\'t be used with option "[{where[1]}]"')
     if not where:
-        parser.error(f"Option '[reset-offsets]' requires one of the following scenarios: [{', '.join(f'[{name}]' for name in _WHERE)}]")
+        parser.error(f"Option '[reset-offsets]' requires one of the following scenarios: [{', '.join(f'[{name}]' for name in PLACES)}]")
     if not options.dry_run and not options.execute:
         print("WARN: No action will be performed as the --execute option is missing. --dry-run says that this is meant.", file=sys.stderr)
-
-
-def _reset_of(options: argparse.Namespace) -> Reset:
-    kind = _given(options, _WHERE)[0]
-    if kind in ("to-offset", "shift-by"):
-        return Reset(kind, offset_of(getattr(options, kind.replace("-", "_"))))
-    if kind == "by-duration":
-        return Reset(kind, duration=duration_of(options.by_duration))
-    if kind == "to-datetime":
-        return Reset(kind, datetime_of(options.to_datetime))
-    return Reset(kind)
 
 
 def _warn(text: str) -> None:
@@ -389,7 +369,7 @@ class _Tool:
     # --- reset -------------------------------------------------------------------------------------------------------
 
     async def reset(self) -> int:
-        reset = _reset_of(self._options)
+        reset = reset_of(self._options)
         from_file = read_file(self._options.from_file) if self._options.from_file is not None else None
         group_ids = await self._group_ids()
         plans: dict[str, dict[TopicPartition, int]] = {}

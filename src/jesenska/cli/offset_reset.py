@@ -1,4 +1,5 @@
-"""Where a group's offsets are set to: what each flag of `kafka-consumer-groups --reset-offsets` means for partitions.
+"""Where a group's offsets are set to: the flags of `kafka-consumer-groups --reset-offsets` and of
+`kafka-streams-application-reset`, and what each means for partitions.
 
     --to-earliest, --to-latest, --to-current, --to-offset N, --shift-by N, --by-duration P1DT2H, --to-datetime
     2026-01-31T12:00:00.000, --from-file
@@ -14,6 +15,7 @@ missing as 0.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,6 +35,9 @@ _LONG = re.compile(r"-?\d{1,19}\Z")
 _OFFSET_MAX = 2**63 - 1
 _FILE_LIMIT_BYTES = 64 * 1024 * 1024
 
+#: The flags, without their dashes.
+PLACES = ("to-earliest", "to-latest", "to-current", "to-offset", "shift-by", "by-duration", "to-datetime", "from-file")
+
 Warn = Callable[[str], None]
 #: Offsets from a file by group; the name is None where the file has no groups.
 FileOffsets = Mapping[str | None, Mapping[TopicPartition, int]]
@@ -46,6 +51,36 @@ class Reset:
     kind: str
     number: int = 0
     duration: timedelta = timedelta()
+
+
+def add_places(group: argparse._ActionsContainer, *more: str) -> None:
+    """Adds the flags that say where; `more` is to-current where the tool has it."""
+    group.add_argument("--to-earliest", action="store_true", help="To the beginning of the log.")
+    group.add_argument("--to-latest", action="store_true", help="To the end of the log.")
+    if "to-current" in more:
+        group.add_argument("--to-current", action="store_true", help="To where the group is (for --export).")
+    group.add_argument("--to-offset", metavar="OFFSET", help="To this offset, or the nearest in the log.")
+    group.add_argument("--shift-by", metavar="N", help="Forward by so many records, back if negative.")
+    group.add_argument("--by-duration", metavar="DURATION", help="To the first record of this last time, as PnDTnHnMnS.")
+    group.add_argument("--to-datetime", metavar="TIME", help="To the first record from this time on, as YYYY-MM-DDThh:mm:ss.sss (UTC without a zone).")
+    group.add_argument("--from-file", metavar="FILE", help="To what a CSV file says, as kafka-consumer-groups --export writes it.")
+
+
+def given_places(options: argparse.Namespace) -> list[str]:
+    """The flags among PLACES that were given."""
+    return [name for name in PLACES if getattr(options, name.replace("-", "_"), None) not in (None, False)]
+
+
+def reset_of(options: argparse.Namespace) -> Reset:
+    """What the first of them says. JesenskaError for a number or a time that is none."""
+    kind = given_places(options)[0]
+    if kind in ("to-offset", "shift-by"):
+        return Reset(kind, offset_of(getattr(options, kind.replace("-", "_"))))
+    if kind == "by-duration":
+        return Reset(kind, duration=duration_of(options.by_duration))
+    if kind == "to-datetime":
+        return Reset(kind, datetime_of(options.to_datetime))
+    return Reset(kind)
 
 
 async def planned(cluster: Cluster, group_id: str, partitions: Collection[TopicPartition], reset: Reset, warn: Warn) -> dict[TopicPartition, int]:

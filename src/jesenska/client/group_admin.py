@@ -35,6 +35,7 @@ from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitResponse,
 )
 from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember, LeaveGroupResponse
 from jesenska.wire.messages.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse, DescribeGroupsResponseMember
 from jesenska.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -189,6 +190,31 @@ class GroupAdmin:
             for topic in answer.topics
             for item in topic.partitions
         }
+
+    async def remove_members(self, group_id: str) -> list[GroupMember]:
+        """Removes all members of a group, and gives those that there were. A member that still runs joins again."""
+        members = (await self._describe(group_id)).members
+        for member in members:
+            await self._remove(group_id, member)
+        return list(members)
+
+    async def _remove(self, group_id: str, member: GroupMember) -> None:
+        one = LeaveGroupRequestMember(member_id=member.member_id, group_instance_id=member.group_instance_id, reason="removed by a tool")
+
+        def code_of(got: LeaveGroupResponse) -> int:
+            code = got.error_code or next((item.error_code for item in got.members), ErrorCode.NONE)
+            return ErrorCode.NONE if code == ErrorCode.UNKNOWN_MEMBER_ID else code  # it has left by itself
+
+        async def attempt() -> None:
+            coordinator = await find_coordinator(self.cluster, group_id)
+            request = LeaveGroupRequest(group_id=group_id, member_id="", members=[one])
+            if (await self.cluster.channel_of(coordinator)).version_for(LeaveGroupRequest) < 3:
+                request = LeaveGroupRequest(group_id=group_id, member_id=member.member_id, members=[])
+            code = code_of(await self.cluster.ask_broker(coordinator, request, LeaveGroupResponse))
+            if code != ErrorCode.NONE:
+                raise _error(code, f"Group {group_id}, member {member.member_id}")
+
+        await persistently(self.cluster, (*_LOOK_AGAIN, ErrorCode.NETWORK_EXCEPTION), attempt)
 
     # --- asking ------------------------------------------------------------------------------------------------------
 

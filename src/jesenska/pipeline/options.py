@@ -53,6 +53,8 @@ COLUMNS = COLUMNS_WITH_HEADERS[:-1]
 TOPIC_ID = "topicId"
 
 _CHOICES = ("assign", "subscribe", "subscribePattern")
+#: The metadata of offsets that a query commits to the group of kafka.group.id.
+READ_BY_A_QUERY = "read by a query of Spark"
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _PACE = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")

@@ -42,7 +42,7 @@ from jesenska.pipeline import planning
 from jesenska.pipeline.cluster_thread import ClusterThread, connect
 from jesenska.pipeline.columns import RowMaker, row_schema, together
 from jesenska.pipeline.fetching import chunks, record_bytes
-from jesenska.pipeline.options import SourceOptions, columns_of, sink_options, source_options
+from jesenska.pipeline.options import READ_BY_A_QUERY, SourceOptions, columns_of, sink_options, source_options
 from jesenska.pipeline.packing import Task, apart, pack
 from jesenska.pipeline.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
 from jesenska.pipeline.sentences import plainly, say_if_slow
@@ -385,10 +385,12 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._told = read
 
     async def _commit(self, connection: ClusterThread, group_id: str, offsets: Offsets) -> None:
-        from jesenska.client.group_admin import GroupAdmin  # here: every process of a query would import it
+        # Here: every process of a query would import it.
+        from jesenska.client.group_admin import GroupAdmin, OffsetAndMetadata
 
+        told = {key: OffsetAndMetadata(offset, -1, READ_BY_A_QUERY) for key, offset in offsets.items()}
         async with asyncio.timeout(_FIRST_CONTACT_MS / 1000):
-            results = await GroupAdmin(connection.cluster).alter_offsets(group_id, offsets)
+            results = await GroupAdmin(connection.cluster).alter_offsets(group_id, told)
         for key, error in results.items():
             if error is not None and key not in self._missing:
                 raise error

@@ -1,5 +1,5 @@
-"""What an application asks of the brokers: which topics there are, that its internal topics are made, and where
-topics end."""
+"""What an application asks of the brokers: which topics there are, that its internal topics are made, where
+topics end, and where it is to begin."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from jesenska.base.errors import TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.pipeline.options import READ_BY_A_QUERY
 from jesenska.pipeline.streams.errors import StreamsError
 
 #: As Kafka Streams makes them: nothing is deleted before it was read. What was read is deleted by the application.
@@ -58,6 +60,20 @@ def bounds(connection: ClusterThread, topics: Iterable[str], counts: Mapping[str
         first = await list_offsets(connection.cluster, dict.fromkeys(keys, EARLIEST))
         last = await list_offsets(connection.cluster, dict.fromkeys(keys, LATEST))
         return tuple((key.topic, key.partition, first[key].offset, last[key].offset) for key in keys)
+
+    return connection.persist(ask)
+
+
+def offsets_set_by_a_tool(connection: ClusterThread, group_id: str) -> dict[TopicPartition, int]:
+    """The offsets of a group, without those that a query has committed for tools to see how far it is. An offset that
+    the log has no more is the log's first one."""
+
+    async def ask() -> dict[TopicPartition, int]:
+        known = {key: item.offset for key, item in (await GroupAdmin(connection.cluster).offsets(group_id)).items() if item.metadata != READ_BY_A_QUERY}
+        topics = await connection.cluster.topics()
+        there = {key: offset for key, offset in known.items() if key.topic in topics and key.partition < len(topics[key.topic].partitions)}
+        first = await list_offsets(connection.cluster, dict.fromkeys(there, EARLIEST)) if there else {}
+        return {key: max(offset, first[key].offset) for key, offset in there.items()}
 
     return connection.persist(ask)
 

@@ -31,9 +31,7 @@ States, as in Kafka Streams:
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +39,6 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jesenska.base.clock import system_random
 from jesenska.base.errors import JesenskaError
 from jesenska.pipeline.cluster_thread import connect
 from jesenska.pipeline.options import source_options
@@ -55,6 +52,7 @@ from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
 from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, read_only_store
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.query import SubTopologyQuery
+from jesenska.pipeline.streams_on_spark.state_directory import StateDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +116,7 @@ class KafkaStreams:
         self._ended = threading.Event()
         self._lock = threading.RLock()
         self._watcher: threading.Thread | None = None
-        self._held: int | None = None
+        self._state_directory = StateDirectory(self.directory)
         self._globals: GlobalTables | None = None
 
     # What the application is doing
@@ -196,11 +194,19 @@ class KafkaStreams:
                 return False
         else:
             self._stop_queries()
-            self._let_go()
+            self._state_directory.let_go()
         if self._state is State.PENDING_SHUTDOWN:
             self._set(State.NOT_RUNNING)
         self._ended.set()
         return True
+
+    def clean_up(self) -> bool:
+        """Removes the application's state below state.dir, before it starts or when it has ended; whether there was
+        some. An application that is to begin anew needs its internal topics deleted as well, or it reads again what is
+        in them: kafka-streams-application-reset does that."""
+        if self._state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
+            raise StreamsError(f"clean_up was called in the state {self._state.name}: close the application first.")
+        return self._state_directory.remove()
 
     def explain(self) -> str:
         """How each sub-topology runs: what it reads, by which way its records go and why, what it writes. It asks the
@@ -251,7 +257,7 @@ class KafkaStreams:
                     return
                 query.delete_what_was_read()
         self._stop_queries()
-        self._let_go()
+        self._state_directory.let_go()
 
     @contextmanager
     def _ends_with_error(self) -> Iterator[None]:
@@ -268,7 +274,7 @@ class KafkaStreams:
         self._failure = error
         self._set(State.PENDING_ERROR)
         self._stop_queries()
-        self._let_go()
+        self._state_directory.let_go()
         self._set(State.ERROR)
         self._ended.set()
         if self._handler is not None:
@@ -294,44 +300,9 @@ class KafkaStreams:
         connection = connect(source_options({**self._application.consumer_options(), "subscribe": "any"}, streaming=True).client)
         counts = application_topics.partitions_of_topics(connection)
         internal = partitions_of_internal_topics(self.topology, self._parts, self.config.application_id, counts)
-        self._take_hold()
-        self._check_state()
+        self._state_directory.take_hold()
+        self._state_directory.check(self.topology.describe(), len(self._parts))
         application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
         counts = {**counts, **internal}
         spark = self._spark or session(self.config.application_id)
         self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts) for part in self._parts if not part.is_global]
-
-    def _take_hold(self) -> None:
-        """Two runs of an application on one state would spoil it."""
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._held = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._let_go()
-            raise StreamsError(
-                f"the application {self.config.application_id} runs already on {self.directory}: close the other run, or set another application.id."
-            ) from None
-        except OSError as error:
-            raise StreamsError(f"the directory {self.directory} cannot be used ({error.strerror}): set state.dir to one that can be written.") from error
-
-    def _let_go(self) -> None:
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
-
-    def _check_state(self) -> None:
-        """The state belongs to a topology. With another one it would be read as what it is not."""
-        file, described = self.directory / "topology", self.topology.describe()
-        if not file.exists():
-            if any((self.directory / str(part.number)).exists() for part in self._parts):
-                raise StreamsError(f"{file} is missing, which says what the state belongs to: remove {self.directory} to begin anew.")
-            for path, text in ((self.directory / "id", f"{system_random().getrandbits(64):016x}"), (file, described)):
-                new = path.with_suffix(".new")
-                new.write_text(text)
-                new.rename(path)
-        elif file.read_text() != described:
-            raise StreamsError(
-                f"the topology is not the one that made the state in {self.directory}: give the changed one another application.id, "
-                "or remove that directory and the application's internal topics to begin anew."
-            )

@@ -205,10 +205,17 @@ class SubTopologyQuery:
         return options
 
     def _starts(self) -> str:
-        if not self.part.latest:
-            return "earliest"
+        """Where a query without a checkpoint begins: at the offsets that a tool has set for the group of the
+        application, else as the program says."""
         topics = [topic for topic in self._counts if self.part.takes(topic)]
-        return json.dumps({topic: {str(number): -1 if topic in self.part.latest else -2 for number in range(self._counts[topic])} for topic in topics})
+        given = application_topics.offsets_set_by_a_tool(self._connection, self._application.id)
+        if not given and not self.part.latest:
+            return "earliest"
+        starts = {topic: {str(number): -1 if topic in self.part.latest else -2 for number in range(self._counts[topic])} for topic in topics}
+        for key, offset in given.items():
+            if key.topic in starts and key.topic not in self._internal:
+                starts[key.topic][str(key.partition)] = offset
+        return json.dumps(starts)
 
     # A micro-batch, on the driver
 

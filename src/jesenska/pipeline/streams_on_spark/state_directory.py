@@ -1,0 +1,87 @@
+"""The directory of an application's state below state.dir: held while the application runs, and bound to the topology
+that has made the state.
+
+    <state.dir>/<application.id>/topology, id, lock, <n>/checkpoint, <n>/stores
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jesenska.base.clock import system_random
+from jesenska.pipeline.streams.errors import StreamsError
+
+
+class StateDirectory:
+    """Of one application, at `path`, whose last part is its id."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._held: int | None = None
+
+    def take_hold(self) -> None:
+        """Until `let_go`. Two runs of an application on one state would spoil it: StreamsError for the second one, and
+        where the directory cannot be used."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._held = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.let_go()
+            raise StreamsError(f"the application {self.path.name} runs already on {self.path}: close the other run, or set another application.id.") from None
+        except OSError as error:
+            raise StreamsError(f"the directory {self.path} cannot be used ({error.strerror}): set state.dir to one that can be written.") from error
+
+    def let_go(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    def check(self, described: str, sub_topologies: int) -> None:
+        """Keeps the topology's description, or compares it: state that another topology has made would be read as
+        what it is not. StreamsError where it is another one."""
+        file = self.path / "topology"
+        if not file.exists():
+            if any((self.path / str(number)).exists() for number in range(sub_topologies)):
+                raise StreamsError(f"{file} is missing, which says what the state belongs to: remove {self.path} to begin anew.")
+            for path, text in ((self.path / "id", f"{system_random().getrandbits(64):016x}"), (file, described)):
+                new = path.with_suffix(".new")
+                new.write_text(text)
+                new.rename(path)
+        elif file.read_text() != described:
+            raise StreamsError(
+                f"the topology is not the one that made the state in {self.path}: give the changed one another application.id, "
+                "or begin anew with kafka-streams-application-reset --state-dir."
+            )
+
+    def remove(self) -> bool:
+        """Removes the state, and says whether there was some. StreamsError while the application runs, where the
+        directory is not one of an application, and where it cannot be removed."""
+        if not self.path.exists():
+            return False
+        if not (self.path / "lock").exists():
+            raise StreamsError(f"{self.path} is not the state of an application: name the directory that state.dir says.")
+        with self._holding():
+            try:
+                # What says whose state it is goes last: a removal that was cut off can be done again.
+                for path in sorted(self.path.iterdir(), key=lambda path: path.name in ("topology", "id")):
+                    if path.name != "lock":
+                        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                (self.path / "lock").unlink()
+                self.path.rmdir()
+            except OSError as error:
+                raise StreamsError(f"{error.filename or self.path} cannot be removed ({error.strerror}): remove {self.path} by hand.") from error
+        return True
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        self.take_hold()
+        try:
+            yield
+        finally:
+            self.let_go()
