@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jesenska.pipeline.streams import (
@@ -23,6 +23,7 @@ from jesenska.pipeline.streams import (
     StreamsBuilder,
     Suppressed,
     TimeWindows,
+    Topology,
     TopologyTestDriver,
 )
 from jesenska.pipeline.streams.plan import Store
@@ -58,29 +59,37 @@ class Interpreter:
 
     # ---- running ----
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """Those of the application."""
+        return {"application.id": "judge", "default.key.serde": "string", "default.value.serde": "string", **self.description.get("settings", {})}
+
+    def topology(self) -> Topology:
+        """Calls the steps; an error of ours where they cannot be called. Once only."""
+        for step in self.description["steps"]:
+            self._build(step)
+        return self.builder.build()
+
     def run(self) -> Json:
         found: Json = {}
-        settings = {"application.id": "judge", "default.key.serde": "string", "default.value.serde": "string", **self.description.get("settings", {})}
         try:
-            for step in self.description["steps"]:
-                self._build(step)
-            topology = self.builder.build()
-            found["describe"] = re.sub(r"extractor class: [^)]*", "extractor class: -", topology.describe())
-            driver = TopologyTestDriver(topology, settings, initial_wall_clock_time_ms=0)
+            topology = self.topology()
+            found["describe"] = shown_description(topology)
+            driver = TopologyTestDriver(topology, self.settings, initial_wall_clock_time_ms=0)
         except Exception as error:
-            return found | {"error": _failure("build", -1, error)}
+            return found | {"error": failure("build", -1, error)}
         at = 0
         try:
             for record in self.description["input"]:
                 if "advance_ms" in record:
                     driver.advance_wall_clock_time(record["advance_ms"])
                 else:
-                    headers = tuple((name, value.encode()) for name, value in record.get("headers", ()))
-                    driver.pipe_raw(record["topic"], _bytes(record["key"]), _bytes(record["value"]), record["timestamp"], headers)
+                    topic, given = piped(record)
+                    driver.pipe_raw(topic, given.key, given.value, given.timestamp, given.headers)
                 at += 1
         except Exception as error:
-            found["error"] = _failure("input", at, error)
-        found["output"] = {topic: self._records(driver, topic, types) for topic, types in self.written.items()}
+            found["error"] = failure("input", at, error)
+        found["output"] = {topic: self.read(topic, _raw(driver, topic)) for topic in self.written}
         found["seen"] = self.seen
         found["internal"] = {
             topic: [[_hexadecimal(record.key), _hexadecimal(record.value), record.timestamp] for record in _raw(driver, topic)]
@@ -92,14 +101,17 @@ class Interpreter:
         driver.close()
         return found
 
-    def _records(self, driver: TopologyTestDriver, topic: str, types: Json) -> list[list[Any]]:
-        read = []
-        for record in driver.create_output_topic(topic, key=self._keys(types), value=_serde(types["value"])).read_records_to_list():
-            row = [_shown_in_topic(record.key, types["key"]), record.value, record.timestamp]
+    def read(self, topic: str, records: Iterable[Record]) -> list[list[Any]]:
+        """Records of a topic that is written, as an outcome has them."""
+        types = self.written[topic]
+        keys, values = self._keys(types), _serde(types["value"])
+        rows = []
+        for record in records:
+            row = [_shown_in_topic(keys.deserialize(topic, record.key), types["key"]), values.deserialize(topic, record.value), record.timestamp]
             if self.description.get("headers"):
                 row.append([[name, None if value is None else value.decode()] for name, value in record.headers])
-            read.append(row)
-        return read
+            rows.append(row)
+        return rows
 
     # ---- building ----
 
@@ -171,7 +183,7 @@ class Interpreter:
 
     def _witness(self, step: Json) -> Callable[[Any, Any], None]:
         seen = self.seen.setdefault(step["as"], [])
-        return lambda key, value: seen.append([_shown(key), value])
+        return lambda key, value: seen.append([shown_key(key), value])
 
     def _merge(self, step: Json) -> Any:
         one, other = step["of"]
@@ -200,8 +212,12 @@ class Interpreter:
     def _to(self, step: Json) -> None:
         topics = step.get("topics") or [step["topic"]]
         self.written.update(dict.fromkeys(topics, self.steps[step["of"]]))
-        topic = _function(step, "function") if "topics" in step else step["topic"]
+        topic = self._topic_of_record(step) if "topics" in step else step["topic"]
         self._of(step).to(topic, name=step.get("named"), **self._serdes_of(step["of"]))
+
+    def _topic_of_record(self, step: Json) -> Callable[[Any, Any], str]:
+        function, prefix = _function(step, "function"), self.description.get("topic_prefix", "")
+        return lambda key, value: prefix + function(key, value)
 
     def _to_table(self, step: Json) -> Any:
         return self._of(step).to_table(store=step.get("store"), name=step.get("named"), **self._serdes_of(step["of"]))
@@ -347,11 +363,11 @@ def _hexadecimal(data: bytes | None) -> str | None:
     return None if data is None else data.hex()
 
 
-def _failure(when: str, at: int, error: Exception) -> Json:
+def failure(when: str, at: int, error: Exception) -> Json:
     return {"when": when, "at": at, "kind": type(error).__name__, "text": str(error)}
 
 
-def _shown(key: Any) -> Any:
+def shown_key(key: Any) -> Any:
     """A key outside of topics."""
     if hasattr(key, "window"):
         return {"key": key.key, "start": key.window.start, "end": key.window.end}
@@ -360,15 +376,32 @@ def _shown(key: Any) -> Any:
 
 def _shown_in_topic(key: Any, kind: str) -> Any:
     """A key as its bytes say it: the end of a time window is not among them."""
-    shown = _shown(key)
+    shown = shown_key(key)
     if kind == "window" and shown is not None:
         del shown["end"]
     return shown
 
 
 def _stores(driver: TopologyTestDriver) -> Json:
-    found = {}
-    for name, store in driver.get_all_state_stores().items():
-        if not any(part in name for part in NOT_TABLES):
-            found[name] = [[_shown(key), *(value if isinstance(value, tuple) else (value,))] for key, value in store.all()]
-    return found
+    return {name: rows(store.all()) for name, store in driver.get_all_state_stores().items() if is_table(name)}
+
+
+def is_table(store: str) -> bool:
+    """Whether the content of a store is compared."""
+    return not any(part in store for part in NOT_TABLES)
+
+
+def rows(pairs: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
+    """What a store has, as an outcome has it."""
+    return [[shown_key(key), *(value if isinstance(value, tuple) else (value,))] for key, value in pairs]
+
+
+def piped(record: Json) -> tuple[str, Record]:
+    """The topic and the bytes of a record of the input."""
+    headers = tuple((name, value.encode()) for name, value in record.get("headers", ()))
+    return record["topic"], Record(_bytes(record["key"]), _bytes(record["value"]), record["timestamp"], headers)
+
+
+def shown_description(topology: Topology) -> str:
+    """The text of `describe()` as an outcome has it."""
+    return re.sub(r"extractor class: [^)]*", "extractor class: -", topology.describe())

@@ -54,6 +54,8 @@ def parts_of(spec: Store, plan: Plan, config: StreamsConfig, directory: Path) ->
     for path in sorted(directory.glob("*.state"), key=lambda path: int(path.stem)):
         file = ReadOnlyStateFile(path)
         try:
+            if spec.name not in file._names:
+                continue  # no record of this partition has come as far as the store
             store = make_store(spec, plan, file, _Asked(config), changelog_topic(config.application_id, spec.name))
             facts = json.loads(file.meta(FACTS) or "{}").get("stores", {})
             if spec.name in facts:

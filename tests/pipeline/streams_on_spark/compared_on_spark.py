@@ -1,0 +1,66 @@
+"""One description on Spark, in memory, and in the test driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from tests.pipeline.streams.comparison import differences
+from tests.pipeline.streams.interpreted import outcome as outcome_of_driver
+from tests.pipeline.streams.topology_spec import Json
+from tests.pipeline.streams_on_spark.known_differences import ATTRIBUTES, CLOCK, Difference, Facts, asks_for_time, has_attributes, is_by_key, unexplained
+from tests.pipeline.streams_on_spark.micro_batches import KeptTasks, as_it_was, outcome
+from tests.pipeline.streams_on_spark.on_spark import HowToRun, OnSpark, with_own_topics
+
+#: What is compared of a run on Spark. It tells nobody how many records it has dropped, but its log.
+PARTS = frozenset(("error", "describe", "output", "seen", "stores"))
+
+
+def partitions_for(description: Json, wanted: int) -> int:
+    """How many partitions the topics may have: records of one key that come from several tasks have no order."""
+    try:
+        facts = Facts.of(description)
+    except Exception:  # it is one that cannot be built
+        return 1
+    return wanted if facts.sub_topologies == 1 and not facts.feeds_itself and is_by_key(description) else 1
+
+
+def unexplained_on_spark(runner: OnSpark, description: Json, how: HowToRun, titles: set[str]) -> Iterator[Difference]:
+    """What differs between Spark and the kept tasks for the same micro-batches, and between those and the test driver.
+    The known differences that were met are added to `titles`."""
+    own = with_own_topics(description)
+    ours, script = runner.outcome(own, how)
+    expected = outcome_of_driver(own)
+    if "build" in (ours.get("error", {}).get("when"), expected.get("error", {}).get("when")):
+        yield from differences(expected, ours, parts=frozenset(("error",)))
+        return
+    same = outcome(own, as_it_was(script), [KeptTasks()], partitions=how.partitions, chance=Random(0))
+    if "error" in same:
+        same["error"] = {**same["error"], "at": -1}
+    met: set[str] = set()
+    between = list(differences(_sorted(same), _sorted(ours), parts=PARTS))
+    if between and (has_attributes(own) or asks_for_time(own, "wall clock")):
+        met.add(ATTRIBUTES if has_attributes(own) else CLOCK)
+        between = list(_without_clock(same, ours))
+    yield from between
+    if "error" not in same:
+        yield from unexplained(own, expected, same, how.partitions, met)
+    titles.update(met)
+
+
+def _sorted(outcome: Json) -> Json:
+    return {**outcome, "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()}}
+
+
+def _without_clock(expected: Json, ours: Json) -> Iterator[Difference]:
+    """What differs but for records that depend on the clock: ticks, and what a punctuation has sent when it was time."""
+    if ("error" in expected) != ("error" in ours):
+        yield "error", expected.get("error"), ours.get("error")
+    for topic, records in expected["output"].items():
+        one, other = ({_without_time(record) for record in some if record[0] != "tick"} for some in (records, ours["output"][topic]))
+        if not one <= other:
+            yield f"output {topic}", sorted(one), sorted(other)
+
+
+def _without_time(record: list[object]) -> tuple[str, str]:
+    return str(record[0]), str(record[1]).partition(";")[0]
