@@ -268,7 +268,7 @@ def test_a_changed_topology_or_a_lost_state_is_refused(spark: SparkSession, topi
     topology = builder.build()
     with application.streams(topology) as streams:
         assert streams.explain() == (
-            f"Sub-topology: 0\n    reads   {source}: 1 partitions\n    steps   the direct path, a Python function for each step\n"
+            f"Sub-topology: 0\n    reads   {source}: 1 partitions\n    steps   as columns, each step for all records of a micro-batch at once\n"
             f"    stores  KSTREAM-AGGREGATE-STATE-STORE-0000000001\n    writes  {source}-out, at least once\n"
         )
         streams.process_available()

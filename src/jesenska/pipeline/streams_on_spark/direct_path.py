@@ -21,7 +21,6 @@ the micro-batch is done again by the engine, which says what is wrong, or does w
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -39,9 +38,9 @@ from jesenska.pipeline.streams.plan import Process, TableTransformValues
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode, SourceNode
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.serdes import Serdes
-from jesenska.pipeline.streams.timestamps import fail_on_invalid_timestamp
 from jesenska.pipeline.streams.topology import changelog_topic
-from jesenska.pipeline.streams_on_spark.partition_task import FACTS, Work
+from jesenska.pipeline.streams_on_spark.micro_batch_rows import OtherWayError, Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
+from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.state_file import StateFile, StateTable
 
 if TYPE_CHECKING:
@@ -65,28 +64,12 @@ class DirectPath:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        processors, config = work.processors, work.config
-        nodes = {name: processors.nodes[name] for name in work.names}
-        self._sources = [node for node in nodes.values() if isinstance(node, SourceNode)]
-        for source in self._sources:
-            if source.pattern is not None:
-                raise NotDirectError(f"{source.name} reads the topics that match a pattern")
-            if source.wrap is not None:
-                raise NotDirectError(f"{source.name} reads an internal topic of a table or of a join")
-            if not _takes_given_time(source, config.timestamp_extractor):
-                raise NotDirectError(f"{source.name} has a timestamp extractor")
-        self._operators: dict[str, Any] = {}
-        for name, node in nodes.items():
-            if isinstance(node, ProcessorNode):
-                self._operators[name] = self._operator(name, node)
-            elif isinstance(node, SinkNode) and (node.topic is None or node.partitioner is not None or node.wrap is not None):
-                raise NotDirectError(f"{name} asks a function where records go, or writes an internal topic of a table or of a join")
-        sinks = [node.topic for node in nodes.values() if isinstance(node, SinkNode)]
-        if len(set(sinks)) != len(sinks):
-            raise NotDirectError("two sinks write to one topic, whose records come in the order of both")
-        self._children = {name: [child for child in processors.children(name) if child in nodes] for name in nodes}
-        self._nodes = nodes
-        self.has_state = any(isinstance(node, ProcessorNode) and node.stores for node in nodes.values())
+        try:
+            self._shape = Shape(work)
+        except OtherWayError as error:
+            raise NotDirectError(str(error)) from error
+        nodes = self._shape.nodes
+        self._operators = {name: self._operator(name, node) for name, node in nodes.items() if isinstance(node, ProcessorNode)}
 
     def _operator(self, name: str, node: ProcessorNode) -> Any:
         if name in self._work.plan and isinstance(self._work.plan[name], Process | TableTransformValues):
@@ -106,13 +89,13 @@ class DirectPath:
         """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
         sinks get.
         The state is kept when this returns. NotDirectError where the engine has to do it."""
-        if sum(len(source.topics) for source in self._sources) > 1:
+        if self._shape.reads_several:
             rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
         with ExitStack() as stack:
-            file = stack.enter_context(StateFile(directory / f"{partition}.state", version)) if self.has_state else None
+            file = stack.enter_context(StateFile(directory / f"{partition}.state", version)) if self._shape.stores else None
             try:
-                run = _Run(self._work, self._nodes, self._operators, self._children, file)
-                run.take(rows, self._sources)
+                run = _Run(self._work, self._shape, self._operators, file)
+                run.take(rows)
             except Exception as error:
                 logger.info("Micro-batch %d of partition %d goes to the engine: %s", version, partition, error)
                 raise NotDirectError(str(error)) from error
@@ -120,33 +103,30 @@ class DirectPath:
             return list(run.batches(rows))
 
 
-def _takes_given_time(source: SourceNode, default: Any) -> bool:
-    return (source.timestamp_extractor or default) is fail_on_invalid_timestamp
-
-
 class _Run:
     """One micro-batch of one partition."""
 
-    def __init__(self, work: Work, nodes: dict[str, Any], operators: dict[str, Any], children: dict[str, list[str]], file: StateFile | None) -> None:
+    def __init__(self, work: Work, shape: Shape, operators: dict[str, Any], file: StateFile | None) -> None:
         self._work = work
-        self._nodes = nodes
+        self._shape = shape
         self._operators = operators
-        self._children = children
         self._file = file
         self._steps: dict[str, Step] = {}
         self._written: list[_Written] = []
         self._stores: dict[str, _Keys] = {}
+        self._latest: dict[str, int] = {}
         self.dropped = 0
 
-    def take(self, rows: pa.Table, sources: list[SourceNode]) -> None:
+    def take(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc
 
         # A key that nobody has changed keeps its bytes, if all topics have the same serde for it.
+        sources = self._shape.sources
         serdes = {source.key or self._work.config.key_serde for source in sources}
         self._one_key = serdes.pop() if len(serdes) == 1 else None
         if not isinstance(self._one_key, _PLAIN):
             self._one_key = None
-        read = {self._full(topic): source for source in sources for topic in source.topics}
+        read = {full_name(self._work, topic): source for source in sources for topic in source.topics}
         names = rows.column("topic")
         found = [names[0].as_py()] if len(read) == 1 else sorted(pc.unique(names).to_pylist())
         queues = []
@@ -160,7 +140,7 @@ class _Run:
             _in_turn(queues)
 
     def _queue(self, topic: str, rows: pa.Table, numbers: pa.Array | None, source: SourceNode) -> _Queue:
-        times = _milliseconds(rows.column("timestamp"))
+        times = milliseconds(rows.column("timestamp")).to_pylist()
         if min(times) < 0:
             raise StreamsError("a timestamp is negative.")
         config = self._work.config
@@ -168,21 +148,15 @@ class _Run:
         keys = _decoded(source.key or config.key_serde, topic, key_bytes)
         values = _decoded(source.value or config.value_serde, topic, rows.column("value").to_pylist())
         known = key_bytes if self._one_key is not None else [None] * len(keys)
-        if self._file is not None:
-            self._note_time(topic, max(times))
+        self._latest[topic] = max(times)
         records = zip(range(len(keys)) if numbers is None else numbers.to_pylist(), keys, known, values, times, strict=True)
         return _Queue(self._behind(source.name), times, records)
-
-    def _note_time(self, topic: str, at: int) -> None:
-        assert self._file is not None
-        facts = json.loads(self._file.meta(FACTS) or '{"stream_time": -1, "partition_times": {}, "stores": {}, "operators": {}, "punctuations": []}')
-        facts["stream_time"] = max(facts["stream_time"], at)
-        facts["partition_times"][topic] = max(facts["partition_times"].get(topic, -1), at)
-        self._file.set_meta(FACTS, json.dumps(facts, separators=(",", ":")))
 
     def finish(self) -> None:
         for keys in self._stores.values():
             keys.keep()
+        if self._file is not None:
+            keep_facts(self._file, facts_of(self._file), self._latest)
         if self.dropped:
             logger.warning("%d records were dropped, since their key or their value is null.", self.dropped)
 
@@ -192,14 +166,11 @@ class _Run:
             if written.rows:
                 yield written.batch(rows)
 
-    def _full(self, topic: str) -> str:
-        return f"{self._work.config.application_id}-{topic}" if topic in self._work.processors.internal_topics else topic
-
     # Steps
 
     def _behind(self, name: str) -> Step:
         """All steps behind a node, as one."""
-        steps = [self.step(child) for child in self._children[name]]
+        steps = [self.step(child) for child in self._shape.children[name]]
         if len(steps) == 1:
             return steps[0]
 
@@ -212,7 +183,7 @@ class _Run:
     def step(self, name: str) -> Step:
         """What the node does, and all behind it. A node that several come to is one step."""
         if name not in self._steps:
-            node = self._nodes[name]
+            node = self._shape.nodes[name]
             if isinstance(node, SinkNode):
                 self._steps[name] = self._sink(node)
             else:
@@ -223,7 +194,7 @@ class _Run:
     def _sink(self, node: SinkNode) -> Step:
         assert node.topic is not None
         config = self._work.config
-        topic = self._full(node.topic)
+        topic = full_name(self._work, node.topic)
         key_serde, value_serde = node.key or config.key_serde, node.value or config.value_serde
         keeps = self._keeps(key_serde)
         written = _Written(topic)
@@ -510,37 +481,9 @@ class _Written:
     def batch(self, rows: pa.Table) -> pa.RecordBatch:
         """As rows that the sink takes; the headers are those of the rows that they come from."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        count = len(self.rows)
-        times = pc.multiply_checked(pa.array(self.times, pa.int64()), 1000).view(pa.timestamp("us", tz="UTC"))
-        columns = [
-            pa.repeat(pa.scalar(self.topic, pa.string()), count),
-            pa.nulls(count, pa.int32()),
-            pa.array(self.keys, pa.binary()),
-            pa.array(self.values, pa.binary()),
-            times,
-            _headers(rows, self.rows),
-        ]
-        return pa.RecordBatch.from_arrays(columns, names=["topic", "partition", "key", "value", "timestamp", "headers"])
-
-
-def _headers(rows: pa.Table, taken: list[int]) -> pa.Array:
-    import pyarrow as pa
-
-    kind = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
-    column = rows.column("headers").combine_chunks()
-    if not len(column.flatten()):
-        offsets = pa.repeat(pa.scalar(0, pa.int32()), len(taken) + 1)
-        return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type), type=kind)
-    return column.take(pa.array(taken, pa.int64())).cast(kind)
-
-
-def _milliseconds(column: pa.ChunkedArray) -> list[int]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.divide(column.cast(pa.int64()), 1000).to_pylist()  # type: ignore[no-any-return]
+        columns = [pa.array(self.rows, pa.int64()), pa.array(self.keys, pa.binary()), pa.array(self.values, pa.binary()), pa.array(self.times, pa.int64())]
+        return written_rows(rows, self.topic, *columns)
 
 
 def _decoded(serde: Serde, topic: str, column: list[bytes | None]) -> list[Any]:

@@ -98,12 +98,19 @@ class SubTopologyQuery:
     @property
     def _path(self) -> str:
         """By which way its records go."""
+        from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+        from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
+
         work = Work.of(self._topology, self.part.number, self._config, {})
         try:
-            DirectPath(work)
-        except NotDirectError as reason:
-            return f"the engine, record by record, since {reason}"
-        return "the direct path, a Python function for each step"
+            ColumnsPath(work)
+        except NoColumnsError as reason:
+            try:
+                DirectPath(work)
+            except NotDirectError as other:
+                return f"the engine, record by record, since {other}"
+            return f"the direct path, a Python function for each step, since {reason}"
+        return "as columns, each step for all records of a micro-batch at once"
 
     @property
     def _is_aligned(self) -> bool:

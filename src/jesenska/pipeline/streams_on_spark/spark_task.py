@@ -27,6 +27,8 @@ from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Plan
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
+from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables, Place
 from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
@@ -98,7 +100,12 @@ class SparkTask:
         directory = Path(self.directory)
         if not (directory.parent.parent / "topology").exists():
             raise StreamsError(f"the directory {directory.parent.parent} is not on this machine: set state.dir to one that all executors share.")
-        direct = _direct_path(self.program)
+        columns, direct = _columns_path(self.program), _direct_path(self.program)
+        if columns is not None:
+            try:
+                return columns.run(rows, partition, self.version, directory)
+            except NoColumnsError:
+                pass  # the direct path or the engine does it
         if direct is not None:
             try:
                 return direct.run(rows, partition, self.version, directory)
@@ -133,6 +140,14 @@ def read_ranges(source: SourceOptions, ranges: Mapping[tuple[str, int], tuple[in
 @lru_cache(maxsize=16)
 def _work(program: Program) -> Work:
     return work_of(*unpickled(program.pickled), program)
+
+
+@lru_cache(maxsize=16)
+def _columns_path(program: Program) -> ColumnsPath | None:
+    try:
+        return ColumnsPath(_work(program))
+    except NoColumnsError:
+        return None
 
 
 @lru_cache(maxsize=16)

@@ -13,6 +13,7 @@ same task wait for each other, and the second one does the first one's work agai
 
     "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: what the kind of store orders by
     "<store>/undo"    the rows that the last micro-batch changed, as they were (was = 0: there was none)
+    "<store>/pages"   the same of rows that were changed many at once: an Arrow table in each row
     meta              name -> value, before   before: the value in the version before
 
 The file is on a disk that all tasks see, and which can lock files.
@@ -22,8 +23,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from jesenska.pipeline.streams.errors import StreamsError
@@ -70,11 +73,25 @@ class StateFile:
                 self.connection.execute(f'DELETE FROM "{table}" WHERE (a, n, m) IN (SELECT a, n, m FROM "{name}" WHERE was = 0)')  # noqa: S608
                 self.connection.execute(f'INSERT OR REPLACE INTO "{table}" SELECT a, n, m, value, at FROM "{name}" WHERE was = 1')  # noqa: S608
             self.connection.execute(f'DELETE FROM "{name}"')  # noqa: S608
+        # Pages come after the single rows: a row that is in both was changed among many first.
+        for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/pages'").fetchall():
+            if last == self.version:
+                self._take_back_pages(name)
+            self.connection.execute(f'DELETE FROM "{name}"')  # noqa: S608
         if last == self.version:
             self.connection.execute("UPDATE meta SET value = before")
         else:
             self.connection.execute("UPDATE meta SET before = value")
         self.set_meta(_VERSION, str(self.version))
+
+    def _take_back_pages(self, name: str) -> None:
+        table = name.removesuffix("/pages")
+        for (page,) in self.connection.execute(f'SELECT page FROM "{name}"').fetchall():  # noqa: S608
+            for a, n, m, value, at in zip(*_unpacked(page), strict=True):
+                if value is None:
+                    self.connection.execute(f'DELETE FROM "{table}" WHERE a = ? AND n = ? AND m = ?', (a, n, m))  # noqa: S608
+                else:
+                    self.connection.execute(f'INSERT OR REPLACE INTO "{table}" VALUES (?, ?, ?, ?, ?)', (a, n, m, value, at))  # noqa: S608
 
     def meta(self, name: str) -> str | None:
         """A text that belongs to the version; None if it was never set."""
@@ -91,6 +108,7 @@ class StateFile:
             rest = "value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID"
             self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}" ({key}, {rest}')
             self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}/undo" ({key}, was INTEGER, {rest}')
+            self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}/pages" (page BLOB)')
             if order:
                 self.connection.execute(f'CREATE INDEX IF NOT EXISTS "{name}/order" ON "{name}" ({order})')
             self._tables[name] = StateTable(self.connection, name, order)
@@ -114,6 +132,7 @@ class StateFile:
 #: the last connection of a file costs several writes to the disk.
 _open: dict[Path, tuple[int, int, sqlite3.Connection]] = {}
 _OPEN_MAX = 64
+_CACHE_KIB = 16_384
 
 
 def _taken(path: Path) -> sqlite3.Connection:
@@ -125,6 +144,7 @@ def _taken(path: Path) -> sqlite3.Connection:
             connection.close()
     connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, cached_statements=512, check_same_thread=False)
     connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
     return connection
 
 
@@ -159,6 +179,19 @@ class ReadOnlyStateFile:
         self.connection.close()
 
 
+class Rows(NamedTuple):
+    """Rows of a store, column by column. A row with a value of None is not there."""
+
+    a: Sequence[bytes]
+    n: Sequence[int]
+    m: Sequence[int]
+    value: Sequence[bytes | None]
+    at: Sequence[int]
+
+
+_AT_ONCE = 100
+
+
 class StateTable:
     """The rows of one store. What is changed is noted first, as it was."""
 
@@ -166,11 +199,14 @@ class StateTable:
         self._execute = connection.execute
         self._order = order or "a, n, m"
         self._noted: set[tuple[bytes, int, int]] = set()
+        self._has_page = False
         self._removed_below = LOWEST  # what `remove_below` has done already
         self._table = name
         # fmt: off
         self._get = f'SELECT value, at FROM "{name}" WHERE a = ? AND n = ? AND m = ?'  # noqa: S608
         self._put = f'INSERT OR REPLACE INTO "{name}" VALUES (?, ?, ?, ?, ?)'  # noqa: S608
+        self._put_many = f'INSERT OR REPLACE INTO "{name}" VALUES {", ".join(["(?, ?, ?, ?, ?)"] * _AT_ONCE)}'  # noqa: S608
+        self._get_many = f'SELECT a, n, m, value, at FROM "{name}" WHERE n >= ? AND n <= ? AND a IN ({", ".join("?" * _AT_ONCE)})'  # noqa: S608
         self._delete = f'DELETE FROM "{name}" WHERE a = ? AND n = ? AND m = ?'  # noqa: S608
         self._note = (  # the row as it is, or that there is none; the first note of a row counts
             f'INSERT OR IGNORE INTO "{name}/undo" SELECT ?1, ?2, ?3, t.a IS NOT NULL, t.value, t.at '  # noqa: S608
@@ -191,6 +227,42 @@ class StateTable:
     def remove(self, a: bytes, n: int = 0, m: int = 0) -> None:
         self._note_row(a, n, m)
         self._execute(self._delete, (a, n, m))
+
+    def of_many(self, keys: Sequence[bytes], lowest: int = 0, highest: int = 0) -> list[Row]:
+        """The rows of these keys whose n is within the bounds, in no order. It is fastest for keys in their order."""
+        found: list[Row] = []
+        for start in range(0, len(keys), _AT_ONCE):
+            some = list(keys[start : start + _AT_ONCE])
+            if len(some) < _AT_ONCE:
+                some += some[-1:] * (_AT_ONCE - len(some))
+            found += self._execute(self._get_many, (_whole(lowest), _whole(highest), *some)).fetchall()
+        return found
+
+    def put_many(self, rows: Rows, before: Rows) -> None:
+        """Puts the rows, and removes those without a value. `before` has the same rows as they are. It is fastest for
+        rows in their order."""
+        if not rows.a:
+            return
+        if self._noted or self._has_page or self._removed_below != LOWEST:  # notes are taken back in one order only
+            for a, n, m, value, at in zip(*rows, strict=True):
+                if value is None:
+                    self.remove(a, n, m)
+                else:
+                    self.put(a, n, m, value, at)
+            return
+        self._has_page = True
+        self._execute(f'INSERT INTO "{self._table}/pages" VALUES (?)', (_packed(before),))  # noqa: S608
+        there = list(zip(*rows, strict=True))
+        if None in rows.value:
+            for row in there:
+                if row[3] is None:
+                    self._execute(self._delete, row[:3])
+            there = [row for row in there if row[3] is not None]
+        whole = len(there) - len(there) % _AT_ONCE
+        for start in range(0, whole, _AT_ONCE):
+            self._execute(self._put_many, tuple(chain.from_iterable(there[start : start + _AT_ONCE])))
+        for row in there[whole:]:
+            self._execute(self._put, row)
 
     def remove_below(self, n: int) -> None:
         """Removes all rows whose n is smaller."""
@@ -244,6 +316,24 @@ class StateTable:
 
 def _whole(number: int) -> int:
     return max(LOWEST, min(number, HIGHEST))
+
+
+def _packed(rows: Rows) -> bytes:
+    import pyarrow as pa
+
+    kinds = pa.binary(), pa.int64(), pa.int64(), pa.binary(), pa.int64()
+    page = pa.table([pa.array(column, kind) for column, kind in zip(rows, kinds, strict=True)], names=Rows._fields)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, page.schema) as stream:
+        stream.write_table(page)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _unpacked(page: bytes) -> Rows:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(page) as stream:
+        return Rows(*(column.to_pylist() for column in stream.read_all().columns))
 
 
 def _failed(path: Path, error: sqlite3.Error) -> StreamsError:

@@ -1,0 +1,178 @@
+"""count, reduce and aggregate of a grouped stream over whole columns. Each record gives the aggregate that its key has
+then, as the engine does: there is one change for each record.
+
+    count                          what the store has, and how many of the key came so far
+    aggregate + (no aggregate)     of whole numbers: a running sum
+    any other expression           the first records of all keys at once, then the second ones, and so on
+
+The last one is for keys that have few records each in a micro-batch. Where a key has many it would be slow, and the
+micro-batch goes another way; so it does where an aggregate is None, which deletes the key.
+
+The store is read once and written once for each key of a micro-batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jesenska.pipeline.streams.expressions import Expression, evaluate, of, roots_of
+from jesenska.pipeline.streams.plan import Aggregation
+from jesenska.pipeline.streams_on_spark import column_expressions, column_serdes
+from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes, expression_of, rows_of
+from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered
+from jesenska.pipeline.streams_on_spark.partition_task import Work
+from jesenska.pipeline.streams_on_spark.record_columns import Records
+from jesenska.pipeline.streams_on_spark.value_columns import Column, from_values, is_null, taken, to_values, together
+
+_SUM_MAX = 2**62
+#: A turn over the records of all keys costs about as much as this many records of the direct path.
+_TURN = 30
+#: So many turns are never too slow.
+_TURNS_ALWAYS = 20
+
+
+class Aggregator:
+    """What the aggregates become. `beginning` is the aggregate of a key that has none; None where the first value is
+    taken as it is (reduce)."""
+
+    def __init__(self, node: Aggregation, serdes: StoreSerdes) -> None:
+        self._serdes = serdes
+        self._is_reduce = node.operation == "reduce"
+        self.beginning: Any = None
+        if node.operation == "count":
+            self._step, self.beginning = _COUNT, 0
+        elif self._is_reduce:
+            self._step = expression_of(node.reducer, node.name)
+        else:
+            self._step = expression_of(node.aggregator, node.name)
+            self.beginning = evaluate(expression_of(node.initializer, node.name), {})
+            if self.beginning is None:
+                raise NoColumnsError(f"{node.name} begins with None")
+        self._added = _added(self._step)
+        self._is_whole = column_serdes.kind_of(serdes.value) == pa.int64()
+
+    def results(self, records: Records, groups: Groups, before: Column, is_new: np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
+        """The aggregate after each record. `before` has the aggregate of each key in the store, and `is_new` says
+        which keys have none there."""
+        if self._added is not None and self._is_whole:
+            made = self._sums(self._added, records, groups, before, is_new)
+            if made is not None:
+                return made
+        return self._by_turns(records, groups, before, is_new)
+
+    def _sums(self, added: Expression, records: Records, groups: Groups, before: Any, is_new: Any) -> Column | None:
+        beginning = 0 if self._is_reduce else self.beginning
+        if type(beginning) is not int:
+            return None
+        if added.operator == "literal":
+            one = added.operands[0]
+            if type(one) is not int or abs(one) >= 2**31:
+                return None
+            steps = (groups.ranks() + 1) * one
+            most = abs(one) * len(records)
+        else:
+            numbers = column_expressions.evaluate(added, {"key": records.keys, "value": records.values}, len(records))
+            if not isinstance(numbers, pa.Array) or numbers.type != pa.int64() or numbers.null_count:
+                return None
+            by_key = numbers.to_numpy()[groups.places]
+            most = max(abs(int(by_key.max())), abs(int(by_key.min()))) * len(records)
+            if most >= _SUM_MAX:
+                return None
+            running = np.cumsum(by_key)
+            earlier = np.concatenate([[0], running])[groups.starts]
+            steps = np.empty(len(records), np.int64)
+            steps[groups.places] = running - np.repeat(earlier, groups.sizes)
+        base = np.where(is_new, beginning, pc.fill_null(before, 0).to_numpy() if before.type == pa.int64() else 0)
+        if most + max(abs(int(base.max())), abs(int(base.min()))) >= _SUM_MAX:
+            return None
+        return pa.array(steps + base[groups.codes])
+
+    def _by_turns(self, records: Records, groups: Groups, before: Column, is_new: Any) -> Column:
+        turns = int(groups.sizes.max())
+        if turns > _TURNS_ALWAYS and turns * _TURN > len(records):
+            raise NoColumnsError("few keys have most of the records")
+        ranks = groups.ranks()
+        by_rank = np.argsort(ranks, kind="stable")
+        ends = np.cumsum(np.bincount(ranks, minlength=turns))
+        place_of = np.empty(groups.count, np.int64)  # of a key's record in the turn before
+        made: list[Column] = []
+        for turn in range(turns):
+            places = by_rank[(ends[turn - 1] if turn else 0) : ends[turn]]
+            codes = groups.codes[places]
+            part = records.taken(places)
+            if turn:
+                new = self._next(part, taken(self._serdes.as_read_again(made[-1]), place_of[codes]))
+            else:
+                new = self._first(part, taken(before, codes), is_new[codes])
+            if is_null(new).any():
+                raise NoColumnsError("an aggregate is None")
+            made.append(new)
+            place_of[codes] = np.arange(len(codes))
+        back = np.empty(len(records), np.int64)
+        back[by_rank] = np.arange(len(records))
+        return taken(together(made), back)
+
+    def _first(self, part: Records, before: Column, is_new: Any) -> Column:
+        if not is_new.any():
+            return self._next(part, before)
+        if not self._is_reduce:
+            values = to_values(before)
+            begun = [self.beginning if new else value for new, value in zip(is_new.tolist(), values, strict=True)]
+            return self._next(part, from_values(begun))
+        old = np.flatnonzero(~is_new)
+        added = self._next(part.taken(old), taken(before, old))
+        places = np.empty(len(part), np.int64)
+        new = np.flatnonzero(is_new)
+        places[new], places[old] = np.arange(len(new)), len(new) + np.arange(len(old))
+        return taken(together([taken(part.values, new), added]), places)
+
+    def _next(self, part: Records, aggregate: Column) -> Column:
+        return column_expressions.evaluate(self._step, {"key": part.keys, "value": part.values, "aggregate": aggregate}, len(part))
+
+
+_COUNT = Expression("+", Expression("root", "aggregate"), of(1))
+
+
+def _added(step: Expression) -> Expression | None:
+    """What is added to the aggregate, in an expression that does nothing else."""
+    if step.operator != "+":
+        return None
+    for one, other in (step.operands, step.operands[::-1]):
+        if one.operator == "root" and one.operands == ("aggregate",) and "aggregate" not in roots_of(other):
+            return other  # type: ignore[no-any-return]
+    return None
+
+
+def aggregate(work: Work, node: Aggregation) -> Step:
+    assert node.store is not None
+    if node.sends_old_values:
+        raise NoColumnsError(f"{node.name} sends old values")
+    serdes = StoreSerdes(work, node.store)
+    aggregator = Aggregator(node, serdes)
+
+    def step(batch: MicroBatch, records: Records) -> Leaving:
+        missing = is_null(records.keys) | is_null(records.values)
+        batch.dropped += int(missing.sum())
+        records = records.where(~missing)
+        if not len(records):
+            return None
+        table = batch.file.table(serdes.name)
+        key_bytes = serdes.key_bytes(records.keys)
+        codes, keys = numbered(key_bytes)
+        groups = Groups(codes, len(keys))
+        before = rows_of(table, keys)
+        old_bytes = pa.array(before.value, pa.binary())
+        values = aggregator.results(records, groups, serdes.values(old_bytes), is_null(old_bytes))
+        times = groups.running_max(records.times, np.array(before.at, np.int64))
+        last = groups.last()
+        table.put_many(before._replace(value=serdes.value_bytes(taken(values, last)).to_pylist(), at=times[last].tolist()), before)
+        if serdes.name in batch.looked_up:
+            batch.changes[serdes.name] = Changes(key_bytes, serdes.value_bytes(values), records.order)
+        return Records(records.rows, records.keys, values, times, records.order)
+
+    return step

@@ -1,0 +1,172 @@
+"""The columns path: a sub-topology whose functions are column expressions, as Arrow columns from end to end.
+
+Each step takes all records of the micro-batch at once; nothing is called for each record. It is there for
+
+    topics that are named, whose records keep their timestamps
+    filter, map, select_key, map_values, flat_map_values, branch, merge, repartition
+    count, reduce, aggregate of a grouped stream (without windows), to_stream
+    sinks to topics that are named, with the default partitioner
+
+with an expression wherever an operation takes a function. The answer is that of the engine, record by record: the same
+records in the same order, the same bytes in the stores.
+
+Anything unusual (an expression that has no value for a record, bytes that a serde cannot read, a negative timestamp)
+ends the columns path: the micro-batch goes the direct path, or through the engine, which say what is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jesenska.pipeline.streams import plan as nodes
+from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode, SourceNode
+from jesenska.pipeline.streams_on_spark import column_serdes, column_steps
+from jesenska.pipeline.streams_on_spark.column_aggregates import aggregate
+from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+from jesenska.pipeline.streams_on_spark.column_steps import MicroBatch, Step
+from jesenska.pipeline.streams_on_spark.interleaving import turns
+from jesenska.pipeline.streams_on_spark.micro_batch_rows import OtherWayError, Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
+from jesenska.pipeline.streams_on_spark.partition_task import Work
+from jesenska.pipeline.streams_on_spark.record_columns import Records, merged
+from jesenska.pipeline.streams_on_spark.state_file import StateFile
+
+logger = logging.getLogger(__name__)
+
+
+class ColumnsPath:
+    """Runs micro-batches of one sub-topology; NoColumnsError, with the reason, where a step of it has no columns."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        try:
+            self._shape = Shape(work)
+        except OtherWayError as error:
+            raise NoColumnsError(str(error)) from error
+        made = _steps(work)
+        self._steps: dict[str, Step] = {}
+        for name, node in self._shape.nodes.items():
+            if isinstance(node, ProcessorNode):
+                if name not in made:
+                    raise NoColumnsError(f"{name} has no form for columns")
+                self._steps[name] = made[name]()
+        self._parents = {name: [parent for parent, children in self._shape.children.items() if name in children] for name in self._shape.nodes}
+        self.has_state = bool(self._shape.stores)
+        self._is_ordered = any(len(parents) > 1 for parents in self._parents.values())
+
+    def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
+        """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
+        sinks get. The state is kept when this returns. NoColumnsError where it has to be done another way; then the
+        state is as before."""
+        if self._shape.reads_several:
+            rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
+        with ExitStack() as stack:
+            file = stack.enter_context(StateFile(directory / f"{partition}.state", version)) if self.has_state else None
+            try:
+                return self._processed(rows, file)
+            except Exception as error:
+                logger.info("Micro-batch %d of partition %d does not go as columns: %s", version, partition, error)
+                raise NoColumnsError(str(error)) from error
+
+    def _processed(self, rows: pa.Table, file: StateFile | None) -> list[pa.RecordBatch]:
+        if file is not None:
+            for store in self._shape.stores:
+                file.table(store)
+        batch = MicroBatch(file, {} if file is None else facts_of(file), frozenset())
+        leaving, latest = self._read(rows)
+        written = []
+        for name, node in self._shape.nodes.items():
+            if isinstance(node, SourceNode):
+                continue
+            coming = [leaving[parent, name] for parent in self._parents[name] if len(leaving.get((parent, name), ()))]
+            if not coming:
+                continue
+            records = merged(coming)
+            if isinstance(node, SinkNode):
+                written.append(self._written(node, records, rows))
+            else:
+                self._hand_on(name, self._steps[name](batch, records), leaving)
+        if file is not None:
+            keep_facts(file, batch.facts, latest)
+        if batch.dropped:
+            logger.warning("%d records were dropped, since their key or their value is null, or their window is closed.", batch.dropped)
+        return written
+
+    def _hand_on(self, name: str, made: column_steps.Leaving, leaving: dict[tuple[str, str], Records]) -> None:
+        """Records that leave a node, to the nodes behind it."""
+        children = self._shape.children[name]
+        parts = made if isinstance(made, list) else [made] * len(children)
+        for number, (child, part) in enumerate(zip(children, parts, strict=True)):
+            if part is not None:
+                leaving[name, child] = part.behind(number) if self._is_ordered and len(children) > 1 else part
+
+    def _read(self, rows: pa.Table) -> tuple[dict[tuple[str, str], Records], dict[str, int]]:
+        """What leaves the sources, and the largest timestamp of each topic."""
+        sources = {full_name(self._work, topic): source for source in self._shape.sources for topic in source.topics}
+        names = rows.column("topic").combine_chunks()
+        found = [names[0].as_py()] if len(sources) == 1 else sorted(pc.unique(names).to_pylist())
+        every = np.arange(len(rows))
+        places = [every if len(found) == 1 else every[pc.equal(names, topic).to_numpy(zero_copy_only=False)] for topic in found]
+        times = milliseconds(rows.column("timestamp"))
+        if times.null_count or pc.min(times).as_py() < 0:
+            raise StreamsError("a timestamp is negative.")
+        at = times.to_numpy()
+        orders = turns([at[some] for some in places]) if self._is_ordered else None
+        made: dict[str, list[Records]] = {}
+        latest = {}
+        for number, topic in enumerate(found):
+            latest[topic] = int(at[places[number]].max())
+            records = self._decoded(sources[topic], topic, rows, places[number], at)
+            made.setdefault(sources[topic].name, []).append(records if orders is None else records.ordered(orders[number]))
+        leaving: dict[tuple[str, str], Records] = {}
+        for name, several in made.items():
+            self._hand_on(name, merged(several), leaving)
+        return leaving, latest
+
+    def _decoded(self, source: SourceNode, topic: str, rows: pa.Table, places: Any, at: Any) -> Records:
+        config = self._work.config
+        columns = [rows.column(name).slice(int(places[0]), len(places)).combine_chunks() for name in ("key", "value")]
+        key, value = source.key or config.key_serde, source.value or config.value_serde
+        return Records(places, column_serdes.read(key, topic, columns[0]), column_serdes.read(value, topic, columns[1]), at[places])
+
+    def _written(self, node: SinkNode, records: Records, rows: pa.Table) -> pa.RecordBatch:
+        assert node.topic is not None
+        config, topic = self._work.config, full_name(self._work, node.topic)
+        keys = column_serdes.write(node.key or config.key_serde, topic, records.keys)
+        values = column_serdes.write(node.value or config.value_serde, topic, records.values)
+        return written_rows(rows, topic, pa.array(records.rows, pa.int64()), keys, values, pa.array(records.times, pa.int64()))
+
+
+def _steps(work: Work) -> dict[str, Callable[[], Step]]:
+    """Makes the step of a processor, by the processor's name; those that have one."""
+    found: dict[str, Callable[[], Step]] = {}
+    for node in work.plan:
+        match node:
+            case nodes.Filter():
+                found[node.name] = partial(column_steps.filter_records, node)
+            case nodes.Map():
+                found[node.name] = partial(column_steps.map_records, node)
+            case nodes.SelectKey():
+                found[node.name] = partial(column_steps.select_key, node)
+            case nodes.MapValues():
+                found[node.name] = partial(column_steps.map_values, node)
+            case nodes.FlatMapValues():
+                found[node.name] = partial(column_steps.flat_map_values, node)
+            case nodes.Branch():
+                found[node.name] = partial(column_steps.branch, node)
+            case nodes.Repartition():
+                found[node.filter_name] = partial(column_steps.drop_null_keys, node)
+            case nodes.BranchChild() | nodes.Merge() | nodes.ToStream():
+                found[node.name] = lambda: column_steps.go_on
+            case nodes.StreamAggregate():
+                found[node.name] = partial(aggregate, work, node)
+    return found

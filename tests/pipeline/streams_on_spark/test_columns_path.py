@@ -1,0 +1,200 @@
+"""The columns path gives what the direct path and the engine give, and leaves the same state."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsConfig, aggregate, concat, if_else, key, struct, value
+from jesenska.pipeline.streams.engine.queues import RawRecord
+from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
+from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
+from jesenska.pipeline.streams_on_spark.partition_task import FACTS, Work, process
+from jesenska.pipeline.streams_on_spark.spark_task import output_rows
+from tests.pipeline.streams_on_spark.test_direct_path import STRINGS, plain, rows
+
+Make = Callable[[StreamsBuilder], Any]
+LONGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.long()}
+
+
+# --- stateless -------------------------------------------------------------------------------------------------------
+
+
+def stateless(builder: StreamsBuilder) -> None:
+    stream = builder.stream("a", **STRINGS).filter(value.is_not_null()).filter_not(value == "skip")
+    stream.map((value, key)).to("swapped", **STRINGS)
+    stream.map_values(value.length(), value=Serdes.int()).to("lengths", value=Serdes.int())
+    stream.map_values(value.cast("double"), value=Serdes.double()).to("numbers", value=Serdes.double())
+    stream.select_key(value.cast("bytes"), key=Serdes.bytes()).repartition(name="again").to("bytes")
+
+
+def branched_and_merged(builder: StreamsBuilder) -> None:
+    """Records come together in the order in which single records would: flat maps and branches do not part them."""
+    words = builder.stream("a", **STRINGS).flat_map_values(value.lower().split(" "))
+    one, two, rest = words.branch(value.startswith("o"), value > "p", value.is_not_null())
+    doubled = two.flat_map_values(concat(value, "/", value).split("/"))
+    merged = one.merge(doubled.merge(words.map_values(concat("all ", value))))
+    merged.merge(rest.select_key(value)).to("out", **STRINGS)
+
+
+def json_values(builder: StreamsBuilder) -> None:
+    stream = builder.stream("a", key=Serdes.string(), value=Serdes.json())
+    stream.filter(value["n"] > 1).map_values(struct(twice=value["n"] * 2, who=key, first=value["list"][0])).to("out", key=Serdes.string(), value=Serdes.json())
+    stream.flat_map_values(value["list"]).to("elements", key=Serdes.string(), value=Serdes.json())
+
+
+# --- aggregates ------------------------------------------------------------------------------------------------------
+
+
+def counts(builder: StreamsBuilder) -> None:
+    table = builder.stream("a", **STRINGS).group_by_key(**STRINGS).count(store="kept")
+    table.to_stream().map_values(value * 10).to("out", **LONGS)
+
+
+def sums(builder: StreamsBuilder) -> None:
+    lengths = builder.stream("a", **STRINGS).map_values(value.length(), value=Serdes.long())
+    lengths.group_by_key(**LONGS).aggregate(100, value + aggregate, store="kept", value=Serdes.long()).to_stream().to("out", **LONGS)
+
+
+def reduced_sums(builder: StreamsBuilder) -> None:
+    lengths = builder.stream("a", **STRINGS).map_values(value.length() - 4, value=Serdes.long())
+    lengths.group_by_key(**LONGS).reduce(aggregate + value, store="kept").to_stream().to("out", **LONGS)
+
+
+def averages(builder: StreamsBuilder) -> None:
+    lengths = builder.stream("a", **STRINGS).map_values(value.length() / 3, value=Serdes.double())
+    table = lengths.group_by_key(key=Serdes.string(), value=Serdes.double()).aggregate(0, aggregate * 0.5 + value, store="kept", value=Serdes.double())
+    table.to_stream().to("out", key=Serdes.string(), value=Serdes.double())
+
+
+def longest(builder: StreamsBuilder) -> None:
+    grouped = builder.stream("a", **STRINGS).group_by_key(**STRINGS)
+    grouped.reduce(if_else(value.length() > aggregate.length(), value, aggregate), store="kept").to_stream().to("out", **STRINGS)
+
+
+def structs(builder: StreamsBuilder) -> None:
+    grouped = builder.stream("a", **STRINGS).group_by_key(**STRINGS)
+    step = struct(last=value, before=if_else(aggregate == "none", "nothing", aggregate["last"]))
+    made = grouped.aggregate("none", if_else(aggregate == "none", struct(last=value), step), store="kept", value=Serdes.json())
+    made.to_stream().to("out", key=Serdes.string(), value=Serdes.json())
+
+
+def vanishing(builder: StreamsBuilder) -> None:
+    """The aggregate is None at times, which deletes the key."""
+    grouped = builder.stream("a", **STRINGS).group_by_key(**STRINGS)
+    grouped.reduce(if_else(value == "skip", None, value), store="kept").to_stream().to("out", **STRINGS)
+
+
+STATELESS: list[Make] = [stateless, branched_and_merged, json_values]
+AGGREGATES: list[Make] = [counts, sums, reduced_sums, averages, longest, structs, vanishing]
+
+
+# --- the comparison --------------------------------------------------------------------------------------------------
+
+TEXTS = [b"one two", b"skip", b"Zebra o p", None, b"", b"\xc3\x84 m", b"12", b"-1.5"]
+JSONS = [json.dumps(one).encode() for one in ({"n": 2, "list": [1, "a"]}, {"n": 1.5, "list": []}, {"n": None}, {"list": None}, {"n": 9, "list": ["x"]}, {})]
+
+
+@some.composite
+def micro_batches(draw: Any, topics: Sequence[str], values: Sequence[bytes | None], late_ms: int = 30) -> list[list[RawRecord]]:
+    """Some micro-batches, each with the records of all topics in the order of their offsets. Time goes on, with
+    records that are late."""
+    made: list[list[RawRecord]] = []
+    offset, now = 0, 0
+    for _ in range(draw(some.integers(2, 4))):
+        records = []
+        for _ in range(draw(some.integers(1, 16))):
+            now += draw(some.sampled_from([0, 0, 1, 3, 40]))
+            at = max(0, now - draw(some.sampled_from([0, 0, 0, 1, late_ms, 3 * late_ms])))
+            headers = draw(some.sampled_from([(), (), (("h", b"1"), ("empty", None))]))
+            name = draw(some.sampled_from([b"x", b"y", b"", None]))
+            records.append(RawRecord(draw(some.sampled_from(topics)), offset, name, draw(some.sampled_from(values)), at, headers))
+            offset += 1
+        made.append(records)
+    return made
+
+
+def work_of(make: Make) -> Work:
+    builder = StreamsBuilder()
+    make(builder)
+    settings_ = {"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}
+    return Work.of(builder.build(), 0, StreamsConfig(settings_), {})
+
+
+class Ways:
+    """Runs micro-batches of one sub-topology by each way. A way that cannot do one leaves it to the next."""
+
+    def __init__(self, work: Work, directory: Path) -> None:
+        self.work = work
+        self.directory = directory
+        self.columns = ColumnsPath(work)
+        try:
+            self.direct: DirectPath | None = DirectPath(work)
+        except NotDirectError:
+            self.direct = None
+        self.went_as_columns = 0
+
+    def engine(self, version: int, records: list[RawRecord], name: str) -> list[pa.RecordBatch]:
+        ordered = sorted(records, key=lambda record: (record.topic, record.offset))
+        return list(output_rows(process(self.work, 0, version, ordered, self.directory / name, 0)))
+
+    def by_direct_path(self, version: int, records: list[RawRecord], name: str) -> list[pa.RecordBatch]:
+        if self.direct is None:
+            return self.engine(version, records, name)
+        return self.direct.run(rows(records), 0, version, self.directory / name)
+
+    def by_columns(self, version: int, records: list[RawRecord], name: str) -> list[pa.RecordBatch]:
+        try:
+            found = self.columns.run(rows(records), 0, version, self.directory / name)
+        except NoColumnsError:
+            return self.engine(version, records, name)
+        self.went_as_columns += 1
+        return found
+
+    def state(self, name: str) -> Any:
+        """All rows of all stores, and the facts."""
+        connection = sqlite3.connect(self.directory / name / "0.state")
+        tables = [table for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name") if "/" not in table]
+        stores = {table: connection.execute(f'SELECT a, n, m, value, at FROM "{table}" ORDER BY a, n, m').fetchall() for table in tables if table != "meta"}
+        facts = connection.execute("SELECT value FROM meta WHERE name = ?", (FACTS,)).fetchone()
+        connection.close()
+        return stores, json.loads(facts[0])
+
+
+def compare(make: Make, batches: list[list[RawRecord]], *, always: bool = True) -> None:
+    """The same outputs and the same state by each way, also where the ways alternate, and where a micro-batch is run
+    again. `always`: every micro-batch goes as columns."""
+    work = work_of(make)
+    with TemporaryDirectory() as directory:
+        ways = Ways(work, Path(directory))
+        in_turn = [ways.by_columns, ways.engine, ways.by_columns, ways.by_direct_path]
+        for version, records in enumerate(batches):
+            expected = plain(ways.engine(version, records, "engine"))
+            assert plain(ways.by_direct_path(version, records, "direct")) == expected
+            assert plain(ways.by_columns(version, records, "columns")) == expected
+            assert plain(ways.by_columns(version, records, "columns")) == expected
+            assert plain(in_turn[version % len(in_turn)](version, records, "mixed")) == expected
+            if ways.columns.has_state:
+                state = ways.state("engine")
+                assert [ways.state(name) for name in ("columns", "mixed", "direct")] == [state] * 3
+        assert ways.went_as_columns >= 2 * len(batches) or not always
+
+
+@pytest.mark.parametrize("make", [*STATELESS, *AGGREGATES])
+def test_the_columns_path_gives_what_the_other_ways_give(make: Make) -> None:
+    @settings(max_examples=12, deadline=None)
+    @given(micro_batches("a", JSONS if make is json_values else TEXTS))
+    def check(batches: list[list[RawRecord]]) -> None:
+        compare(make, batches, always=make is not vanishing)
+
+    check()
