@@ -12,6 +12,7 @@ jesenska settings retention           what settings do
 jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
 jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes a broker's of ours, where it is
 jesenska export DIR --zookeeper ...   and the other way: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
+jesenska streams run app.py           a program of the Streams API, on Spark
 jesenska completion bash              a script for bash or zsh: Tab completes what follows each tool
 
 The modules of a command are read when it is the one that is asked for: a broker does not wait for what only the others
@@ -89,6 +90,12 @@ def _export(commands: _Commands) -> None:
     add_export(command)
 
 
+def _streams(commands: _Commands) -> None:
+    from jesenska.cli.streams import add_streams, streams
+
+    add_streams(_command(commands, "streams", "Run a program of the Streams API on Spark, or show its topology.", streams))
+
+
 def _completion(commands: _Commands) -> None:
     from jesenska.cli.completion import SHELLS
 
@@ -104,6 +111,7 @@ _COMMANDS: dict[str, Callable[[_Commands], None]] = {
     "init": _init,
     "import": _import,
     "export": _export,
+    "streams": _streams,
     "completion": _completion,
 }
 
