@@ -69,6 +69,13 @@ def _servers(name: str, value: Any) -> str:
     return ",".join(servers)
 
 
+def _server(name: str, value: Any) -> str:
+    text = _text(name, value)
+    if text and not re.fullmatch(r"[^\s,/]+:[0-9]{1,5}", text):
+        raise SettingError(f"{name} is {text!r}, which is no address: write host:port.")
+    return text
+
+
 def _whole(lowest: int) -> Callable[[str, Any], int]:
     def check(name: str, value: Any) -> int:
         try:
@@ -132,7 +139,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("processing.guarantee", "at_least_once", Effect.SPARK,
             "at_least_once or exactly_once_v2 (exactly_once and exactly_once_beta are the same): then each micro-batch is one transaction", _guarantee),
     Setting("security.protocol", "PLAINTEXT", Effect.REFUSED, "PLAINTEXT is what connections speak as yet", _plaintext),
-    Setting("application.server", "", Effect.INSTEAD, "stores are not asked over the network: ask with KafkaStreams.store where state.dir can be read"),
+    Setting("application.server", "", Effect.SPARK, "host:port of this machine where the stores are asked over HTTP, without TLS and password", _server),
     Setting("buffered.records.per.partition", 1000, Effect.INSTEAD,
             "a micro-batch has no buffer for each partition: give KafkaStreams max_offsets_per_trigger", _whole(1)),
     Setting("commit.interval.ms", 30000, Effect.SPARK,

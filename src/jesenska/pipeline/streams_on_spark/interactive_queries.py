@@ -4,6 +4,7 @@ it, while the application runs or when it has ended; nothing is changed.
     counts = streams.store("counts")
     counts.get("kafka")                 # the value, or None
     counts.range("a", "m"), counts.all()
+    counts.all(limit=100)               # the first hundred
 
 Each partition of a sub-topology has a part of the store. A call looks at all of them: partition by partition, so keys
 are in order within a partition only, as in Kafka Streams.
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,6 +84,8 @@ def read_only_store(spec: Store, parts: Stores, timestamped: bool) -> ReadOnlyKe
 
 
 class _ReadOnly:
+    """`limit` is how many records a call gives at most."""
+
     def __init__(self, parts: Stores, plain: bool) -> None:
         self._parts = parts
         self._plain = plain
@@ -95,8 +100,10 @@ class _ReadOnly:
                 return self._value(found)
         return None
 
-    def _pairs(self, ask: Callable[[Any], Any]) -> list[KeyValue]:
-        return [KeyValue(key, self._value(value)) for store in self._parts() for key, value in ask(store)]
+    def _pairs(self, ask: Callable[[Any], Any], limit: int | None = None) -> list[KeyValue]:
+        pairs = (KeyValue(key, self._value(value)) for store in self._parts() for key, value in ask(store))
+        with closing(pairs):
+            return list(islice(pairs, limit))
 
 
 class ReadOnlyKeyValueStore(_ReadOnly):
@@ -106,12 +113,12 @@ class ReadOnlyKeyValueStore(_ReadOnly):
         """The value of the key; None if it has none."""
         return self._first(lambda store: store.get(key))
 
-    def range(self, first: Any = None, last: Any = None) -> list[KeyValue]:
+    def range(self, first: Any = None, last: Any = None, *, limit: int | None = None) -> list[KeyValue]:
         """Keys from `first` to `last`, both included; None: no limit on that side."""
-        return self._pairs(lambda store: store.range(first, last))
+        return self._pairs(lambda store: store.range(first, last), limit)
 
-    def all(self) -> list[KeyValue]:
-        return self._pairs(lambda store: store.all())
+    def all(self, *, limit: int | None = None) -> list[KeyValue]:
+        return self._pairs(lambda store: store.all(), limit)
 
     def approximate_num_entries(self) -> int:
         return sum(store.approximate_num_entries() for store in self._parts())
@@ -120,31 +127,31 @@ class ReadOnlyKeyValueStore(_ReadOnly):
 class ReadOnlyWindowStore(_ReadOnly):
     """Values by key and by the start of a window."""
 
-    def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
+    def fetch(self, key: Any, time_from: int, time_to: int | None = None, *, limit: int | None = None) -> Any:
         """With one time the value in the window that begins then, or None; with two the pairs of start and value of
         the windows that begin from the first to the second."""
         if time_to is None:
             return self._first(lambda store: store.fetch(key, time_from))
-        return [tuple(pair) for pair in self._pairs(lambda store: store.fetch(key, time_from, time_to))]
+        return [tuple(pair) for pair in self._pairs(lambda store: store.fetch(key, time_from, time_to), limit)]
 
-    def fetch_all(self, time_from: int, time_to: int) -> list[KeyValue]:
+    def fetch_all(self, time_from: int, time_to: int, *, limit: int | None = None) -> list[KeyValue]:
         """All windowed keys of windows that begin from the first time to the second."""
-        return self._pairs(lambda store: store.fetch_all(time_from, time_to))
+        return self._pairs(lambda store: store.fetch_all(time_from, time_to), limit)
 
-    def all(self) -> list[KeyValue]:
-        return self._pairs(lambda store: store.all())
+    def all(self, *, limit: int | None = None) -> list[KeyValue]:
+        return self._pairs(lambda store: store.all(), limit)
 
 
 class ReadOnlySessionStore(_ReadOnly):
     """Values by key and session."""
 
-    def fetch(self, key: Any, last: Any = None) -> list[KeyValue]:
+    def fetch(self, key: Any, last: Any = None, *, limit: int | None = None) -> list[KeyValue]:
         """The sessions of a key, or of the keys from `key` to `last`."""
-        return self._pairs(lambda store: store.fetch(key, last))
+        return self._pairs(lambda store: store.fetch(key, last), limit)
 
     def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> Any:
         """The value of exactly that session, or None."""
         return self._first(lambda store: store.fetch_session(key, start_ms, end_ms))
 
-    def all(self) -> list[KeyValue]:
-        return self._pairs(lambda store: store.all())
+    def all(self, *, limit: int | None = None) -> list[KeyValue]:
+        return self._pairs(lambda store: store.all(), limit)

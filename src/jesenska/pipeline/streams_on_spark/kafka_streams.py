@@ -43,12 +43,15 @@ from jesenska.base.errors import JesenskaError
 from jesenska.pipeline.cluster_thread import connect
 from jesenska.pipeline.options import source_options
 from jesenska.pipeline.streams.errors import SettingError, StreamsError
+from jesenska.pipeline.streams.plan import Store
+from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
 from jesenska.pipeline.streams_on_spark import application_topics
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.cutting import cut, in_order, partitions_of_internal_topics
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
+from jesenska.pipeline.streams_on_spark.http_queries import HttpQueries
 from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, read_only_store
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.query import SubTopologyQuery
@@ -118,6 +121,7 @@ class KafkaStreams:
         self._watcher: threading.Thread | None = None
         self._state_directory = StateDirectory(self.directory)
         self._globals: GlobalTables | None = None
+        self._http: HttpQueries | None = None
 
     # What the application is doing
 
@@ -194,7 +198,7 @@ class KafkaStreams:
                 return False
         else:
             self._stop_queries()
-            self._state_directory.let_go()
+            self._let_go()
         if self._state is State.PENDING_SHUTDOWN:
             self._set(State.NOT_RUNNING)
         self._ended.set()
@@ -242,6 +246,12 @@ class KafkaStreams:
             self._globals.read_to(places, partial(read_ranges, source))
             return self._globals
 
+    @property
+    def application_server(self) -> str | None:
+        """host:port where stores are asked over HTTP while the application runs; None where application.server is
+        not set."""
+        return None if self._http is None else self._http.address
+
     def __enter__(self) -> KafkaStreams:
         return self
 
@@ -257,7 +267,7 @@ class KafkaStreams:
                     return
                 query.delete_what_was_read()
         self._stop_queries()
-        self._state_directory.let_go()
+        self._let_go()
 
     @contextmanager
     def _ends_with_error(self) -> Iterator[None]:
@@ -274,11 +284,17 @@ class KafkaStreams:
         self._failure = error
         self._set(State.PENDING_ERROR)
         self._stop_queries()
-        self._state_directory.let_go()
+        self._let_go()
         self._set(State.ERROR)
         self._ended.set()
         if self._handler is not None:
             self._handler(error)
+
+    def _let_go(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+        self._state_directory.let_go()
 
     def _stop_queries(self) -> None:
         for query in self._queries:
@@ -302,7 +318,31 @@ class KafkaStreams:
         internal = partitions_of_internal_topics(self.topology, self._parts, self.config.application_id, counts)
         self._state_directory.take_hold()
         self._state_directory.check(self.topology.describe(), len(self._parts))
+        if self.config["application.server"]:
+            self._http = HttpQueries(self.config["application.server"], _Queried(self))
         application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
         counts = {**counts, **internal}
         spark = self._spark or session(self.config.application_id)
         self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts) for part in self._parts if not part.is_global]
+
+
+class _Queried:
+    """The application, as it is asked over HTTP."""
+
+    def __init__(self, streams: KafkaStreams) -> None:
+        self._streams = streams
+
+    def queried_stores(self) -> Mapping[str, Store]:
+        return self._streams.topology.processors.stores
+
+    def key_serde_of(self, store: Store) -> Serde:
+        return store.key or self._streams.config.key_serde
+
+    def store(self, name: str) -> Any:
+        return self._streams.store(name)
+
+    def summary(self) -> dict[str, Any]:
+        return {"application": self._streams.config.application_id, "state": self._streams.state().name}
+
+    def description(self) -> str:
+        return self._streams.topology.describe()
