@@ -170,7 +170,8 @@ def aggregate(work: Work, node: Aggregation) -> Step:
         values = aggregator.results(records, groups, serdes.values(old_bytes), is_null(old_bytes))
         times = groups.running_max(records.times, np.array(before.at, np.int64))
         last = groups.last()
-        table.put_many(before._replace(value=serdes.value_bytes(taken(values, last)).to_pylist(), at=times[last].tolist()), before)
+        rows = before._replace(value=serdes.value_bytes(taken(values, last)).to_pylist(), at=times[last].tolist())
+        batch.writes.append((table, rows, before))
         if serdes.name in batch.looked_up:
             batch.changes[serdes.name] = Changes(key_bytes, serdes.value_bytes(values), records.order)
         return Records(records.rows, records.keys, values, times, records.order)

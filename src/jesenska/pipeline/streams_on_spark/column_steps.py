@@ -31,13 +31,16 @@ Leaving = Records | list[Records] | None
 
 
 class MicroBatch:
-    """What the steps know of one micro-batch of one partition. `facts` are the task's (partition_task.py)."""
+    """What the steps know of one micro-batch of one partition. `facts` are the task's (partition_task.py). Stores are
+    as the micro-batch has found them, until its end."""
 
     def __init__(self, file: StateFile | None, facts: dict[str, Any], looked_up: frozenset[str]) -> None:
         self._file = file
         self.facts = facts
         self.looked_up = looked_up  # stores of tables that a join looks up
         self.dropped = 0
+        self.writes: list[tuple[StateTable, Rows, Rows]] = []  # what `put_many` is given at the end
+        self.expired: list[tuple[StateTable, int]] = []  # what `remove_below` is given behind it
         self.changes: dict[str, Changes] = {}  # of tables with a store, by the store's name
 
     @property
@@ -65,6 +68,7 @@ class StoreSerdes:
     def __init__(self, work: Work, spec: Store) -> None:
         config = work.config
         self.name = spec.name
+        self.spec = spec
         self.topic = changelog_topic(config.application_id, spec.name)
         self.key: Serde = spec.key or config.key_serde
         self.value: Serde = spec.value or config.value_serde
@@ -84,6 +88,15 @@ class StoreSerdes:
         if kind is not None and isinstance(values, pa.Array) and values.type == kind:
             return values
         return self.values(self.value_bytes(values))
+
+
+#: By which numbers the rows of a kind of store are read beside their keys (state_stores.py).
+_ORDERS = {"window": "n, a, m"}
+
+
+def table_of(file: StateFile, spec: Store) -> StateTable:
+    """The store's rows."""
+    return file.table(spec.name, _ORDERS.get(spec.kind, ""))
 
 
 def rows_of(table: StateTable, keys: Sequence[bytes]) -> Rows:

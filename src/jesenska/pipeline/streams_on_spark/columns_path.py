@@ -4,7 +4,9 @@ Each step takes all records of the micro-batch at once; nothing is called for ea
 
     topics that are named, whose records keep their timestamps
     filter, map, select_key, map_values, flat_map_values, branch, merge, repartition
-    count, reduce, aggregate of a grouped stream (without windows), to_stream
+    count, reduce, aggregate of a grouped stream, also over tumbling and hopping windows
+    tables from topics and from streams; filter and map_values of a table, where the result has no store; to_stream
+    joins of a stream with a table that has a store of its own
     sinks to topics that are named, with the default partitioner
 
 with an expression wherever an operation takes a function. The answer is that of the engine, record by record: the same
@@ -30,10 +32,11 @@ import pyarrow.compute as pc
 from jesenska.pipeline.streams import plan as nodes
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode, SourceNode
-from jesenska.pipeline.streams_on_spark import column_serdes, column_steps
+from jesenska.pipeline.streams_on_spark import column_serdes, column_steps, column_tables
 from jesenska.pipeline.streams_on_spark.column_aggregates import aggregate
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
-from jesenska.pipeline.streams_on_spark.column_steps import MicroBatch, Step
+from jesenska.pipeline.streams_on_spark.column_steps import MicroBatch, Step, table_of
+from jesenska.pipeline.streams_on_spark.column_windows import aggregate_windows, windows_facts
 from jesenska.pipeline.streams_on_spark.interleaving import turns
 from jesenska.pipeline.streams_on_spark.micro_batch_rows import OtherWayError, Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
 from jesenska.pipeline.streams_on_spark.partition_task import Work
@@ -61,7 +64,10 @@ class ColumnsPath:
                 self._steps[name] = made[name]()
         self._parents = {name: [parent for parent, children in self._shape.children.items() if name in children] for name in self._shape.nodes}
         self.has_state = bool(self._shape.stores)
-        self._is_ordered = any(len(parents) > 1 for parents in self._parents.values())
+        self._facts = [fact for node in work.plan if node.name in self._steps for fact in windows_facts(node)]
+        joins = [node for node in work.plan if isinstance(node, nodes.StreamTableJoin) and node.name in self._steps]
+        self._looked_up = frozenset(column_tables.looked_up_store(work.plan, join) for join in joins)
+        self._is_ordered = bool(joins) or any(len(parents) > 1 for parents in self._parents.values())
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
         """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
@@ -80,8 +86,10 @@ class ColumnsPath:
     def _processed(self, rows: pa.Table, file: StateFile | None) -> list[pa.RecordBatch]:
         if file is not None:
             for store in self._shape.stores:
-                file.table(store)
-        batch = MicroBatch(file, {} if file is None else facts_of(file), frozenset())
+                table_of(file, self._work.processors.stores[store])
+        batch = MicroBatch(file, {} if file is None else facts_of(file), self._looked_up)
+        for kind, name, known in self._facts:
+            batch.facts[kind].setdefault(name, list(known))
         leaving, latest = self._read(rows)
         written = []
         for name, node in self._shape.nodes.items():
@@ -95,6 +103,10 @@ class ColumnsPath:
                 written.append(self._written(node, records, rows))
             else:
                 self._hand_on(name, self._steps[name](batch, records), leaving)
+        for table, new, before in batch.writes:
+            table.put_many(new, before)
+        for table, start in batch.expired:
+            table.remove_below(start)
         if file is not None:
             keep_facts(file, batch.facts, latest)
         if batch.dropped:
@@ -167,6 +179,16 @@ def _steps(work: Work) -> dict[str, Callable[[], Step]]:
                 found[node.filter_name] = partial(column_steps.drop_null_keys, node)
             case nodes.BranchChild() | nodes.Merge() | nodes.ToStream():
                 found[node.name] = lambda: column_steps.go_on
+            case nodes.TableSource() | nodes.ToTable():
+                found[node.name] = partial(column_tables.table_from_records, work, node)
+            case nodes.TableFilter():
+                found[node.name] = partial(column_tables.filter_table, node)
+            case nodes.TableMapValues():
+                found[node.name] = partial(column_tables.map_table_values, node)
+            case nodes.StreamTableJoin():
+                found[node.name] = partial(column_tables.join_table, work, node)
+            case nodes.WindowedAggregate():
+                found[node.name] = partial(aggregate_windows, work, node)
             case nodes.StreamAggregate():
                 found[node.name] = partial(aggregate, work, node)
     return found

@@ -323,7 +323,8 @@ class _Run:
     def aggregate(self, name: str, operator: Any) -> Step:
         store, then = self._keys(operator._name), self._behind(name)
         initializer, aggregator = operator._initializer, operator._aggregator
-        known, load, keeps, write_key, write_value, is_plain = store.known, store.load, store.keeps, store.write_key, store.write_value, store.is_plain
+        known, load, keeps, write_key, write_value = store.known, store.load, store.keeps, store.write_key, store.write_value
+        as_read, is_plain = store.as_read, store.is_plain
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             if key is None or value is None:
@@ -341,7 +342,7 @@ class _Run:
                 if not is_plain:
                     old = store.read(old_bytes)
             new = aggregator(key, value, old)
-            known[where] = (write_value(new), new if is_plain else None, at)
+            known[where] = (write_value(new), as_read(new), at)
             then(row, key, data, new, at)
 
         return step
@@ -356,7 +357,7 @@ class _Run:
                 return
             if store is not None:
                 where = data if store.keeps and data is not None else store.write_key(key)
-                store.known[where] = (store.write_value(value), value if store.is_plain else None, at)
+                store.known[where] = (store.write_value(value), store.as_read(value), at)
             then(row, key, data, value, at)
 
         return step
@@ -439,6 +440,7 @@ class _Keys:
         self._table = table
         self.keeps = keeps
         self.is_plain = isinstance(value, _PLAIN)
+        self.as_read = _READ_AS.get(value.name, _the_same) if self.is_plain else _nothing
         self.write_key, self.write_value = _encoder(key, topic), _encoder(value, topic)
         self.read: Callable[[bytes], Any] = lambda data: value.deserialize(topic, data)
         self.known: dict[Any, tuple[bytes | None, Any, int]] = {}
@@ -466,6 +468,21 @@ class _Keys:
                 self._table.remove(where)
             else:
                 self._table.put(where, 0, 0, data, at)
+
+
+def _the_same(value: Any) -> Any:
+    return value
+
+
+def _nothing(value: Any) -> None:
+    return None
+
+
+#: What the store gives of a value that it got, where that may be of another type.
+_READ_AS: dict[str, Callable[[Any], Any]] = {
+    "double": lambda value: float(value) if isinstance(value, int) else value,
+    "bytes": lambda value: None if value is None else bytes(value),
+}
 
 
 class _Written:

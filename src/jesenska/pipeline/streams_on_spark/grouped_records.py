@@ -51,6 +51,16 @@ class Groups:
         return found
 
 
+def dense(numbers: Indices, count: int) -> tuple[Indices, Indices]:
+    """Numbers below `count` as the places of their distinct values among these, and the distinct values in order."""
+    if count > 4 * len(numbers) + 1_000_000:
+        values, codes = np.unique(numbers, return_inverse=True)
+        return codes, values
+    there = np.zeros(count, np.bool_)
+    there[numbers] = True
+    return (np.cumsum(there) - 1)[numbers], np.flatnonzero(there)
+
+
 def stably_sorted(codes: Indices, count: int) -> Indices:
     """The places that sort numbers from 0 to below `count`; equal ones keep their order. numpy sorts numbers of 16
     bits by counting, so larger ones are sorted by their lower half and then by their upper half."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from jesenska.pipeline.streams.records import TimeWindow, Windowed
 
+Column: TypeAlias = "pa.Array | Objects | WindowedKeys"
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 _KINDS: dict[type, pa.DataType] = {str: pa.string(), bytes: pa.binary(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
@@ -41,15 +42,12 @@ class Objects:
 class WindowedKeys:
     """Keys with the windows that they are in. No key is None."""
 
-    keys: pa.Array
+    keys: Column
     starts: Indices
     size_ms: int
 
     def __len__(self) -> int:
         return len(self.starts)
-
-
-Column: TypeAlias = "pa.Array | Objects | WindowedKeys"
 
 
 def from_values(values: Sequence[Any]) -> pa.Array | Objects:
@@ -70,7 +68,7 @@ def to_values(column: Column) -> Sequence[Any]:
         return column.values
     if isinstance(column, WindowedKeys):
         windows = (TimeWindow(start, min(start + column.size_ms, _LONG_MAX)) for start in column.starts.tolist())
-        return [Windowed(key, window) for key, window in zip(column.keys.to_pylist(), windows, strict=True)]
+        return [Windowed(key, window) for key, window in zip(to_values(column.keys), windows, strict=True)]
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
@@ -80,7 +78,7 @@ def taken(column: Column, indices: Indices) -> Column:
         values = column.values
         return Objects([values[index] for index in indices.tolist()])
     if isinstance(column, WindowedKeys):
-        return WindowedKeys(column.keys.take(pa.array(indices)), column.starts[indices], column.size_ms)
+        return WindowedKeys(taken(column.keys, indices), column.starts[indices], column.size_ms)
     return column.take(pa.array(indices))
 
 
@@ -90,9 +88,8 @@ def together(columns: Sequence[Column]) -> Column:
         return columns[0]
     windowed = [column for column in columns if isinstance(column, WindowedKeys)]
     if len(windowed) == len(columns) and len({column.size_ms for column in windowed}) == 1:
-        keys = together([column.keys for column in windowed])
-        if not isinstance(keys, Objects | WindowedKeys):
-            return WindowedKeys(keys, np.concatenate([column.starts for column in windowed]), windowed[0].size_ms)
+        starts = np.concatenate([column.starts for column in windowed])
+        return WindowedKeys(together([column.keys for column in windowed]), starts, windowed[0].size_ms)
     arrays: list[Any] = [column for column in columns if not isinstance(column, Objects | WindowedKeys)]
     kinds = {array.type for array in arrays} - {pa.null()}
     if len(kinds) <= 1 and len(arrays) == len(columns):

@@ -1,0 +1,172 @@
+"""Tables over whole columns: topics and streams as tables, table operations that are not kept, and the joins of a
+stream with a table.
+
+A record of the stream finds what the table had when it came. That is the last change of its key in this micro-batch
+that comes before it, in the order in which single records would be processed; or else what is in the store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from jesenska.pipeline.streams.plan import Plan, StreamTableJoin, Table, TableFilter, TableMapValues, TableSource, ToTable
+from jesenska.pipeline.streams_on_spark import column_expressions
+from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes, expression_of, rows_of
+from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered, stably_sorted
+from jesenska.pipeline.streams_on_spark.partition_task import Work
+from jesenska.pipeline.streams_on_spark.record_columns import Records, in_order
+from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, is_null, taken, together
+
+
+def own_store(node: Table) -> str | None:
+    """The store that has the table's values."""
+    return node.store.name if node.materialized and node.store is not None else None
+
+
+def table_from_records(work: Work, node: TableSource | ToTable) -> Step:
+    if node.sends_old_values:
+        raise NoColumnsError(f"{node.name} sends old values")
+    serdes = None if own_store(node) is None or node.store is None else StoreSerdes(work, node.store)
+
+    def step(batch: MicroBatch, records: Records) -> Leaving:
+        missing = is_null(records.keys)
+        batch.dropped += int(missing.sum())
+        records = records.where(~missing)
+        if serdes is not None and len(records):
+            keep(batch, serdes, records, serdes.value_bytes(records.values))
+        return records
+
+    return step
+
+
+def keep(batch: MicroBatch, serdes: StoreSerdes, records: Records, values: pa.Array) -> None:
+    """Puts each key's last value into the store, with its time."""
+    key_bytes = serdes.key_bytes(records.keys)
+    codes, keys = numbered(key_bytes)
+    last = Groups(codes, len(keys)).last()
+    table = batch.file.table(serdes.name)
+    before = rows_of(table, keys)
+    rows = before._replace(value=values.take(pa.array(last)).to_pylist(), at=records.times[last].tolist())
+    batch.writes.append((table, rows, before))
+    if serdes.name in batch.looked_up:
+        batch.changes[serdes.name] = Changes(key_bytes, values, records.order)
+
+
+def filter_table(node: TableFilter) -> Step:
+    predicate, negated = expression_of(node.predicate, node.name), node.negated
+    _check_is_computed(node)
+
+    def step(batch: MicroBatch, records: Records) -> Leaving:
+        holds = column_expressions.holds(predicate, {"key": records.keys, "value": records.values}, len(records))
+        out = (holds == negated) | is_null(records.values)
+        return records.with_values(_without(records.values, out))
+
+    return step
+
+
+def map_table_values(node: TableMapValues) -> Step:
+    mapper = expression_of(node.mapper, node.name)
+    _check_is_computed(node)
+
+    def step(batch: MicroBatch, records: Records) -> Leaving:
+        missing = is_null(records.values)
+        if not missing.any():
+            return records.with_values(column_expressions.evaluate(mapper, {"key": records.keys, "value": records.values}, len(records)))
+        there = records.where(~missing)
+        made = column_expressions.evaluate(mapper, {"key": there.keys, "value": there.values}, len(there))
+        places = np.where(missing, 0, np.cumsum(~missing))
+        return records.with_values(taken(together([pa.nulls(1), made]), places))
+
+    return step
+
+
+def _check_is_computed(node: TableFilter | TableMapValues) -> None:
+    if node.sends_old_values:
+        raise NoColumnsError(f"{node.name} sends old values")
+    if own_store(node) is not None:
+        raise NoColumnsError(f"{node.name} is a table with a store that is made of another one")
+
+
+def _without(values: Column, out: np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
+    """The values with None in these places."""
+    if not out.any():
+        return values
+    return taken(together([pa.nulls(1), values]), np.where(out, 0, np.arange(1, len(out) + 1)))
+
+
+def looked_up_store(plan: Plan, node: StreamTableJoin) -> str:
+    """The store that the join looks up."""
+    table = plan[node.table]
+    assert isinstance(table, Table)
+    name = own_store(table)
+    if name is None or table.store is None or table.store.kind != "key-value":
+        raise NoColumnsError(f"{node.name} looks up a table of windows, or one without a store of its own")
+    return name
+
+
+def join_table(work: Work, node: StreamTableJoin) -> Step:
+    name = looked_up_store(work.plan, node)
+    serdes = StoreSerdes(work, work.processors.stores[name])
+    joiner, is_left = expression_of(node.joiner, node.name), node.kind == "left"
+
+    def step(batch: MicroBatch, records: Records) -> Leaving:
+        no_key = is_null(records.keys)
+        dropped = is_null(records.values) | (False if is_left else no_key)
+        batch.dropped += int(dropped.sum())
+        if dropped.any():
+            records, no_key = records.where(~dropped), no_key[~dropped]
+        if not len(records):
+            return None
+        other = _looked_up(batch, serdes, records, no_key)
+        if not is_left:
+            found = ~is_null(other)
+            if not found.all():
+                records, other = records.where(found), taken(other, np.flatnonzero(found))
+        roots = {"key": records.keys, "left": records.values, "right": other}
+        return records.with_values(column_expressions.evaluate(joiner, roots, len(records)))
+
+    return step
+
+
+def _looked_up(batch: MicroBatch, serdes: StoreSerdes, records: Records, no_key: np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
+    """The table's value for each record."""
+    asked = np.flatnonzero(~no_key)
+    if not len(asked):
+        return pa.nulls(len(records))
+    key_bytes = serdes.key_bytes(taken(records.keys, asked) if no_key.any() else records.keys)
+    changes = batch.changes.get(serdes.name)
+    if changes is None:
+        codes, keys = numbered(key_bytes)
+        change_of = np.full(len(asked), -1)
+        changed = pa.nulls(0, pa.binary())
+    else:
+        codes, keys = numbered(pa.concat_arrays([changes.keys, key_bytes]))
+        order = in_order([changes.order, tuple(numbers[asked] for numbers in records.order)])[1]
+        change_of = _last_changes(codes, len(keys), order, len(changes.keys))
+        codes, changed = codes[len(changes.keys) :], changes.values
+    # Of the keys that have no change before, the store's values stand behind those of the changes.
+    unchanged = change_of < 0
+    wanted = np.unique(codes[unchanged])
+    stored = rows_of(batch.file.table(serdes.name), [keys[code] for code in wanted.tolist()])
+    values = serdes.values(pa.concat_arrays([changed, pa.array(stored.value, pa.binary()), pa.nulls(1, pa.binary())]))
+    where = np.full(len(records), len(changed) + len(wanted))
+    where[asked] = np.where(unchanged, len(changed) + np.searchsorted(wanted, codes), change_of)
+    return taken(values, where)
+
+
+def _last_changes(codes: Indices, count: int, order: Indices, changes: int) -> Indices:
+    """For each record the last change of its key that comes before it; -1 where there is none. The changes are the
+    first ones of `codes`; `order` has the places of changes and records in their order."""
+    by_key = order[stably_sorted(codes[order], count)]
+    is_change = by_key < changes
+    latest = np.maximum.accumulate(np.where(is_change, np.arange(len(by_key)), -1))
+    begins = np.flatnonzero(np.diff(codes[by_key], prepend=-1))
+    begin_of = np.repeat(begins, np.diff(begins, append=len(by_key)))
+    found = np.where(latest >= begin_of, by_key[latest], -1)
+    answer = np.empty(len(by_key), np.int64)
+    answer[by_key] = found
+    return answer[changes:]
