@@ -1,8 +1,9 @@
-"""Counts words with the Streams API, run by its test driver: no broker, no Spark.
+"""Counts words with the Streams API.
 
-    python examples/streams_word_count.py "hello kafka streams" "hello again"
+    python examples/streams_word_count.py "hello again"     run by its test driver: no broker, no Spark
+    jesenska streams run examples/streams_word_count.py     on Spark, from the topic lines to the topic word-counts
 
-Prints the topology, and every new count as it comes out."""
+The first prints the topology, and every new count as it comes out."""
 
 from __future__ import annotations
 
@@ -19,6 +20,10 @@ def word_count() -> Topology:
     counts = words.group_by(value, key=Serdes.string(), value=Serdes.string()).count(store="counts")
     counts.to_stream().to("word-counts", key=Serdes.string(), value=Serdes.long())
     return builder.build()
+
+
+topology = word_count
+config = {"application.id": "word-count", "bootstrap.servers": "localhost:9092", "state.dir": "state", "commit.interval.ms": 1000}
 
 
 def main(lines: list[str]) -> None:
