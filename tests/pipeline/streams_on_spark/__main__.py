@@ -54,8 +54,8 @@ def main() -> int:
     parser.add_argument("--in-memory", action="store_true", help="without Spark")
     parser.add_argument("--every-way", action="store_true", help="each description in all ways")
     options = parser.parse_args()
-    logging.disable(logging.NOTSET if options.in_memory else logging.CRITICAL)
     logging.getLogger("jesenska").addHandler(logging.NullHandler())
+    logging.getLogger("jesenska").propagate = False
     chosen = [named(name, options.seed) for name in options.names] or topologies(options.count, options.seed)[options.first :]
     titles: Counter[str] = Counter()
     differing = compared = 0

@@ -34,7 +34,8 @@ def unexplained_on_spark(runner: OnSpark, description: Json, how: HowToRun, titl
     if "build" in (ours.get("error", {}).get("when"), expected.get("error", {}).get("when")):
         yield from differences(expected, ours, parts=frozenset(("error",)))
         return
-    same = outcome(own, as_it_was(script), [KeptTasks()], partitions=how.partitions, chance=Random(0))
+    transactions = how.guarantee == "exactly_once_v2"
+    same = outcome(own, as_it_was(script), [KeptTasks()], partitions=how.partitions, chance=Random(0), transactions=transactions)
     if "error" in same:
         same["error"] = {**same["error"], "at": -1}
     met: set[str] = set()
@@ -53,7 +54,7 @@ def _sorted(outcome: Json) -> Json:
 
 
 def _without_clock(expected: Json, ours: Json) -> Iterator[Difference]:
-    """What differs but for records that depend on the clock: ticks, and what a punctuation has sent when it was time."""
+    """What differs but for what depends on the clock: ticks, and what a punctuation sends when it is time."""
     if ("error" in expected) != ("error" in ours):
         yield "error", expected.get("error"), ours.get("error")
     for topic, records in expected["output"].items():

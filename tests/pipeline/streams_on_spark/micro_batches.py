@@ -115,8 +115,8 @@ def at_random(application: Application, given: Sequence[Json], chance: Random) -
 
 @dataclass(slots=True)
 class _Result:
-    """What a micro-batch gave: records of each topic in order, what witnesses saw, how many records were dropped; or an
-    error, and then nothing else."""
+    """What a micro-batch gave: records of each topic in order, what witnesses saw, how many records were dropped; or
+    an error, and then nothing else."""
 
     made: list[Output] = field(default_factory=list)
     error: str | None = None
@@ -157,9 +157,10 @@ def as_it_was(script: Sequence[Happening]) -> Cuts:
 
 
 class Application:
-    """A topology on topics in memory. `partitions` is the number of partitions of the topics of its input."""
+    """A topology on topics in memory. `partitions` is the number of partitions of the topics of its input. With
+    `transactions` the output of a micro-batch ends with a control record in each partition."""
 
-    def __init__(self, interpreter: Interpreter, topology: Topology, partitions: int, sides: Sequence[Side]) -> None:
+    def __init__(self, interpreter: Interpreter, topology: Topology, partitions: int, sides: Sequence[Side], transactions: bool = False) -> None:
         self.config = StreamsConfig(interpreter.settings)
         everything = cut(topology, self.config.application_id)
         self.parts = [part for part in everything if not part.is_global]
@@ -167,15 +168,17 @@ class Application:
         internal = {f"{self.config.application_id}-{topic}" for topic in topology.processors.internal_topics}
         self.counts = dict.fromkeys(read - internal, partitions) | dict.fromkeys(interpreter.written.keys() - read, partitions)
         self.counts |= partitions_of_internal_topics(topology, everything, self.config.application_id, self.counts)
-        self.logs: dict[Place, list[RawRecord]] = {(topic, number): [] for topic, count in self.counts.items() for number in range(count)}
+        #: The records of each partition by their offsets; None for the end of a transaction.
+        self.logs: dict[Place, list[RawRecord | None]] = {(topic, number): [] for topic, count in self.counts.items() for number in range(count)}
         self.written: dict[str, list[Record]] = {}
         self.works = {part.number: Work.of(topology, part.number, self.config, dict(self.counts)) for part in self.parts}
         self.now_ms = 0
         self.at = 0
-        #: What has happened, in the order in which it was processed. It is that of all, where there is one sub-topology.
+        #: What has happened, in the order in which it was processed, where there is one sub-topology.
         self.taken: list[Json] = []
         self._interpreter = interpreter
         self._sides = sides
+        self._transactions = transactions
         self._happened: dict[tuple[str, int, int], Json] = {}
         self._known: set[tuple[str, int, int]] = set()  # what the global tables have
         self._positions: dict[tuple[int, Place], int] = {}
@@ -198,10 +201,10 @@ class Application:
             topic, record = piped(happening)
             self._happened[self._append(topic, None, record)] = happening
 
-    def _write(self, output: Output) -> None:
+    def _write(self, output: Output) -> tuple[str, int, int]:
         record = Record(output.key, output.value, output.timestamp, output.headers)
         self.written.setdefault(output.topic, []).append(record)
-        self._append(output.topic, output.partition, record)
+        return self._append(output.topic, output.partition, record)
 
     def _append(self, topic: str, partition: int | None, record: Record) -> tuple[str, int, int]:
         """Gives where it is now."""
@@ -238,7 +241,7 @@ class Application:
         for place, end in ends.items():
             start = self._positions.get((part.number, place), 0)
             self._positions[part.number, place] = end
-            found.setdefault(place[1], []).extend(self.logs[place][start:end])
+            found.setdefault(place[1], []).extend(record for record in self.logs[place][start:end] if record is not None)
         count = sum(map(len, found.values()))
         is_ticking = part.number in self._ticking
         if not count and not is_ticking:
@@ -251,8 +254,9 @@ class Application:
             records = found.get(partition, [])
             if records or is_ticking:
                 outputs += self._process(self.works[part.number], MicroBatch(version, partition, records, self.now_ms))
-        for output in outputs:
-            self._write(output)
+        written = {self._write(output)[:2] for output in outputs}
+        for place in written if self._transactions else ():
+            self.logs[place].append(None)
         return count
 
     def _process(self, work: Work, batch: MicroBatch) -> list[Output]:
@@ -295,7 +299,7 @@ class Application:
         return [(*place, 0, len(log)) for place, log in self.logs.items() if place[0] in self._global_topics]
 
     def _read(self, ranges: Mapping[Place, tuple[int, int]]) -> Iterable[RawRecord]:
-        return [record for place, (start, end) in ranges.items() for record in self.logs[place][start:end]]
+        return [record for place, (start, end) in ranges.items() for record in self.logs[place][start:end] if record is not None]
 
     # What has come out
 
@@ -316,14 +320,14 @@ class Application:
         return found[0]
 
 
-def outcome(description: Json, cuts: Cuts, sides: Sequence[Side], *, partitions: int = 1, chance: Random | None = None) -> Json:
+def outcome(description: Json, cuts: Cuts, sides: Sequence[Side], *, partitions: int = 1, chance: Random | None = None, transactions: bool = False) -> Json:
     """What comes out of a topology: the same parts that the test driver's outcome has."""
     interpreter = Interpreter(description)
     found: Json = {}
     try:
         topology = interpreter.topology()
         found["describe"] = shown_description(topology)
-        application = Application(interpreter, topology, partitions, sides)
+        application = Application(interpreter, topology, partitions, sides, transactions)
     except StreamsError as error:
         return found | {"error": failure("build", -1, error)}
     try:
@@ -394,8 +398,8 @@ _LOGGERS = ("jesenska.pipeline.streams.engine.task", "jesenska.pipeline.streams_
 
 
 class StateFiles:
-    """Micro-batches over state files below `directory`, as Spark's tasks process them. `again` is how often one is run a
-    second time, as after a crash. Without `direct` it is the engine that takes the records."""
+    """Micro-batches over state files below `directory`, as Spark's tasks process them. `again` is how often one is run
+    a second time, as after a crash. Without `direct` it is the engine that takes the records."""
 
     def __init__(self, directory: Path, chance: Random, *, again: float = 0.2, direct: bool = True) -> None:
         self._directory = directory

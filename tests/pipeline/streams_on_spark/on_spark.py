@@ -1,8 +1,8 @@
 """Descriptions of topologies (tests/pipeline/streams/topology_spec.py), run on Spark: from topics of a broker into
 topics of a broker, by `KafkaStreams.process_available`.
 
-What the micro-batches had is read from Spark's checkpoint. The same micro-batches without Spark (micro_batches.py) have
-to give the same.
+What the micro-batches had is read from Spark's checkpoint. The same micro-batches without Spark (micro_batches.py)
+have to give the same.
 """
 
 from __future__ import annotations

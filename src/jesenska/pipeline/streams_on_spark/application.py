@@ -28,12 +28,12 @@ _CLIENT_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`max_offsets` is how much one micro-batch of a sub-topology reads at most."""
+    """`max_offsets` is how much one micro-batch of a sub-topology reads at most, None without a limit."""
 
     topology: Topology
     config: StreamsConfig
     parts: tuple[SubTopology, ...]
-    max_offsets: int
+    max_offsets: int | None
 
     @property
     def id(self) -> str:

@@ -56,6 +56,7 @@ from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, rea
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.query import SubTopologyQuery
 from jesenska.pipeline.streams_on_spark.state_directory import StateDirectory
+from jesenska.pipeline.streams_on_spark.strictness import refuse_what_may_differ
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,10 +89,12 @@ StateListener = Callable[[State, State], None]
 
 class KafkaStreams:
     """Runs `topology` with the settings of `config`. `spark` is the session to run in; without it the running one, or
-    a new one on this machine. `max_offsets_per_trigger` is how much one micro-batch of a sub-topology reads at most; a
-    task has the records of its partitions in memory.
+    a new one on this machine. `max_offsets_per_trigger` is how much one micro-batch of a sub-topology reads at most,
+    None for all that is there; a task has the records of its partitions in memory. `strict` refuses what may give
+    another result than Kafka Streams (strictness.py).
 
-    SettingError where application.id or bootstrap.servers is missing."""
+    SettingError where application.id or bootstrap.servers is missing, StreamsError where `strict` refuses something.
+    """
 
     def __init__(
         self,
@@ -99,7 +102,8 @@ class KafkaStreams:
         config: Mapping[str, Any] | StreamsConfig,
         *,
         spark: SparkSession | None = None,
-        max_offsets_per_trigger: int = 500_000,
+        max_offsets_per_trigger: int | None = 500_000,
+        strict: bool = False,
     ) -> None:
         self.topology = topology
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
@@ -109,6 +113,8 @@ class KafkaStreams:
         self._spark = spark
         self._parts = cut(topology, self.config.application_id)
         self._application = Application(topology, self.config, tuple(self._parts), max_offsets_per_trigger)
+        if strict:
+            refuse_what_may_differ(self._application, self._parts)
         self.directory = self._application.directory
         self._state = State.CREATED
         self._listener: StateListener | None = None

@@ -125,6 +125,7 @@ class SubTopologyQuery:
                 f"the state in {stores} is gone, but the checkpoint beside it stands: put it back, or remove {self._directory.parent} "
                 "and the application's internal topics to begin anew."
             )
+        stores.mkdir(parents=True, exist_ok=True)  # a micro-batch without records leaves none
 
     # The query
 
@@ -202,7 +203,7 @@ class SubTopologyQuery:
         options = {
             **self._application.consumer_options(),
             "startingOffsets": self._starts(),
-            "maxOffsetsPerTrigger": str(self._application.max_offsets),
+            **({} if self._application.max_offsets is None else {"maxOffsetsPerTrigger": str(self._application.max_offsets)}),
             "kafka.group.id": self._config.application_id,  # tools show the lag of the application there
         }
         if part.pattern is None:
