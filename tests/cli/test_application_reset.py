@@ -19,7 +19,7 @@ INTERNAL = ("-s-changelog", "-x-repartition", "-j-subscription-response-topic", 
 
 @pytest.fixture
 def application(at: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """An id, with a topic `<id>.in` of two partitions that has ten records, its internal topics and one that is none."""
+    """An id. There are a topic `<id>.in` of two partitions with ten records, internal topics and one of the user."""
     name: str = request.node.name.partition("[")[0].replace("_", "-")[:60]
     for topic in (f"{name}.in", f"{name}-of-the-user", f"other-{name}-x-repartition", *(name + ending for ending in INTERNAL)):
         at(kafka_topics.main, "--create", "--topic", topic, "--partitions", "2")

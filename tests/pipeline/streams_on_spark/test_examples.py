@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jesenska.pipeline.demo.flights import data_folder, flights, reference
+from jesenska.pipeline.demo.flights import Stream, data_folder, flights, reference
 from jesenska.pipeline.streams import Topology
 from jesenska.pipeline.streams_on_spark import KafkaStreams
 from jesenska.testing import BrokerProcess
@@ -52,19 +52,19 @@ def sold_and_shipped() -> list[Given]:
     return given
 
 
+def records(stream: Stream) -> list[Given]:
+    rows = zip(stream.keys.to_pylist(), stream.values.to_pylist(), stream.timestamps.to_pylist(), strict=True)
+    return [(stream.topic, key, value, at) for key, value, at in rows]
+
+
 def flown(count: int) -> list[Given]:
-    stream = flights(data_folder(), count)
-    found: list[Given] = []
-    for key, value, at in zip(stream.keys.to_pylist(), stream.values.to_pylist(), stream.timestamps.to_pylist(), strict=True):
-        found.append(("flights", key, value, at))
-    return found
+    return records(flights(data_folder(), count))
 
 
 def known_planes(of: list[Given]) -> list[Given]:
+    """Those of the flights."""
     tails = {json.loads(value or b"")["tailnum"] for _, _, value, _ in of}
-    stream = reference(data_folder(), "planes")
-    rows = zip(stream.keys.to_pylist(), stream.values.to_pylist(), stream.timestamps.to_pylist(), strict=True)
-    return [("planes", key, value, at) for key, value, at in rows if key.decode() in tails]
+    return [given for given in records(reference(data_folder(), "planes")) if (given[1] or b"").decode() in tails]
 
 
 def values(topology: Topology, given: list[Given], topic: str) -> dict[str, list[Any]]:
