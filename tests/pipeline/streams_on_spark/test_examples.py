@@ -45,7 +45,7 @@ def example(name: str) -> Any:
 
 def sold_and_shipped() -> list[Given]:
     """200 sales and shipments of five articles within some hours."""
-    given = []
+    given: list[Given] = []
     for number in range(200):
         topic, quantity = ("shipments", 12) if number % 7 == 0 else ("sales", number * 5 % 4 + 1)
         given.append((topic, b"article %d" % (number % 5), json.dumps({"quantity": quantity}).encode(), number * 120_000))
@@ -54,7 +54,8 @@ def sold_and_shipped() -> list[Given]:
 
 def records(stream: Stream) -> list[Given]:
     rows = zip(stream.keys.to_pylist(), stream.values.to_pylist(), stream.timestamps.to_pylist(), strict=True)
-    return [(stream.topic, key, value, at) for key, value, at in rows]
+    found: list[Given] = [(stream.topic, key, value, at) for key, value, at in rows]
+    return found
 
 
 def flown(count: int) -> list[Given]:
