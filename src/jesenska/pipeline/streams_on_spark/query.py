@@ -1,13 +1,14 @@
 """One sub-topology as a streaming query of Spark: what it reads, its micro-batches, what it has read for good.
 
-A micro-batch goes through the processors in foreachBatch, in a task for each partition, and its output to the sink or
-into a transaction."""
+Spark's query decides when a micro-batch begins and where it ends, and keeps that in the checkpoint. Its tasks read the
+records (batch_ranges.py), take them through the processors, and write the output to the sink or into a transaction."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline.cluster_thread import ClusterThread
-from jesenska.pipeline.options import sink_options
+from jesenska.pipeline.options import SourceOptions, sink_options, source_options
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams_on_spark import application_topics
 from jesenska.pipeline.streams_on_spark.application import Application
+from jesenska.pipeline.streams_on_spark.batch_ranges import BatchRanges, shares
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, tasks_of
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.partition_task import PartitionTask, Work
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from jesenska.pipeline.streams_on_spark.spark_task import GlobalEnds, Program
 
 logger = logging.getLogger(__name__)
+
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 class SubTopologyQuery:
@@ -56,6 +61,9 @@ class SubTopologyQuery:
         self._sink = sink_options(self._producer_options)
         self._failure: StreamsError | None = None
         self._query: StreamingQuery | None = None
+        self._source: SourceOptions | None = None
+        self._ranges: BatchRanges | None = None
+        self._read = 0  # offsets, since the query was started
         self._deleted: dict[TopicPartition, int] = {}
 
     def _pickled(self) -> Program:
@@ -89,7 +97,7 @@ class SubTopologyQuery:
         writes = [*part.writes, *(["topics that a function names"] if part.extracts else [])]
         return (
             f"Sub-topology: {part.number}\n"
-            f"    reads   {', '.join(reads)}: {self._tasks} partitions{'' if self._is_aligned else ', brought together by a shuffle'}\n"
+            f"    reads   {', '.join(reads)}: {self._tasks} partitions\n"
             f"    steps   {self._path}\n"
             f"    stores  {', '.join(part.stores) or 'none'}\n"
             f"    writes  {', '.join(writes) or 'nothing'}, {kind}\n"
@@ -112,11 +120,6 @@ class SubTopologyQuery:
             return f"the direct path, a Python function for each step, since {reason}"
         return "as columns, each step for all records of a micro-batch at once"
 
-    @property
-    def _is_aligned(self) -> bool:
-        """Whether the source gives all rows of a partition number to one task."""
-        return len(self.part.reads) == 1 and self.part.pattern is None and not self._asks_for_the_clock
-
     def _check_stores(self) -> None:
         """What the checkpoint counts as done has left its state."""
         commits, stores = self._directory / "checkpoint" / "commits", self._directory / "stores"
@@ -130,16 +133,22 @@ class SubTopologyQuery:
     # The query
 
     def start(self, *, continuous: bool) -> None:
+        from jesenska.pipeline.streams_on_spark.spark_task import COLUMNS
+
         self._check_stores()
-        rows = self._rows()
-        writer = rows.writeStream.queryName(f"{self._config.application_id}-{self.part.number}").foreachBatch(self._process)
+        options = self._source_options()
+        self._source = source_options({**options, "includeHeaders": "true", "columns": ",".join(COLUMNS)}, streaming=True)
+        self._ranges = BatchRanges(self._source, self._directory / "checkpoint")
+        self._read = 0
+        writer = self._rows(options).writeStream.queryName(f"{self._config.application_id}-{self.part.number}").foreachBatch(self._process)
         writer = writer.option("checkpointLocation", str(self._directory / "checkpoint"))
         if continuous:
             writer = writer.trigger(processingTime=f"{self._config['commit.interval.ms']} milliseconds")
         else:
             writer = writer.trigger(availableNow=True)
         self._failure = None
-        self._query = writer.start()
+        with _plain_checkpoint_files(self._spark):
+            self._query = writer.start()
 
     def run_to_end(self) -> int:
         """Processes what is there; how many records that was."""
@@ -152,9 +161,8 @@ class SubTopologyQuery:
             query.awaitTermination()
         except StreamingQueryException as error:
             raise self._worded(error) from error
-        read = sum(progress.numInputRows for progress in query.recentProgress)
         self.delete_what_was_read()
-        return read
+        return self._read
 
     def stop(self) -> None:
         if self._query is not None:
@@ -183,20 +191,16 @@ class SubTopologyQuery:
         sentence = failed_in_a_task(text)
         return StreamsError(sentence if sentence is not None else f"the query of sub-topology {self.part.number} has failed: {text}")
 
-    def _rows(self) -> DataFrame:
-        reader = self._spark.readStream.format("jesenska").option("includeHeaders", "true")
-        for name, value in self._source_options().items():
+    def _rows(self, options: Mapping[str, str]) -> DataFrame:
+        """What makes micro-batches. Its rows are not looked at: the tasks read the topics."""
+        reader = self._spark.readStream.format("jesenska").option("columns", "offset")
+        for name, value in options.items():
             reader = reader.option(name, value)
-        rows = reader.load().select("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+        rows = reader.load()
         if not self._asks_for_the_clock:
             return rows
         ticks = self._spark.readStream.format("rate").option("rowsPerSecond", "1").load()
-        return rows.unionByName(
-            ticks.selectExpr(
-                "cast(null as binary) as key", "cast(null as binary) as value", "cast(null as string) as topic", "0 as partition",
-                "value as offset", "timestamp", "cast(null as array<struct<key: string, value: binary>>) as headers",
-            )
-        )  # fmt: skip
+        return rows.unionByName(ticks.selectExpr("value as offset"))
 
     def _source_options(self) -> dict[str, str]:
         part = self.part
@@ -237,29 +241,22 @@ class SubTopologyQuery:
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
         from jesenska.pipeline.exactly_once import write_exactly_once
         from jesenska.pipeline.spark import quiet_about_pandas
-        from jesenska.pipeline.streams_on_spark.spark_task import OUTPUT_SCHEMA, WRITTEN_SCHEMA, SparkTask
+        from jesenska.pipeline.streams_on_spark.spark_task import OUTPUT_SCHEMA, SparkTask
 
-        placed = self._placed(rows)
-        task = SparkTask(self._program, str(self._directory / "stores"), batch_id, None if self._exactly_once else self._sink, self._global_ends())
-        with quiet_about_pandas():
-            done = placed.mapInArrow(task, OUTPUT_SCHEMA if self._exactly_once else WRITTEN_SCHEMA)
+        assert self._ranges is not None and self._source is not None
+        ranges = self._ranges.of(batch_id)
+        self._read += sum(item.size for item in ranges)
+        dealt = shares(ranges, max(1, self._spark.sparkContext.defaultParallelism), range(self._tasks) if self._asks_for_the_clock else ())
+        if not dealt:
+            return
+        sink = None if self._exactly_once else self._sink
+        task = SparkTask(self._program, str(self._directory / "stores"), batch_id, self._source, tuple(dealt), sink, self._global_ends())
         if self._exactly_once:
+            with quiet_about_pandas():
+                done = self._spark.range(0, len(dealt), 1, len(dealt)).mapInArrow(task, OUTPUT_SCHEMA)
             write_exactly_once(done, batch_id, self._name, self._producer_options)
         else:
-            done.collect()
-
-    def _placed(self, rows: DataFrame) -> DataFrame:
-        """The rows such that all of a partition are in one task."""
-        if self._asks_for_the_clock:
-            every = self._spark.range(self._tasks).selectExpr(
-                "cast(null as binary) as key", "cast(null as binary) as value", "cast(null as string) as topic", "cast(id as int) as partition",
-                "0L as offset", "cast(null as timestamp) as timestamp", "cast(null as array<struct<key: string, value: binary>>) as headers",
-            )  # fmt: skip
-            rows = rows.filter("topic is not null").unionByName(every)
-        elif self._is_aligned:
-            return rows
-        cores = max(1, self._spark.sparkContext.defaultParallelism)
-        return rows.repartition(min(self._tasks, 2 * cores), "partition")
+            self._spark.sparkContext.parallelize(range(len(dealt)), len(dealt)).mapPartitions(task.write).collect()
 
     def _global_ends(self) -> GlobalEnds | None:
         from jesenska.pipeline.streams_on_spark.spark_task import GlobalEnds
@@ -288,6 +285,19 @@ class SubTopologyQuery:
             logger.info("Records of internal topics could not be deleted now: %s", error)
         else:
             self._deleted.update(before)
+
+
+@contextmanager
+def _plain_checkpoint_files(spark: SparkSession) -> Iterator[None]:
+    """A query that is started within writes its checkpoint in the one of Spark's two ways that starts fewer processes
+    for each file (chmod, readlink). It is for directories in which a file can be renamed at once, as on any disk."""
+    before = spark.conf.get(_FILE_MANAGER, None)
+    spark.conf.set(_FILE_MANAGER, before or _FILE_SYSTEM)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_FILE_MANAGER)
 
 
 def _offsets(text: str | None) -> dict[str, dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""What runs in Spark's tasks: rows of topics in, the sub-topology's processors, records out.
+"""What runs in Spark's tasks: records of topics in, the sub-topology's processors, records out.
 
-Rows come as Arrow batches with the columns of the source `jesenska`. All rows of one partition number are in one task.
-With `sink` the task writes its output itself, and gives a row that counts it. Without, it gives the output as rows
-that the sink takes, for whoever writes them in a transaction.
+A task reads its ranges of the topics itself, partition by partition, as Arrow batches with the columns of the source
+`jesenska`. At least once, it writes its output itself (`SparkTask.write`). Exactly once, it gives the output as rows
+that the sink takes, for whoever writes them in a transaction (`SparkTask` as a function).
 
     topic string | partition int | key binary | value binary | timestamp timestamp | headers array<struct<…>>
 """
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jesenska.base.clock import SystemClock
+from jesenska.base.errors import JesenskaError
 from jesenska.pipeline.cluster_thread import connect
+from jesenska.pipeline.columns import RowMaker
 from jesenska.pipeline.options import SinkOptions, SourceOptions
-from jesenska.pipeline.packing import Task as ReadTask
 from jesenska.pipeline.planning import OffsetRange
 from jesenska.pipeline.sentences import plainly
 from jesenska.pipeline.streams.engine.queues import RawRecord
@@ -27,16 +28,17 @@ from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Plan
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
+from jesenska.pipeline.streams_on_spark.batch_ranges import Share
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables, Place
 from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
+from jesenska.pipeline.worker_garbage import leave_modules_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WRITTEN_SCHEMA = "records long"
 OUTPUT_SCHEMA = "topic string, partition int, key binary, value binary, timestamp timestamp, headers array<struct<key: string, value: binary>>"
 #: Columns of the source that a task needs.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
@@ -62,57 +64,56 @@ class GlobalEnds:
 
 @dataclass(frozen=True, slots=True)
 class SparkTask:
-    """The function of mapInArrow."""
+    """One micro-batch. A task of Spark's takes the `shares` whose numbers it is given."""
 
     program: Program
     directory: str
     version: int
+    source: SourceOptions
+    shares: tuple[Share, ...]
     sink: SinkOptions | None
     ends: GlobalEnds | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
+        """The function of mapInArrow: rows with the numbers of shares in, the output out."""
+        leave_modules_out()
         with plainly("topic"):
-            outputs = self._outputs(batches)
-            if self.sink is None:
-                yield from outputs
-                return
-            from jesenska.pipeline.sink import write_rows
+            yield from self._outputs(number for batch in batches for number in batch.column(0).to_pylist())
 
-            written = sum(write_rows(self.sink, iter(outputs)).values()) if outputs else 0
-            yield pa.RecordBatch.from_pydict({"records": [written]}, schema=pa.schema([("records", pa.int64())]))
+    def write(self, shares: Iterable[int]) -> Iterator[int]:
+        """The function of mapPartitions: numbers of shares in, the number of records written out."""
+        from jesenska.pipeline.sink import write_rows
 
-    def _outputs(self, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        assert self.sink is not None
+        leave_modules_out()
+        with plainly("topic"):
+            yield sum(write_rows(self.sink, self._outputs(shares)).values())
+
+    def _outputs(self, shares: Iterable[int]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        given = [batch for batch in batches if batch.num_rows]
-        if not given:
-            return []
-        rows = pa.Table.from_batches(given)
-        outputs: list[pa.RecordBatch] = []
-        for partition in sorted(pc.unique(rows.column("partition")).to_pylist()):
-            outputs += self._partition(partition, rows.filter(pc.equal(rows.column("partition"), partition)))
-        return outputs
+        maker = RowMaker(self.source.columns, self.source.check_crcs)
+        for share in shares:
+            for partition, ranges in self.shares[share]:
+                batches = _read(self.source, ranges, maker)
+                yield from self._partition(partition, pa.Table.from_batches(batches, schema=maker.arrow_schema))
 
     def _partition(self, partition: int, rows: pa.Table) -> list[pa.RecordBatch]:
         directory = Path(self.directory)
         if not (directory.parent.parent / "topology").exists():
             raise StreamsError(f"the directory {directory.parent.parent} is not on this machine: set state.dir to one that all executors share.")
         columns, direct = _columns_path(self.program), _direct_path(self.program)
-        if columns is not None:
+        if columns is not None and rows.num_rows:
             try:
                 return columns.run(rows, partition, self.version, directory)
             except NoColumnsError:
                 pass  # the direct path or the engine does it
-        if direct is not None:
+        if direct is not None and rows.num_rows:
             try:
                 return direct.run(rows, partition, self.version, directory)
             except NotDirectError:
                 pass  # the engine does it
-        # A row without a topic says only that the partition is there.
-        records = [record for batch in rows.to_batches() for record in raw_records(batch) if record.topic]
+        records = [record for batch in rows.to_batches() for record in raw_records(batch)]
         records.sort(key=lambda record: (record.topic, record.offset))
         now_ms = SystemClock().now_ms()
         return list(output_rows(process(_work(self.program), partition, self.version, records, directory, now_ms, self._global_stores())))
@@ -127,14 +128,19 @@ class SparkTask:
 
 def read_ranges(source: SourceOptions, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> Iterator[RawRecord]:
     """The records of these ranges of topics."""
-    from jesenska.pipeline.columns import RowMaker
+    maker = RowMaker(source.columns, source.check_crcs)
+    for batch in _read(source, [OffsetRange(topic, partition, start, end) for (topic, partition), (start, end) in ranges.items()], maker):
+        yield from raw_records(batch)
+
+
+def _read(source: SourceOptions, ranges: Sequence[OffsetRange], maker: RowMaker) -> Iterator[pa.RecordBatch]:
     from jesenska.pipeline.fetching import chunks
 
-    maker = RowMaker(source.columns, source.check_crcs)
-    task = ReadTask(tuple(OffsetRange(topic, partition, start, end) for (topic, partition), (start, end) in ranges.items()))
-    for chunk in chunks(connect(source.client), task.ranges, source):
-        for batch in maker.rows(chunk):
-            yield from raw_records(batch)
+    for chunk in chunks(connect(source.client), ranges, source):
+        try:
+            yield from maker.rows(chunk)
+        except JesenskaError as error:
+            raise StreamsError(f"reading {chunk.topic_partition} failed between the offsets {chunk.start} and {chunk.end}: {error}") from error
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,77 @@
+"""Which offsets a micro-batch reads, and how they are dealt out to tasks.
+
+Spark plans a micro-batch and writes where it ends to the checkpoint before it is processed:
+
+    <checkpoint>/offsets/<number of the micro-batch>     a line "v1", a line of settings, a line for each source
+
+A micro-batch begins where the one before has ended; the first one where the source says that the query begins. So the
+tasks can read the topics themselves: the records do not go through Spark's own reading, its JVM and a shuffle, which
+would cost more than most processing. A task gets whole partitions, all topics of a partition number together.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jesenska.pipeline.options import SourceOptions
+from jesenska.pipeline.planning import OffsetRange
+from jesenska.pipeline.streams.errors import StreamsError
+
+Share = tuple[tuple[int, tuple[OffsetRange, ...]], ...]
+"""What one task reads: the numbers of partitions, each with its ranges."""
+
+_VERSION = "v1"
+#: Below so many offsets a task costs more than it reads.
+_FEW = 50_000
+
+
+class BatchRanges:
+    """The micro-batches of one query, on the driver. `options` are those of its source."""
+
+    def __init__(self, options: SourceOptions, checkpoint: Path) -> None:
+        from jesenska.pipeline.source import JesenskaStreamReader
+
+        self._reader = JesenskaStreamReader(options)
+        self._offsets = checkpoint / "offsets"
+
+    def of(self, batch_id: int) -> list[OffsetRange]:
+        """What this micro-batch reads; ranges without records left out."""
+        start = self._end_of(batch_id - 1) if batch_id else self._reader.initialOffset()
+        tasks = self._reader.partitions(start, self._end_of(batch_id))
+        return [found for task in tasks for found in task.value.ranges if found.size]
+
+    def _end_of(self, batch_id: int) -> Mapping[str, Any]:
+        """The offsets at which a micro-batch ends, as the source has given them to Spark."""
+        path = self._offsets / str(batch_id)
+        try:
+            version, _, *sources = path.read_text().splitlines()
+            if version != _VERSION:
+                raise ValueError(version)
+            return next(found for source in sources if isinstance(found := json.loads(source), dict))
+        except (OSError, ValueError, StopIteration) as error:
+            raise StreamsError(
+                f"Spark's checkpoint {path} cannot be read ({error}): put it back as it was, or remove the application's directory below state.dir "
+                "and begin anew."
+            ) from error
+
+
+def shares(ranges: Sequence[OffsetRange], cores: int, every: Iterable[int] = ()) -> list[Share]:
+    """The ranges dealt out to tasks, those of a partition number to one. Partitions of `every` are there in any case.
+    Few offsets are for as many tasks as there are cores; many for twice as many, so that a task that takes long does
+    not leave the others idle."""
+    by_partition: dict[int, list[OffsetRange]] = {number: [] for number in every}
+    for item in ranges:
+        by_partition.setdefault(item.partition, []).append(item)
+    sizes = {number: sum(item.size for item in members) for number, members in by_partition.items()}
+    count = min(len(sizes), cores if sum(sizes.values()) < _FEW else 2 * cores)
+    dealt: list[list[int]] = [[] for _ in range(count)]
+    least = [(0, task) for task in range(count)]
+    for number in sorted(sizes, key=lambda number: (-sizes[number], number)):
+        size, task = least[0]
+        dealt[task].append(number)
+        heapq.heapreplace(least, (size + sizes[number] + 1, task))
+    return [tuple((number, tuple(by_partition[number])) for number in sorted(members)) for members in dealt]
