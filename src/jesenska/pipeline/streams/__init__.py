@@ -1,6 +1,8 @@
 """Kafka Streams' API in Python: streams, tables, windows, joins, aggregations, processors; a topology and its test
 driver. Nothing here imports Spark."""
 
+from typing import NoReturn
+
 from jesenska.pipeline.streams.builder import StreamsBuilder
 from jesenska.pipeline.streams.cogrouped_operations import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
 from jesenska.pipeline.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
@@ -8,6 +10,7 @@ from jesenska.pipeline.streams.errors import ProcessorFailedError, Serialization
 from jesenska.pipeline.streams.expressions import Expression, aggregate, array, coalesce, concat, if_else, key, left, lit, right, struct, value
 from jesenska.pipeline.streams.grouped_operations import SessionWindowedKStream, TimeWindowedKStream
 from jesenska.pipeline.streams.handlers import Decision, DeserializationFailure, dead_letter_topic, log_and_continue, log_and_fail
+from jesenska.pipeline.streams.kafka_names import of_module
 from jesenska.pipeline.streams.kinds import KGroupedStream, KGroupedTable, KStream, KTable
 from jesenska.pipeline.streams.materialization import Stores
 from jesenska.pipeline.streams.plan import Plan, Store
@@ -98,3 +101,8 @@ __all__ = [
     "value",
     "wallclock_timestamp",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Classes of Kafka Streams that are not needed here."""
+    raise of_module(name)

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.locations import refused
@@ -216,6 +216,20 @@ class Expression:
 
     def __bool__(self) -> NoReturn:
         raise refused(f"{self} is an expression and has no truth yet: write &, | and ~ for and, or and not, with parentheses around comparisons.")
+
+    def __len__(self) -> NoReturn:
+        raise refused(f"{self} is an expression and has no length yet: write {self}.length().")
+
+    def __contains__(self, part: Any) -> NoReturn:
+        raise refused(f"{self} is an expression and holds nothing yet: write {self}.contains(…).")
+
+    # Not for type checkers: they are to find such names themselves.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_") or name in Expression.__slots__:
+                raise AttributeError(f"'Expression' object has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(f"an expression has no {name}: a field is written {self}[{name!r}].", name=name, obj=self)
 
     def __hash__(self) -> int:
         return id(self)

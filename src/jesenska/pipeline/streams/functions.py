@@ -107,6 +107,8 @@ def function(role: Role, given: Any, operation: str) -> Function:
         return Function(role, _adapted(role, given, operation), None, given, here())
     if role is Role.INITIALIZER:
         return Function(role, lambda: copy.deepcopy(given), None, given, here())
+    if type(given).__module__.startswith("pyspark."):
+        raise refused(f"{operation} takes no column of Spark: write it with value and key, which jesenska.pipeline.streams has.")
     raise refused(f"{operation} takes a function or an expression, and not {given!r}.")
 
 

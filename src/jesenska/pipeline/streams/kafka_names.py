@@ -1,20 +1,77 @@
-"""Kafka Streams' own names in Java are answered with ours: `stream.groupByKey()` says that it is group_by_key."""
+"""Who writes what Kafka Streams in Java has, or what a DataFrame of Spark has, is told how it is written here.
+
+stream.groupByKey()        KStream has no groupByKey: it is written group_by_key here.
+Serdes.String()            Serdes has no String: it is written string here.
+table.to("out")            KTable has no to: write to_stream().to(…).
+import Consumed            Consumed is not there: give key= and value= to the operation itself, ...
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+#: What the methods of a DataFrame are here.
+_OF_SPARK = {
+    "where": "filter(…)",
+    "select": "map_values(…)",
+    "withColumn": "map_values(…)",
+    "explode": "flat_map_values(…)",
+    "union": "merge(…)",
+    "agg": "aggregate(…)",
+    "writeStream": "to(…)",
+    "withWatermark": "windowed_by(TimeWindows(…, grace=…))",
+    "window": "windowed_by(TimeWindows(…))",
+}
+#: Classes of Kafka Streams that only hold arguments, and what is given in their place.
+_ARGUMENTS = {
+    "Consumed": "key=, value=, offset_reset= and timestamp_extractor=",
+    "Produced": "key=, value= and partitioner=",
+    "Grouped": "key=, value= and name=",
+    "Materialized": "store=, key=, value= and retention=",
+    "Joined": "key=, value= and name=",
+    "StreamJoined": "key=, value=, other_value= and store=",
+    "Repartitioned": "key=, value=, partitions= and name=",
+    "TableJoined": "name=",
+    "Branched": "name=",
+    "Named": "name=",
+    "Printed": "label=",
+}
+
+
+def _told(known: type, name: str) -> str:
+    """The sentence about a name that the class and its objects have not."""
+    ours = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+    instead: Mapping[str, str] = next((one.__dict__["_INSTEAD"] for one in known.__mro__ if "_INSTEAD" in one.__dict__), {})
+    if other := instead.get(name) or _OF_SPARK.get(name):
+        return f"{known.__name__} has no {name}: write {other}."
+    if ours != name and any(ours in one.__dict__ for one in known.__mro__):
+        return f"{known.__name__} has no {name}: it is written {ours} here."
+    return f"{known.__name__!r} object has no attribute {name!r}"
 
 
 class SaysOurName:
-    """Answers for a method that is written as in Java."""
+    """Answers for a method that is written as elsewhere. A class may have `_INSTEAD`: what is written for a name."""
 
     # Not for type checkers: they are to find such names themselves.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> None:
-            ours = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
-            known = type(self).__name__
-            if ours != name and hasattr(type(self), ours):
-                raise AttributeError(f"{known} has no {name}: it is written {ours} here.", name=ours, obj=self)
-            raise AttributeError(f"{known!r} object has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(_told(type(self), name), name=name, obj=self)
+
+
+class SaysOurNames(type):
+    """The same for what a class itself has."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> None:
+            raise AttributeError(_told(cls, name), name=name, obj=cls)
+
+
+def of_module(name: str) -> ImportError | AttributeError:
+    """What to raise for a name that the package has not."""
+    if name in _ARGUMENTS:
+        return ImportError(f"{name} is not there: the operation itself takes {_ARGUMENTS[name]}.")
+    return AttributeError(f"module 'jesenska.pipeline.streams' has no attribute {name!r}")

@@ -42,6 +42,10 @@ class KeyValue(NamedTuple):
     key: Any
     value: Any
 
+    @classmethod
+    def pair(cls, key: Any, value: Any) -> KeyValue:
+        return cls(key, value)
+
 
 class ValueAndTimestamp(NamedTuple):
     """What a table's store holds of a key: the value, and the time that the value has."""

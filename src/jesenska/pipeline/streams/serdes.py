@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any
+from typing import Any, ClassVar
 
 from jesenska.pipeline.streams.avro import AvroSerde
 from jesenska.pipeline.streams.durations import Duration, milliseconds
 from jesenska.pipeline.streams.errors import SerializationError, SettingError
+from jesenska.pipeline.streams.kafka_names import SaysOurNames
 from jesenska.pipeline.streams.protobuf import ProtobufSerde
 from jesenska.pipeline.streams.serde import Serde, wrong_type
 from jesenska.pipeline.streams.windowed_keys import SessionWindowedSerde, TimeWindowedSerde
@@ -116,8 +117,10 @@ _STRING, _BYTES, _DOUBLE, _JSON = _StringSerde(), _BytesSerde(), _DoubleSerde(),
 _INT, _LONG = _IntegerSerde("int", 4), _IntegerSerde("long", 8)
 
 
-class Serdes:
+class Serdes(metaclass=SaysOurNames):
     """The serdes that come with the API."""
+
+    _INSTEAD: ClassVar[dict[str, str]] = {"Integer": "Serdes.int()", "ByteArray": "Serdes.bytes()", "ByteBuffer": "Serdes.bytes()", "serdeFrom": "Serde.of(…)"}
 
     @staticmethod
     def string() -> Serde:

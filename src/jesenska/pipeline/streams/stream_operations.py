@@ -17,7 +17,7 @@ An operation that makes new keys marks the stream: before the next one that need
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
@@ -61,6 +61,8 @@ StreamT = TypeVar("StreamT")
 
 class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     """A stream of records: what KStream can do. Tables and groups are made by what the construction has for it."""
+
+    _INSTEAD: ClassVar[dict[str, str]] = {name: f"group_by_key().{name}(…)" for name in ("count", "reduce", "aggregate", "windowed_by")}
 
     def __init__(
         self,

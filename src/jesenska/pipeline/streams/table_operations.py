@@ -8,7 +8,7 @@ kept only where an operation behind it needs it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
@@ -42,6 +42,8 @@ _FK = "KTABLE-FK-JOIN-"
 
 class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
     """A table: what KTable can do. Streams and groups are made by what the construction has for it."""
+
+    _INSTEAD: ClassVar[dict[str, str]] = {name: f"to_stream().{name}(…)" for name in ("to", "through", "foreach", "peek", "print", "flat_map", "select_key")}
 
     def __init__(self, construction: Construction, name: str, facts: TableFacts, *, key: Serde | None, value: Serde | None, sources: frozenset[str]) -> None:
         self._construction = construction

@@ -19,15 +19,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import ClassVar
 
 from jesenska.pipeline.streams.durations import Duration, milliseconds
+from jesenska.pipeline.streams.kafka_names import SaysOurNames
 from jesenska.pipeline.streams.locations import refused
 from jesenska.pipeline.streams.records import TimeWindow
 
 
-class TimeWindows:
+class TimeWindows(metaclass=SaysOurNames):
     """Tumbling or hopping windows: `TimeWindows(size, advance=size, grace=0)`."""
 
+    _INSTEAD: ClassVar[dict[str, str]] = {"of": "TimeWindows(…)", "grace": "TimeWindows(…, grace=…)"}
     __slots__ = ("advance_ms", "grace_ms", "size_ms")
 
     def __init__(self, size: Duration, advance: Duration | None = None, grace: Duration = 0) -> None:
@@ -68,9 +71,10 @@ class TimeWindows:
         return f"TimeWindows(size={self.size_ms}, advance={self.advance_ms}, grace={self.grace_ms})"
 
 
-class SlidingWindows:
+class SlidingWindows(metaclass=SaysOurNames):
     """Windows of records that are at most `time_difference` apart, for aggregations."""
 
+    _INSTEAD: ClassVar[dict[str, str]] = {"withTimeDifferenceAndGrace": "SlidingWindows(…, grace=…)"}
     __slots__ = ("grace_ms", "time_difference_ms")
 
     def __init__(self, time_difference: Duration, grace: Duration = 0) -> None:
@@ -98,9 +102,10 @@ class SlidingWindows:
         return f"SlidingWindows(time_difference={self.time_difference_ms}, grace={self.grace_ms})"
 
 
-class SessionWindows:
+class SessionWindows(metaclass=SaysOurNames):
     """Sessions that end after `inactivity_gap` without a record of their key."""
 
+    _INSTEAD: ClassVar[dict[str, str]] = {"with_": "SessionWindows(…)", "grace": "SessionWindows(…, grace=…)"}
     __slots__ = ("grace_ms", "inactivity_gap_ms")
 
     def __init__(self, inactivity_gap: Duration, grace: Duration = 0) -> None:
@@ -119,10 +124,11 @@ class SessionWindows:
         return f"SessionWindows(inactivity_gap={self.inactivity_gap_ms}, grace={self.grace_ms})"
 
 
-class JoinWindows:
+class JoinWindows(metaclass=SaysOurNames):
     """How far apart two records may be that join: `JoinWindows(time_difference, grace=0)`; `before` and `after` set
     the two sides apart. A negative one means that the other record must be younger (before) or older (after)."""
 
+    _INSTEAD: ClassVar[dict[str, str]] = {"of": "JoinWindows(…)", "grace": "JoinWindows(…, grace=…)"}
     __slots__ = ("after_ms", "before_ms", "grace_ms")
 
     def __init__(self, time_difference: Duration, grace: Duration = 0) -> None:
