@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsConfig, TimeWindows, aggregate, coalesce, concat, if_else, key, left, right, struct, value
+from jesenska.pipeline.streams import (
+    JoinWindows,
+    Serdes,
+    StreamsBuilder,
+    StreamsConfig,
+    TimeWindows,
+    aggregate,
+    coalesce,
+    concat,
+    if_else,
+    key,
+    left,
+    right,
+    struct,
+    value,
+)
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.processor_topology import SourceNode
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
@@ -22,6 +38,7 @@ from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.partition_task import FACTS, Work, process
 from jesenska.pipeline.streams_on_spark.spark_task import output_rows
+from jesenska.pipeline.streams_on_spark.state_file import HIGHEST, LOWEST, ReadOnlyStateFile
 from tests.pipeline.streams_on_spark.test_direct_path import STRINGS, plain, rows
 
 Make = Callable[[StreamsBuilder], Any]
@@ -161,6 +178,26 @@ def windowed_sums(builder: StreamsBuilder) -> None:
     )
 
 
+def join_of_streams(windows: JoinWindows) -> Make:
+    def make(builder: StreamsBuilder) -> None:
+        one, other = builder.stream("a", **STRINGS), builder.stream("b", **STRINGS)
+        one.join(other, concat(coalesce(key, "?"), ":", left, "+", right), windows, value=Serdes.string()).to("out", **STRINGS)
+
+    return make
+
+
+near, one_sided = join_of_streams(JoinWindows(10, grace=25)), join_of_streams(JoinWindows(30).before(5).after(12))
+
+
+def joins_of_one_stream(builder: StreamsBuilder) -> None:
+    """A stream that is joined with itself and with its words."""
+    stream = builder.stream("a", **STRINGS)
+    words = stream.flat_map_values(value.split(" "))
+    own = stream.join(stream.map_values(value.upper()), concat(left, "+", right), JoinWindows(5), value=Serdes.string(), name="own", store="own")
+    own.merge(words.join(stream, concat(left, "*", right), JoinWindows(3, grace=30), value=Serdes.string())).to("out", **STRINGS)
+
+
+JOINS: list[Make] = [near, one_sided, joins_of_one_stream]
 WINDOWS: list[Make] = [tumbling, hopping, windowed_sums]
 TABLES: list[Make] = [stream_and_table, stream_and_its_own_table, stream_and_counts, table_operations, doubles]
 STATELESS: list[Make] = [stateless, branched_and_merged, json_values]
@@ -236,13 +273,21 @@ class Ways:
         return found
 
     def state(self, name: str) -> Any:
-        """All rows of all stores, and the facts."""
-        connection = sqlite3.connect(self.directory / name / "0.state")
-        tables = [table for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name") if "/" not in table]
-        stores = {table: connection.execute(f'SELECT a, n, m, value, at FROM "{table}" ORDER BY a, n, m').fetchall() for table in tables if table != "meta"}
-        facts = connection.execute("SELECT value FROM meta WHERE name = ?", (FACTS,)).fetchone()
-        connection.close()
-        return stores, json.loads(facts[0])
+        """All rows of all stores, and the facts. Of a join's side, the rows that it still has, in the table or not."""
+        path, stores = self.directory / name / "0.state", self.work.processors.stores
+        with closing(sqlite3.connect(path)) as connection:
+            (facts,) = connection.execute("SELECT value FROM meta WHERE name = ?", (FACTS,)).fetchone()
+            names = [table for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'") if table in stores]
+            found = {table: connection.execute(f'SELECT a, n, m, value, at FROM "{table}" ORDER BY a, n, m').fetchall() for table in names}
+        known = json.loads(facts)
+        with closing(ReadOnlyStateFile(path)) as file:
+            for table in names:
+                segments = file.segments(table) if stores[table].retain_duplicates else None
+                parts = [] if segments is None else segments.tables(LOWEST, HIGHEST)
+                rows_ = [*found[table], *(tuple(row.values()) for part in parts for row in part.to_pylist())]
+                if stores[table].retain_duplicates:
+                    found[table] = sorted(row for row in rows_ if row[1] > known["stores"][table][0] - (stores[table].retention_ms or 0))
+        return found, known
 
 
 def compare(make: Make, batches: list[list[RawRecord]], *, always: bool = True) -> None:
@@ -264,7 +309,7 @@ def compare(make: Make, batches: list[list[RawRecord]], *, always: bool = True) 
         assert ways.went_as_columns >= 2 * len(batches) or not always
 
 
-@pytest.mark.parametrize("make", [*STATELESS, *AGGREGATES, *TABLES, *WINDOWS])
+@pytest.mark.parametrize("make", [*STATELESS, *AGGREGATES, *TABLES, *WINDOWS, *JOINS])
 def test_the_columns_path_gives_what_the_other_ways_give(make: Make) -> None:
     @settings(max_examples=5, deadline=None)
     @given(micro_batches(topics_of(make), JSONS if make is json_values else TEXTS))

@@ -24,6 +24,7 @@ from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Order, Records, repeated
 from jesenska.pipeline.streams_on_spark.state_file import Rows, StateFile, StateTable
+from jesenska.pipeline.streams_on_spark.state_segments import StateSegments
 from jesenska.pipeline.streams_on_spark.value_columns import Column, Objects, from_values, is_null
 
 Leaving = Records | list[Records] | None
@@ -41,6 +42,10 @@ class MicroBatch:
         self.dropped = 0
         self.writes: list[tuple[StateTable, Rows, Rows]] = []  # what `put_many` is given at the end
         self.expired: list[tuple[StateTable, int]] = []  # what `remove_below` is given behind it
+        self.segments: list[tuple[StateSegments, pa.Table, int, int]] = []  # rows, their retention, what has expired
+        self.later: list[tuple[list[int], list[int]]] = []  # facts, and what they are at the end
+        self.puts: dict[str, Any] = {}  # what a side of a join puts into its store, by the store's name
+        self.joined: dict[str, Records] = {}  # what came to a side of a join of streams, by the name of its store
         self.changes: dict[str, Changes] = {}  # of tables with a store, by the store's name
 
     @property

@@ -7,6 +7,7 @@ Each step takes all records of the micro-batch at once; nothing is called for ea
     count, reduce, aggregate of a grouped stream, also over tumbling and hopping windows
     tables from topics and from streams; filter and map_values of a table, where the result has no store; to_stream
     joins of a stream with a table that has a store of its own
+    inner joins of two streams
     sinks to topics that are named, with the default partitioner
 
 with an expression wherever an operation takes a function. The answer is that of the engine, record by record: the same
@@ -36,6 +37,7 @@ from jesenska.pipeline.streams_on_spark import column_serdes, column_steps, colu
 from jesenska.pipeline.streams_on_spark.column_aggregates import aggregate
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.column_steps import MicroBatch, Step, table_of
+from jesenska.pipeline.streams_on_spark.column_stream_joins import join_facts, join_streams, keep_for_join
 from jesenska.pipeline.streams_on_spark.column_windows import aggregate_windows, windows_facts
 from jesenska.pipeline.streams_on_spark.interleaving import turns
 from jesenska.pipeline.streams_on_spark.micro_batch_rows import OtherWayError, Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
@@ -64,7 +66,7 @@ class ColumnsPath:
                 self._steps[name] = made[name]()
         self._parents = {name: [parent for parent, children in self._shape.children.items() if name in children] for name in self._shape.nodes}
         self.has_state = bool(self._shape.stores)
-        self._facts = [fact for node in work.plan if node.name in self._steps for fact in windows_facts(node)]
+        self._facts = [fact for node in work.plan if node.name in self._steps for fact in (*windows_facts(node), *join_facts(node))]
         joins = [node for node in work.plan if isinstance(node, nodes.StreamTableJoin) and node.name in self._steps]
         self._looked_up = frozenset(column_tables.looked_up_store(work.plan, join) for join in joins)
         self._is_ordered = bool(joins) or any(len(parents) > 1 for parents in self._parents.values())
@@ -107,6 +109,11 @@ class ColumnsPath:
             table.put_many(new, before)
         for table, start in batch.expired:
             table.remove_below(start)
+        for segments, some, retention_ms, start in batch.segments:
+            segments.add(some, retention_ms)
+            segments.remove_below(start)
+        for fact, later in batch.later:
+            fact[:] = later
         if file is not None:
             keep_facts(file, batch.facts, latest)
         if batch.dropped:
@@ -187,6 +194,12 @@ def _steps(work: Work) -> dict[str, Callable[[], Step]]:
                 found[node.name] = partial(column_tables.map_table_values, node)
             case nodes.StreamTableJoin():
                 found[node.name] = partial(column_tables.join_table, work, node)
+            case nodes.StreamStreamJoin():
+                for is_this in (True, False):
+                    windowed, join = (node.this_windowed_name, node.this_join_name) if is_this else (node.other_windowed_name, node.other_join_name)
+                    found[windowed] = partial(keep_for_join, work, node, is_this)
+                    found[join] = partial(join_streams, work, node, is_this)
+                found[node.name] = lambda: column_steps.go_on
             case nodes.WindowedAggregate():
                 found[node.name] = partial(aggregate_windows, work, node)
             case nodes.StreamAggregate():

@@ -14,6 +14,7 @@ same task wait for each other, and the second one does the first one's work agai
     "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: what the kind of store orders by
     "<store>/undo"    the rows that the last micro-batch changed, as they were (was = 0: there was none)
     "<store>/pages"   the same of rows that were changed many at once: an Arrow table in each row
+    "<store>/segments"  rows of a join of streams, many at once (state_segments.py)
     meta              name -> value, before   before: the value in the version before
 
 The file is on a disk that all tasks see, and which can lock files.
@@ -30,6 +31,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams_on_spark import state_segments
+from jesenska.pipeline.streams_on_spark.state_segments import StateSegments
 
 Row = tuple[bytes, int, int, bytes, int]
 """a, n, m, value, at"""
@@ -47,6 +50,7 @@ class StateFile:
         self.path = path
         self.version = version
         self._tables: dict[str, StateTable] = {}
+        self._segments: dict[str, StateSegments] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self.connection = _taken(path)
@@ -78,6 +82,7 @@ class StateFile:
             if last == self.version:
                 self._take_back_pages(name)
             self.connection.execute(f'DELETE FROM "{name}"')  # noqa: S608
+        state_segments.begin(self.connection, last, self.version)
         if last == self.version:
             self.connection.execute("UPDATE meta SET value = before")
         else:
@@ -113,6 +118,12 @@ class StateFile:
                 self.connection.execute(f'CREATE INDEX IF NOT EXISTS "{name}/order" ON "{name}" ({order})')
             self._tables[name] = StateTable(self.connection, name, order)
         return self._tables[name]
+
+    def segments(self, name: str) -> StateSegments:
+        """The rows of a store that are kept many at once (state_segments.py)."""
+        if name not in self._segments:
+            self._segments[name] = StateSegments(self.connection, name, self.version)
+        return self._segments[name]
 
     def __enter__(self) -> StateFile:
         return self
@@ -174,6 +185,10 @@ class ReadOnlyStateFile:
         if name not in self._names:
             raise StreamsError(f"the store {name} is not there yet: ask again when the first records have been processed.")
         return StateTable(self.connection, name, order)
+
+    def segments(self, name: str) -> StateSegments | None:
+        """The rows that are kept many at once; None where there are none."""
+        return StateSegments(self.connection, name, None) if f"{name}/segments" in self._names else None
 
     def close(self) -> None:
         self.connection.close()

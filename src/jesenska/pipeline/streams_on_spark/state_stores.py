@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, Protocol
 
 from jesenska.pipeline.streams.engine.foreign_keys import Subscription, SubscriptionSerde, SubscriptionStore
@@ -23,7 +24,8 @@ from jesenska.pipeline.streams.engine.suppression import SuppressBuffer, _Held
 from jesenska.pipeline.streams.plan import ForeignKeyJoin, Plan, Store, StreamStreamJoin
 from jesenska.pipeline.streams.records import KeyValue, RecordMetadata, SessionWindow, Windowed
 from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams_on_spark.state_file import StateTable
+from jesenska.pipeline.streams_on_spark.state_file import HIGHEST, LOWEST, Row, StateTable
+from jesenska.pipeline.streams_on_spark.state_segments import StateSegments
 
 _Kept = tuple[bytes, int]
 
@@ -32,6 +34,8 @@ class Tables(Protocol):
     """A state file, one that is written or one that is only read."""
 
     def table(self, name: str, order: str = "") -> StateTable: ...
+
+    def segments(self, name: str) -> StateSegments | None: ...
 
 
 class Owner(Protocol):
@@ -54,7 +58,8 @@ def make_store(spec: Store, plan: Plan, file: Tables, owner: Owner, topic: str) 
         case "key-value":
             return KeyValueStoreInFile(file.table(spec.name), *arguments)
         case "window":
-            return WindowStoreInFile(file.table(spec.name, "n, a, m"), *arguments)
+            segments = file.segments(spec.name) if spec.retain_duplicates else None
+            return WindowStoreInFile(file.table(spec.name, "n, a, m"), segments, *arguments)
         case "session":
             return SessionStoreInFile(file.table(spec.name, "n, a, m"), *arguments)
         case "buffer":
@@ -124,9 +129,13 @@ class KeyValueStoreInFile(KeyValueStore):
 
 
 class WindowStoreInFile(WindowStore):
-    def __init__(self, table: StateTable, *arguments: Any) -> None:
+    """`segments` are rows that the columns path has put; they are read with those of the table."""
+
+    def __init__(self, table: StateTable, segments: StateSegments | None, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._table = table
+        self._segments = segments
+        self._in_segments: dict[bytes, list[Row]] | None = None  # by key, read when it is first asked for
 
     def _keep(self, start: int, data: bytes, sequence: int, kept: _Kept | None) -> None:
         if kept is None:
@@ -136,6 +145,24 @@ class WindowStoreInFile(WindowStore):
 
     def _remove_below(self, start: int) -> None:
         self._table.remove_below(start)
+        if self._segments is not None:
+            self._segments.remove_below(start)
+
+    def _of_segments(self, time_from: int, time_to: int, low: bytes | None, high: bytes | None) -> list[Row]:
+        """The rows that are in segments."""
+        if self._segments is None:
+            return []
+        if self._in_segments is None:
+            self._in_segments = {}
+            for table in self._segments.tables(LOWEST, HIGHEST):
+                for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                    self._in_segments.setdefault(row[0], []).append(row)
+        known = self._in_segments
+        if low is not None and low == high:
+            keys = [low] if low in known else []
+        else:
+            keys = [key for key in known if (low is None or low <= key) and (high is None or key <= high)]
+        return [row for key in keys for row in known[key] if time_from <= row[1] <= time_to]
 
     def _windows(self, time_from: int, time_to: int, low: bytes | None, high: bytes | None) -> Iterator[tuple[int, bytes, _Kept]]:
         first = max(time_from, self._expired_ms + 1)
@@ -143,6 +170,8 @@ class WindowStoreInFile(WindowStore):
             rows = self._table.of(low, first, time_to)
         else:
             rows = self._table.ordered(first, time_to, low, high)
+        if more := self._of_segments(first, time_to, low, high):
+            rows = sorted([*rows, *more], key=itemgetter(1, 0, 2))
         return ((start, data, (value, at)) for data, start, _, value, at in rows)
 
 

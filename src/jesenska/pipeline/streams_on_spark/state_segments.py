@@ -1,0 +1,129 @@
+"""Rows of a store that only come and expire, kept many at once: what a join of streams remembers of each side.
+
+    "<store>/segments"    id, made, gone, lowest, highest, rows, page
+
+A segment is an Arrow table with the columns of a store's rows (state_file.py): a, n, m, value, at. It is never
+changed. `lowest` and `highest` bound n. `made` is the micro-batch that wrote it, `gone` the one that removed it, NULL
+while it is there. So a micro-batch is taken back by removing what it made, and by setting `gone` back to NULL; when the
+next one begins, what is gone is deleted. `id` is random: who has read a segment may keep it in memory under this
+number.
+
+Micro-batches may be small. So a new segment takes in those before it, as long as they are not much larger than itself,
+and as long as all rows are within a fifth of the store's retention; a row costs a few copies, and there are few
+segments. A segment is removed when its last row has expired.
+
+The store's rows may be in its table as well, one by one: the engine puts them there. Both are read together.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Segments that this process has read: id -> the table.
+_read: OrderedDict[int, pa.Table] = OrderedDict()
+_READ_MAX_BYTES = 128 << 20
+_ROWS_MAX = 200_000
+_NEVER = 2**63 - 1
+#: A segment before is taken in if it has at most so many times the rows of the new one.
+_TAKEN_IN = 4
+
+
+def begin(connection: sqlite3.Connection, last: int, version: int) -> None:
+    """Prepares all segments of a file for micro-batch `version`; `last` is the file's version."""
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/segments'").fetchall():
+        if last == version:
+            connection.execute(f'DELETE FROM "{name}" WHERE made = ?', (version,))  # noqa: S608
+            connection.execute(f'UPDATE "{name}" SET gone = NULL WHERE gone = ?', (version,))  # noqa: S608
+        else:
+            connection.execute(f'DELETE FROM "{name}" WHERE gone IS NOT NULL')  # noqa: S608
+
+
+class StateSegments:
+    """The segments of one store. `version` is the micro-batch that is processed; None for one who only reads."""
+
+    def __init__(self, connection: sqlite3.Connection, store: str, version: int | None) -> None:
+        self._execute = connection.execute
+        self._name = f"{store}/segments"
+        self._version = version
+        self._first_to_expire: int | None = None  # the smallest `highest` of a segment; None: not known
+        columns = "id INTEGER PRIMARY KEY, made INTEGER, gone INTEGER, lowest INTEGER, highest INTEGER, rows INTEGER, page BLOB"
+        if version is not None:
+            self._execute(f'CREATE TABLE IF NOT EXISTS "{self._name}" ({columns})')
+
+    def tables(self, lowest: int, highest: int) -> list[pa.Table]:
+        """The segments that may have rows with n within the bounds, the oldest first."""
+        query = f'SELECT id FROM "{self._name}" WHERE gone IS NULL AND highest >= ? AND lowest <= ? ORDER BY made, lowest'  # noqa: S608
+        return [self._table(id_) for (id_,) in self._execute(query, (lowest, highest)).fetchall()]
+
+    def add(self, rows: pa.Table, retention_ms: int) -> None:
+        """Keeps these rows."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not rows.num_rows:
+            return
+        bounds = pc.min_max(rows.column("n")).as_py()
+        lowest, highest = bounds["min"], bounds["max"]
+        taken_in = [rows]
+        size = rows.num_rows
+        query = f'SELECT id, lowest, highest, rows FROM "{self._name}" WHERE gone IS NULL ORDER BY made DESC, highest DESC'  # noqa: S608
+        for id_, first, last, count in self._execute(query).fetchall():
+            wide = max(last, highest) - min(first, lowest) > retention_ms // 5
+            if wide or count > _TAKEN_IN * size or count + size > _ROWS_MAX:
+                break
+            taken_in.append(self._table(id_))
+            lowest, highest, size = min(first, lowest), max(last, highest), size + count
+            self._remove("id = ?", id_)
+        self._first_to_expire = None
+        whole = pa.concat_tables(taken_in[::-1]).combine_chunks() if len(taken_in) > 1 else rows
+        id_ = secrets.randbits(62)
+        page = _page(whole)
+        self._execute(f'INSERT INTO "{self._name}" VALUES (?, ?, NULL, ?, ?, ?, ?)', (id_, self._version, lowest, highest, size, page))  # noqa: S608
+        _keep(id_, whole)
+
+    def remove_below(self, n: int) -> None:
+        """Removes the segments all of whose rows have a smaller n."""
+        if self._first_to_expire is None:
+            (found,) = self._execute(f'SELECT min(highest) FROM "{self._name}" WHERE gone IS NULL').fetchone()  # noqa: S608
+            self._first_to_expire = _NEVER if found is None else found
+        if n > self._first_to_expire:
+            self._first_to_expire = None
+            self._remove("highest < ?", n)
+
+    def _remove(self, which: str, value: int) -> None:
+        self._execute(f'DELETE FROM "{self._name}" WHERE made = ? AND {which}', (self._version, value))  # noqa: S608
+        self._execute(f'UPDATE "{self._name}" SET gone = ? WHERE gone IS NULL AND {which}', (self._version, value))  # noqa: S608
+
+    def _table(self, id_: int) -> pa.Table:
+        import pyarrow as pa
+
+        known = _read.get(id_)
+        if known is not None:
+            _read.move_to_end(id_)
+            return known
+        (page,) = self._execute(f'SELECT page FROM "{self._name}" WHERE id = ?', (id_,)).fetchone()  # noqa: S608
+        with pa.ipc.open_stream(page) as stream:
+            return _keep(id_, stream.read_all())
+
+
+def _keep(id_: int, table: pa.Table) -> pa.Table:
+    _read[id_] = table
+    size = sum(kept.nbytes for kept in _read.values())
+    while size > _READ_MAX_BYTES and len(_read) > 1:
+        size -= _read.popitem(last=False)[1].nbytes
+    return table
+
+
+def _page(table: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        stream.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
