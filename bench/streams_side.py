@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.streams_workloads import WORKLOADS
+from bench.streams_workloads import MANY_KEYS, WORKLOADS
 from jesenska.pipeline.spark import end_session, session
 from jesenska.pipeline.streams_on_spark import KafkaStreams
 
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--max-offsets", type=int)
     given = parser.parse_args()
     begun = time.monotonic()
-    workload = next(one for one in WORKLOADS if one.name == given.workload)
+    workload = next(one for one in (*WORKLOADS, MANY_KEYS) if one.name == given.workload)
     given.directory.mkdir(parents=True, exist_ok=True)
     spark = session("bench", given.master, _KEPT, log=given.directory / "spark.log")
     config = {

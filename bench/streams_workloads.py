@@ -29,6 +29,8 @@ _CHUNK: Final = 250_000
 _VALUE_BYTES: Final = 100
 _WORDS, _WORDS_A_LINE, _WORD_BYTES = 10_000, 4, 24
 _WINDOWED_KEYS: Final = 1_000
+#: A prime.
+_STEP: Final = 7_368_787
 _WINDOW_MS, _GRACE_MS = 60_000, 600_000
 _STRINGS: Final[dict[str, Any]] = {"key": Serdes.string(), "value": Serdes.string()}
 
@@ -107,6 +109,12 @@ def _of_few_keys(keys: int, numbers: Numbers, count: int, chance: np.random.Gene
     return _texts("key-", chance.integers(0, keys, len(numbers))), _padded(numbers)
 
 
+def _each_once(numbers: Numbers, count: int, chance: np.random.Generator) -> tuple[pa.Array, pa.Array]:
+    """Every key once, in an order of no kind."""
+    assert count % _STEP
+    return _texts("key-", numbers * _STEP % count), _padded(numbers)
+
+
 def _of_the_table(numbers: Numbers, count: int, chance: np.random.Generator) -> tuple[pa.Array, pa.Array]:
     """Any of the table's keys: about nine records for each."""
     return _texts("key-", chance.integers(0, max(1, count // 9), len(numbers))), _padded(numbers)
@@ -123,6 +131,12 @@ def _word_count() -> Topology:
     builder = StreamsBuilder()
     words = builder.stream("in", **_STRINGS).flat_map_values(value.split(" "), value=Serdes.string())
     words.group_by(value, **_STRINGS).count().to_stream().to("out", value=Serdes.long())
+    return builder.build()
+
+
+def _key_count() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in", **_STRINGS).group_by_key(**_STRINGS).count(store="counts").to_stream().to("out", value=Serdes.long())
     return builder.build()
 
 
@@ -156,3 +170,10 @@ WORKLOADS: Final = (
     Workload("stream-table join", ((Filling("table", 0.1, _KEYED),), (Filling("in", 0.9, _of_the_table),)), 1, False, True, _table_join),
     Workload("stream-stream join", ((Filling("in", 0.5, _KEYED), Filling("right", 0.5, _KEYED)),), 1, False, True, _stream_join),
 )
+#: For streams_state_bench.py: a count of as many keys as there are records.
+MANY_KEYS: Final = Workload("many keys", ((Filling("in", 1.0, _each_once),),), 1, True, True, _key_count)
+
+
+def again(keys: int) -> Filling:
+    """Further records for MANY_KEYS, of any of its keys."""
+    return Filling("in", 1.0, partial(_of_few_keys, keys))
