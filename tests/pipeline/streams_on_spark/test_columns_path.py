@@ -33,6 +33,7 @@ from jesenska.pipeline.streams import (
 )
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.processor_topology import SourceNode
+from jesenska.pipeline.streams_on_spark import state_tables_in_memory
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
@@ -310,10 +311,26 @@ def compare(make: Make, batches: list[list[RawRecord]], *, always: bool = True) 
 
 
 @pytest.mark.parametrize("make", [*STATELESS, *AGGREGATES, *TABLES, *WINDOWS, *JOINS])
-def test_the_columns_path_gives_what_the_other_ways_give(make: Make) -> None:
+def test_the_columns_path_gives_what_the_other_ways_give(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tables are looked up in memory, too, and those that are larger than what is asked for in the file."""
+    monkeypatch.setattr(state_tables_in_memory, "_KEYS_MIN", 0)
+
     @settings(max_examples=5, deadline=None)
     @given(micro_batches(topics_of(make), JSONS if make is json_values else TEXTS))
     def check(batches: list[list[RawRecord]]) -> None:
         compare(make, batches, always=make is not vanishing)
 
     check()
+
+
+def test_a_table_in_memory_is_read_again_when_somebody_has_changed_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_tables_in_memory, "_KEYS_MIN", 0)
+    ways = Ways(work_of(stream_and_table), tmp_path)
+    offset = 0
+    for version, way in enumerate([ways.engine, ways.by_columns, ways.by_columns, ways.by_direct_path, ways.by_columns, ways.by_columns]):
+        records = [RawRecord("a", offset, b"x", b"?", 10 * version), RawRecord("b", offset + 1, b"x", b"%d" % version, 10 * version + 1)]
+        offset += 2
+        for _ in range(2):  # the second time as after a crash
+            found = plain(way(version, records, "state")).get("inner", [])
+            assert [row["value"] for row in found] == ([b"?+%d" % (version - 1)] if version else [])
+    assert ways.went_as_columns == 8

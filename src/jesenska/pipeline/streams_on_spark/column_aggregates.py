@@ -163,7 +163,8 @@ def aggregate(work: Work, node: Aggregation) -> Step:
             return None
         table = batch.file.table(serdes.name)
         key_bytes = serdes.key_bytes(records.keys)
-        codes, keys = numbered(key_bytes)
+        codes, distinct = numbered(key_bytes)
+        keys = distinct.to_pylist()
         groups = Groups(codes, len(keys))
         before = rows_of(table, keys)
         old_bytes = pa.array(before.value, pa.binary())

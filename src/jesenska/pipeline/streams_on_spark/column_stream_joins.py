@@ -95,7 +95,9 @@ def _put(batch: MicroBatch, side: Side, records: Records) -> Put:
         raise NoColumnsError("the numbers of the store begin anew")
     latest = np.maximum.accumulate(np.maximum(np.where(has_key, records.times, -1), observed))
     numbers = sequence + np.cumsum(has_key)
-    there = has_key & ~is_null(records.values) & (records.times > latest - side.retention_ms)
+    is_refused = has_key & (records.times <= latest - side.retention_ms)
+    batch.dropped += int(is_refused.sum())
+    there = has_key & ~is_null(records.values) & ~is_refused
     put = records.where(there)
     times = pa.array(put.times, pa.int64())
     columns = [side.serdes.key_bytes(put.keys), times, pa.array(numbers[there], pa.int64()), side.serdes.value_bytes(put.values), times]

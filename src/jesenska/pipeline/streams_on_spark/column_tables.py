@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jesenska.pipeline.streams.plan import Plan, StreamTableJoin, Table, TableFilter, TableMapValues, TableSource, ToTable
 from jesenska.pipeline.streams_on_spark import column_expressions
@@ -19,6 +20,7 @@ from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, Mi
 from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered, stably_sorted
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records, in_order
+from jesenska.pipeline.streams_on_spark.state_tables_in_memory import whole_table
 from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, is_null, taken, together
 
 
@@ -46,7 +48,8 @@ def table_from_records(work: Work, node: TableSource | ToTable) -> Step:
 def keep(batch: MicroBatch, serdes: StoreSerdes, records: Records, values: pa.Array) -> None:
     """Puts each key's last value into the store, with its time."""
     key_bytes = serdes.key_bytes(records.keys)
-    codes, keys = numbered(key_bytes)
+    codes, distinct = numbered(key_bytes)
+    keys = distinct.to_pylist()
     last = Groups(codes, len(keys)).last()
     table = batch.file.table(serdes.name)
     before = rows_of(table, keys)
@@ -150,12 +153,23 @@ def _looked_up(batch: MicroBatch, serdes: StoreSerdes, records: Records, no_key:
         codes, changed = codes[len(changes.keys) :], changes.values
     # Of the keys that have no change before, the store's values stand behind those of the changes.
     unchanged = change_of < 0
-    wanted = np.unique(codes[unchanged])
-    stored = rows_of(batch.file.table(serdes.name), [keys[code] for code in wanted.tolist()])
-    values = serdes.values(pa.concat_arrays([changed, pa.array(stored.value, pa.binary()), pa.nulls(1, pa.binary())]))
+    there = np.zeros(len(keys), np.bool_)
+    there[codes[unchanged]] = True
+    wanted = np.flatnonzero(there)
+    stored = _stored(batch, serdes, keys if len(wanted) == len(keys) else keys.take(pa.array(wanted)))
+    values = serdes.values(pa.concat_arrays([changed, stored, pa.nulls(1, pa.binary())]))
     where = np.full(len(records), len(changed) + len(wanted))
-    where[asked] = np.where(unchanged, len(changed) + np.searchsorted(wanted, codes), change_of)
+    where[asked] = np.where(unchanged, len(changed) + (np.cumsum(there) - 1)[codes], change_of)
     return taken(values, where)
+
+
+def _stored(batch: MicroBatch, serdes: StoreSerdes, keys: pa.Array) -> pa.Array:
+    """What the store has of these keys; null where it has nothing."""
+    table = whole_table(batch.file, serdes.name, len(keys))
+    if table is None:
+        return pa.array(rows_of(batch.file.table(serdes.name), keys.to_pylist()).value, pa.binary())
+    places = pc.index_in(keys, value_set=table.column("key").combine_chunks())
+    return table.column("value").combine_chunks().take(places)
 
 
 def _last_changes(codes: Indices, count: int, order: Indices, changes: int) -> Indices:

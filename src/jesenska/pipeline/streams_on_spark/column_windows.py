@@ -90,7 +90,8 @@ def _windows(windows: TimeWindows, times: Indices) -> tuple[Indices, Indices]:
 
 def _grouped(table: Any, key_bytes: pa.Array, starts: Indices) -> tuple[Groups, Rows]:
     """The records by key and window, and the store's row of each of these."""
-    key_codes, keys = numbered(key_bytes)
+    key_codes, distinct = numbered(key_bytes)
+    keys = distinct.to_pylist()
     moments, start_codes = np.unique(starts, return_inverse=True)
     codes, pairs = dense(key_codes * len(moments) + start_codes, len(keys) * len(moments))
     found = {(a, n): (value, at) for a, n, _, value, at in table.of_many(keys, int(moments[0]), int(moments[-1]))}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,10 +69,10 @@ def stably_sorted(codes: Indices, count: int) -> Indices:
     return places[stably_sorted(upper[places], (count >> 16) + 1)]
 
 
-def numbered(keys: pa.Array) -> tuple[Indices, list[Any]]:
+def numbered(keys: pa.Array) -> tuple[Indices, pa.Array]:
     """For each key the number of its distinct value, and the distinct values in their order. No key is null."""
     encoded = keys.dictionary_encode()
     order = pc.array_sort_indices(encoded.dictionary)
     number = np.empty(len(order), np.int64)
     number[order.to_numpy()] = np.arange(len(order))
-    return number[encoded.indices.to_numpy()], encoded.dictionary.take(order).to_pylist()
+    return number[encoded.indices.to_numpy()], encoded.dictionary.take(order)

@@ -14,8 +14,9 @@ same task wait for each other, and the second one does the first one's work agai
     "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: what the kind of store orders by
     "<store>/undo"    the rows that the last micro-batch changed, as they were (was = 0: there was none)
     "<store>/pages"   the same of rows that were changed many at once: an Arrow table in each row
-    "<store>/segments"  rows of a join of streams, many at once (state_segments.py)
-    meta              name -> value, before   before: the value in the version before
+    "<store>/segments"                        rows of a join of streams, many at once (state_segments.py)
+    meta              name -> value, before   before: the value in the version before; "<store>/mark" is another text
+                                              after each version that has changed the store's rows
 
 The file is on a disk that all tasks see, and which can lock files.
 """
@@ -23,8 +24,9 @@ The file is on a disk that all tasks see, and which can lock files.
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -116,8 +118,12 @@ class StateFile:
             self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}/pages" (page BLOB)')
             if order:
                 self.connection.execute(f'CREATE INDEX IF NOT EXISTS "{name}/order" ON "{name}" ({order})')
-            self._tables[name] = StateTable(self.connection, name, order)
+            self._tables[name] = StateTable(self.connection, name, order, lambda: self.set_meta(f"{name}/mark", secrets.token_hex(8)))
         return self._tables[name]
+
+    def mark(self, name: str) -> str | None:
+        """A text that is another one when rows of the store have changed; None if it never had any."""
+        return self.meta(f"{name}/mark")
 
     def segments(self, name: str) -> StateSegments:
         """The rows of a store that are kept many at once (state_segments.py)."""
@@ -210,7 +216,8 @@ _AT_ONCE = 100
 class StateTable:
     """The rows of one store. What is changed is noted first, as it was."""
 
-    def __init__(self, connection: sqlite3.Connection, name: str, order: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, name: str, order: str, changed: Callable[[], None] | None = None) -> None:
+        self._changed = changed  # called before the first change
         self._execute = connection.execute
         self._order = order or "a, n, m"
         self._noted: set[tuple[bytes, int, int]] = set()
@@ -253,11 +260,17 @@ class StateTable:
             found += self._execute(self._get_many, (_whole(lowest), _whole(highest), *some)).fetchall()
         return found
 
+    def at_most(self, count: int) -> list[tuple[bytes, bytes, int]] | None:
+        """Key, value and time of all rows, if there are at most so many; None if there are more."""
+        (there,) = self._execute(f'SELECT count(*) FROM (SELECT 1 FROM "{self._table}" LIMIT ?)', (count + 1,)).fetchone()  # noqa: S608
+        return None if there > count else self._execute(f'SELECT a, value, at FROM "{self._table}"').fetchall()  # noqa: S608
+
     def put_many(self, rows: Rows, before: Rows) -> None:
         """Puts the rows, and removes those without a value. `before` has the same rows as they are. It is fastest for
         rows in their order."""
         if not rows.a:
             return
+        self._tell()
         if self._noted or self._has_page or self._removed_below != LOWEST:  # notes are taken back in one order only
             for a, n, m, value, at in zip(*rows, strict=True):
                 if value is None:
@@ -285,6 +298,7 @@ class StateTable:
             return
         n = max(n, LOWEST)
         self._removed_below = n
+        self._tell()
         self._execute(f'INSERT OR IGNORE INTO "{self._table}/undo" SELECT a, n, m, 1, value, at FROM "{self._table}" WHERE n < ?', (n,))  # noqa: S608
         self._execute(f'DELETE FROM "{self._table}" WHERE n < ?', (n,))  # noqa: S608
 
@@ -322,10 +336,16 @@ class StateTable:
     def __iter__(self) -> Iterator[Row]:
         return iter(self.ordered())
 
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed()
+            self._changed = None
+
     def _note_row(self, a: bytes, n: int, m: int) -> None:
         row = (a, n, m)
         if row not in self._noted:
             self._noted.add(row)
+            self._tell()
             self._execute(self._note, row)
 
 
