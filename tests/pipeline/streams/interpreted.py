@@ -26,7 +26,9 @@ from jesenska.pipeline.streams import (
     Topology,
     TopologyTestDriver,
 )
+from jesenska.pipeline.streams.expressions import Expression
 from jesenska.pipeline.streams.plan import Store
+from tests.pipeline.streams import named_expressions
 from tests.pipeline.streams.named_functions import FUNCTIONS, PREDICATES
 from tests.pipeline.streams.programs import OldProgram, Program, TableProgram
 from tests.pipeline.streams.topology_spec import NOT_COMPARED, NOT_TABLES, Json, made
@@ -40,10 +42,6 @@ def outcome(description: Json) -> Json:
 
 def _serde(kind: str) -> Serde:
     return Serdes.long() if kind == "long" else Serdes.string()
-
-
-def _function(step: Json, argument: str) -> Callable[[Any, Any], Any]:
-    return FUNCTIONS[step[argument]]
 
 
 class Interpreter:
@@ -152,28 +150,28 @@ class Interpreter:
         return self._filtered(step, self._of(step).filter_not)
 
     def _filtered(self, step: Json, call: Callable[..., Any]) -> Any:
-        predicate = PREDICATES[step["predicate"]]
+        predicate = self._predicate(step["predicate"], step)
         if "store" in step:
             return call(predicate, store=step["store"], name=step.get("named"), **self._serdes_of(step["of"]))
         return call(predicate, name=step.get("named"))
 
     def _map_values(self, step: Json) -> Any:
-        mapper, value = _function(step, "function"), _serde(step["value"])
+        mapper, value = self._function(step), _serde(step["value"])
         if "store" in step:
             return self._of(step).map_values(mapper, store=step["store"], key=self._keys(self.steps[step["of"]]), value=value, name=step.get("named"))
         return self._of(step).map_values(mapper, name=step.get("named"))
 
     def _map(self, step: Json) -> Any:
-        return self._of(step).map(_function(step, "function"), name=step.get("named"))
+        return self._of(step).map(self._function(step), name=step.get("named"))
 
     def _flat_map(self, step: Json) -> Any:
-        return self._of(step).flat_map(_function(step, "function"), name=step.get("named"))
+        return self._of(step).flat_map(FUNCTIONS[step["function"]], name=step.get("named"))
 
     def _flat_map_values(self, step: Json) -> Any:
-        return self._of(step).flat_map_values(_function(step, "function"), name=step.get("named"))
+        return self._of(step).flat_map_values(FUNCTIONS[step["function"]], name=step.get("named"))
 
     def _select_key(self, step: Json) -> Any:
-        return self._of(step).select_key(_function(step, "function"), name=step.get("named"))
+        return self._of(step).select_key(self._function(step), name=step.get("named"))
 
     def _peek(self, step: Json) -> Any:
         return self._of(step).peek(self._witness(step), name=step.get("named"))
@@ -193,7 +191,7 @@ class Interpreter:
         branches: list[KStream] = []
         split = self._of(step).split(name=step.get("named"))
         for predicate, _ in step["branches"]:
-            split = split.branch(PREDICATES[predicate], chain=branches.append)
+            split = split.branch(self._predicate(predicate, step), chain=branches.append)
         if "default" in step:
             split.default_branch(chain=branches.append)
         else:
@@ -201,7 +199,7 @@ class Interpreter:
         return branches
 
     def _branch(self, step: Json) -> Any:
-        return self._of(step).branch(*(PREDICATES[name] for name in step["predicates"]))
+        return self._of(step).branch(*(self._predicate(name, step) for name in step["predicates"]))
 
     def _through(self, step: Json) -> Any:
         return self._of(step).through(step["topic"], **self._serdes_of(step["of"]))
@@ -216,7 +214,7 @@ class Interpreter:
         self._of(step).to(topic, name=step.get("named"), **self._serdes_of(step["of"]))
 
     def _topic_of_record(self, step: Json) -> Callable[[Any, Any], str]:
-        function, prefix = _function(step, "function"), self.description.get("topic_prefix", "")
+        function, prefix = FUNCTIONS[step["function"]], self.description.get("topic_prefix", "")
         return lambda key, value: prefix + function(key, value)
 
     def _to_table(self, step: Json) -> Any:
@@ -224,7 +222,7 @@ class Interpreter:
 
     def _to_stream(self, step: Json) -> Any:
         if "function" in step:
-            return self._of(step).to_stream(_function(step, "function"))
+            return self._of(step).to_stream(self._function(step))
         return self._of(step).to_stream(name=step.get("named"))
 
     def _transform_values(self, step: Json) -> Any:
@@ -248,19 +246,59 @@ class Interpreter:
     def _process_values(self, step: Json) -> Any:
         return self._of(step).process_values(lambda: Program(step), *step.get("stores", ()))
 
+    # ---- functions ----
+
+    def _says_expressions(self, step: Json) -> bool:
+        """Whether its functions are to be expressions, which know nothing of windowed keys."""
+        of = step["of"] if isinstance(step["of"], str) else step["of"][0]
+        return bool(self.description.get("expressions")) and self.steps[of]["key"] == "string"
+
+    def _predicate(self, name: str, step: Json) -> Any:
+        return named_expressions.PREDICATES[name] if self._says_expressions(step) else PREDICATES[name]
+
+    def _function(self, step: Json) -> Any:
+        """Of key and value."""
+        name = step["function"]
+        return named_expressions.FUNCTIONS[name] if self._says_expressions(step) and name in named_expressions.FUNCTIONS else FUNCTIONS[name]
+
+    def _of_two(self, step: Json, argument: str, roots: tuple[Expression, Expression]) -> Any:
+        """Of two values."""
+        name = step[argument]
+        if self._says_expressions(step) and name in named_expressions.OF_TWO:
+            return named_expressions.OF_TWO[name](*roots)
+        return FUNCTIONS[name]
+
+    def _foreign_key(self, step: Json) -> Any:
+        name = step["foreign_key"]
+        function = FUNCTIONS[name]
+        return named_expressions.FUNCTIONS[name] if self._says_expressions(step) else lambda value: function(None, value)
+
+    def _aggregator(self, name: str) -> Any:
+        if self.description.get("expressions") and name in named_expressions.OF_TWO:
+            return named_expressions.OF_TWO[name](*named_expressions.OF_AGGREGATES)
+        function = FUNCTIONS[name]
+        return lambda key, value, aggregate: function(aggregate, value)
+
+    def _merger(self, step: Json) -> Any:
+        name = step["merger"]
+        if self.description.get("expressions") and name in named_expressions.OF_TWO:
+            return named_expressions.OF_TWO[name](*named_expressions.OF_SIDES)
+        function = FUNCTIONS[name]
+        return lambda key, one, other: function(one, other)
+
     # ---- groups, windows, aggregates ----
 
     def _group_by_key(self, step: Json) -> Any:
         return self._of(step).group_by_key(name=step.get("name"), **self._serdes_of(step["of"]))
 
     def _group_by(self, step: Json) -> Any:
-        return self._of(step).group_by(_function(step, "function"), key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("name"))
+        return self._of(step).group_by(self._function(step), key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("name"))
 
     def _cogroup(self, step: Json) -> Any:
         first, *others = zip(step["of"], step["aggregators"], strict=True)
-        cogrouped = self.nodes[first[0]].cogroup(_aggregator(first[1]))
+        cogrouped = self.nodes[first[0]].cogroup(self._aggregator(first[1]))
         for name, aggregator in others:
-            cogrouped = cogrouped.cogroup(self.nodes[name], _aggregator(aggregator))
+            cogrouped = cogrouped.cogroup(self.nodes[name], self._aggregator(aggregator))
         return cogrouped
 
     def _windowed_by(self, step: Json) -> Any:
@@ -284,16 +322,17 @@ class Interpreter:
         return self._of(step).count(**self._kept(step))
 
     def _reduce(self, step: Json) -> Any:
-        functions = [_function(step, "adder")] + ([_function(step, "subtractor")] if "subtractor" in step else [])
+        functions = [self._of_two(step, "adder", named_expressions.OF_AGGREGATES)] + (
+            [self._of_two(step, "subtractor", named_expressions.OF_AGGREGATES)] if "subtractor" in step else []
+        )
         return self._of(step).reduce(*functions, **self._kept(step))
 
     def _aggregate(self, step: Json) -> Any:
-        functions: list[Callable[..., Any]] = [_aggregator(step["adder"])] if "adder" in step else []
+        functions: list[Callable[..., Any]] = [self._aggregator(step["adder"])] if "adder" in step else []
         if isinstance(self._of(step), KGroupedTable):
-            functions.append(_aggregator(step["subtractor"]))
+            functions.append(self._aggregator(step["subtractor"]))
         if "merger" in step:
-            merge = _function(step, "merger")
-            functions.append(lambda key, one, other: merge(one, other))
+            functions.append(self._merger(step))
         return self._of(step).aggregate(step["initial"], *functions, **self._kept(step))
 
     def _suppress(self, step: Json) -> Any:
@@ -311,27 +350,21 @@ class Interpreter:
         one, other = self.nodes[left], self.nodes[right]
         call = {"inner": one.join, "left": one.left_join, "outer": getattr(one, "outer_join", None)}[step["how"]]
         assert call is not None
-        joiner = _function(step, "joiner")
+        joiner = self._of_two(step, "joiner", named_expressions.OF_SIDES)
         named = {"name": step["named"]} if "named" in step else {}
         if isinstance(other, GlobalKTable):
-            return call(other, joiner, key_selector=_function(step, "function"), **named)
+            return call(other, joiner, key_selector=self._function(step), **named)
         if isinstance(other, KStream):
             serdes = self._serdes_of(left) | {"other_value": _serde(self.steps[right]["value"])}
             return call(other, joiner, _join_windows(step["windows"]), store=step.get("store"), **serdes, **named)
         if isinstance(one, KStream):
             return call(other, joiner, **self._serdes_of(left), **named)
         if "foreign_key" in step:
-            extract = _function(step, "foreign_key")
             serdes = {"key": self._keys(self.steps[left]), "value": _serde(step["value"])}
-            return call(other, joiner, foreign_key=lambda value: extract(None, value), store=step.get("store"), **serdes, **named)
+            return call(other, joiner, foreign_key=self._foreign_key(step), store=step.get("store"), **serdes, **named)
         if "store" in step:
             return call(other, joiner, store=step["store"], key=self._keys(self.steps[left]), value=_serde(step["value"]), **named)
         return call(other, joiner, **named)
-
-
-def _aggregator(name: str) -> Callable[[Any, Any, Any], Any]:
-    function = FUNCTIONS[name]
-    return lambda key, value, aggregate: function(aggregate, value)
 
 
 def _join_windows(windows: Json) -> JoinWindows:

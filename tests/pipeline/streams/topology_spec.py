@@ -9,6 +9,7 @@ A description is an object:
     headers    true: headers of what is written are compared too; optional
     on_disk    true: Kafka keeps the state in RocksDB, as it does by default, and not in memory; what is in the stores
                and how many records were dropped is then not compared, as RocksDB forgets late windows later; optional
+    expressions     true: functions are expressions, where they can be said so; optional, and not for Kafka's driver
     topic_prefix    what stands before the names that functions give to topics; optional, and not for Kafka's driver
     steps      calls of the DSL in their order, which decides the numbers in the names of processors
     input      what happens, in order

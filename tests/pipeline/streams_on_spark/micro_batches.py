@@ -14,17 +14,21 @@ in which the records came.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from jesenska.client.partitioner import partition_of_key
 from jesenska.pipeline.streams import Record, StreamsConfig, StreamsError, Topology, TopologyTestDriver
 from jesenska.pipeline.streams.engine.queues import RawRecord, ReadRecord
 from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.processor_topology import SourceNode
+from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, cut, in_order, partitions_of_internal_topics, tasks_of
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
@@ -355,14 +359,14 @@ def _uses(work: Work, node: str, store: str) -> bool:
 def asks_for_the_clock(work: Work) -> bool:
     """Whether a processor schedules punctuations on wall-clock time."""
     shared: dict[str, Any] = dict.fromkeys(work.processors.global_stores)
-    return PartitionTask(work, 0, _NoTables(), 0, shared).asks_for_the_clock
+    return PartitionTask(work, 0, cast("Any", _NoTables()), 0, shared).asks_for_the_clock
 
 
 class _NoTables:
     """A state file that nobody looks into."""
 
-    def table(self, name: str, order: str = "") -> Any:
-        return None
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
 
 
 class Dropped:
@@ -391,50 +395,60 @@ class _Handler(logging.Handler):
             self.count += record.args[0] if record.args and isinstance(record.args, tuple) and isinstance(record.args[0], int) else 1
 
 
-_LOGGERS = ("jesenska.pipeline.streams.engine.task", "jesenska.pipeline.streams_on_spark.partition_task", "jesenska.pipeline.streams_on_spark.direct_path")
+_LOGGERS = (
+    "jesenska.pipeline.streams.engine.task",
+    "jesenska.pipeline.streams_on_spark.partition_task",
+    "jesenska.pipeline.streams_on_spark.direct_path",
+    "jesenska.pipeline.streams_on_spark.columns_path",
+)
 
 
 # ---- state files ----
 
 
-class StateFiles:
-    """Micro-batches over state files below `directory`, as Spark's tasks process them. `again` is how often one is run
-    a second time, as after a crash. Without `direct` it is the engine that takes the records."""
+class _Way(Protocol):
+    def run(self, rows: Any, partition: int, version: int, directory: Path) -> Sequence[Any]: ...
 
-    def __init__(self, directory: Path, chance: Random, *, again: float = 0.2, direct: bool = True) -> None:
+
+class StateFiles:
+    """Micro-batches over state files below `directory`, as Spark's tasks process them: as columns, on the direct path or
+    by the engine, one of the ways that the sub-topology has, by chance. `again` is how often a micro-batch is run a
+    second time, as after a crash, be it by another way."""
+
+    def __init__(self, directory: Path, chance: Random, *, again: float = 0.2) -> None:
         self._directory = directory
         self._chance = chance
         self._again = again
-        self._direct = direct
-        self._paths: dict[int, DirectPath | None] = {}
+        self._found: dict[int, list[_Way]] = {}
         self.order: list[tuple[str, int, int]] = []
         #: How many micro-batches went by each way.
-        self.ways: dict[str, int] = {"direct": 0, "engine": 0}
+        self.ways: Counter[str] = Counter()
 
     def attempts(self) -> int:
         return 2 if self._chance.random() < self._again else 1
 
     def process(self, work: Work, batch: MicroBatch, global_stores: Mapping[str, Any]) -> list[Output]:
         directory = self._directory / str(work.number)
-        direct = self._direct_path(work)
-        if direct is not None:
+        ways = self._ways_of(work) if batch.records else []
+        for way in ways[self._chance.choice((0, 0, 0, 1, 2)) :]:
             try:
-                made = direct.run(source_rows(batch.records), batch.partition, batch.version, directory)
-            except NotDirectError:
-                pass
-            else:
-                self.ways["direct"] += 1
-                return [output for rows in made for output in outputs_of(rows)]
+                made = way.run(source_rows(batch.records), batch.partition, batch.version, directory)
+            except (NoColumnsError, NotDirectError):
+                continue
+            self.ways[type(way).__name__] += 1
+            return [output for rows in made for output in outputs_of(rows)]
         self.ways["engine"] += 1
         return process(work, batch.partition, batch.version, batch.records, directory, batch.now_ms, global_stores)
 
-    def _direct_path(self, work: Work) -> DirectPath | None:
-        if work.number not in self._paths:
-            try:
-                self._paths[work.number] = DirectPath(work) if self._direct else None
-            except NotDirectError:
-                self._paths[work.number] = None
-        return self._paths[work.number]
+    def _ways_of(self, work: Work) -> list[_Way]:
+        """Those without the engine, the first one first."""
+        if work.number not in self._found:
+            found: list[_Way] = []
+            for kind, error in ((ColumnsPath, NoColumnsError), (DirectPath, NotDirectError)):
+                with suppress(error):
+                    found.append(kind(work))
+            self._found[work.number] = found
+        return self._found[work.number]
 
     def stores(self, work: Work) -> Iterator[tuple[str, Any]]:
         for name in used_stores(work):

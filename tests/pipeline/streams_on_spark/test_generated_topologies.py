@@ -15,7 +15,7 @@ from jesenska.pipeline.streams_on_spark.direct_path import DirectPath
 from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.state_stores import WindowStoreInFile
-from tests.pipeline.streams.comparison import beside
+from tests.pipeline.streams.comparison import beside, differences
 from tests.pipeline.streams.generated_topologies import named, topologies
 from tests.pipeline.streams.interpreted import outcome as outcome_of_driver
 from tests.pipeline.streams.topology_spec import Json
@@ -67,17 +67,24 @@ def check(description: Json, cuts: Cuts, partitions: int, directory: Path, title
 def test_micro_batches_give_what_kafka_streams_gives(cuts: Cuts, partitions: int, chosen: slice, tmp_path: Path) -> None:
     ways: Counter[str] = Counter()
     titles: Counter[str] = Counter()
-    for description in THREE_HUNDRED[chosen]:
-        ways.update(check(description, cuts, partitions, tmp_path, titles).ways)
-    assert ways["direct"] > 100
-    assert ways["engine"] > 100
+    for number, description in enumerate(THREE_HUNDRED[chosen]):
+        # Every second one with expressions in place of functions, so that it may go as columns.
+        ways.update(check({**description, "expressions": number % 2 == 1}, cuts, partitions, tmp_path, titles).ways)
+    assert ways.keys() == {"ColumnsPath", "DirectPath", "engine"}
+    assert min(ways.values()) > 20
+
+
+def test_expressions_give_what_functions_give() -> None:
+    for description in THREE_HUNDRED[::3]:
+        one, other = outcome_of_driver(description), outcome_of_driver({**description, "expressions": True})
+        assert not list(differences(one, other, in_one_order=True)), description["name"]
 
 
 def test_a_mistake_in_a_store_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows that are not found again after a micro-batch."""
     monkeypatch.setattr(WindowStoreInFile, "_keep", lambda *_: None)
     with pytest.raises(DifferentSidesError):
-        check({**named("count in tumbling windows, grace 15")}, in_rounds(2), 1, tmp_path, Counter())
+        check(named("count in tumbling windows, grace 15"), in_rounds(2), 1, tmp_path, Counter())
 
 
 def test_a_record_that_is_lost_is_found(tmp_path: Path) -> None:
