@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jesenska.base.errors import KafkaError, NetworkException
+from jesenska.base.errors import KafkaError, NetworkException, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.pipeline import fetching
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.columns import RowMaker
 from jesenska.pipeline.fetching import Chunk, chunks, whole_batches
@@ -147,6 +149,28 @@ def test_a_topic_deleted_while_a_range_is_read_is_data_loss(bootstrap: str, topi
             found[fail] = list(reading)
         connection.close()
     assert found == {"false": []}
+
+
+def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again(bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 3)
+    options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.retry.backoff.ms": "1"}, streaming=False)
+    connection = ClusterThread(options.client)
+    ask, refresh, answers = fetching._ask, connection.cluster.refresh, ["unknown"] * 3
+
+    async def asked(*arguments: Any) -> FetchResponsePartition:
+        if answers:
+            answers.pop()
+            raise UnknownTopicOrPartitionError("not heard of")
+        return await ask(*arguments)
+
+    async def refreshed(names: list[str]) -> dict[str, KafkaError]:
+        return {topic: UnknownTopicOrPartitionError("not heard of")} if answers else await refresh(names)
+
+    monkeypatch.setattr(fetching, "_ask", asked)
+    monkeypatch.setattr(connection.cluster, "refresh", refreshed)
+    assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 0, 3)], options)] == [(0, 3)]
+    connection.close()
 
 
 def test_an_error_that_does_not_pass_is_not_tried_again() -> None:

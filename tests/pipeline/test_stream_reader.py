@@ -268,6 +268,23 @@ def test_a_topic_that_one_answer_leaves_out_is_read_on_where_the_stream_stood(
     assert _read(reader, meanwhile, reader.latestOffset(meanwhile, reader.getDefaultReadLimit())) == [(topic, 0, 3, 5)]
 
 
+def test_a_micro_batch_is_planned_although_one_answer_leaves_its_topic_out(bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"x"] * 3)
+    reader = _reader(bootstrap, subscribe=topic)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    ask = planning.partitions_of
+    answers: list[list[TopicPartition]] = [[], []]
+
+    async def partitions(*arguments: Any, **options: Any) -> list[TopicPartition]:
+        return answers.pop() if answers else await ask(*arguments, **options)
+
+    monkeypatch.setattr(planning, "partitions_of", partitions)
+    assert _read(reader, start, end) == [(topic, 0, 0, 3)]
+    assert not answers
+
+
 def test_a_checkpoint_without_topic_ids_goes_on(bootstrap: str, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, [b"x"] * 3)

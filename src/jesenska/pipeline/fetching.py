@@ -33,7 +33,7 @@ from jesenska.base.errors import (
     error_name,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.base.limits import FETCH_ONE_BATCH_MAX_BYTES, SOURCE_RANGES_AHEAD_MAX, SOURCE_SAMPLED_TOPICS_MAX
+from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX, FETCH_ONE_BATCH_MAX_BYTES, SOURCE_RANGES_AHEAD_MAX, SOURCE_SAMPLED_TOPICS_MAX
 from jesenska.client.cluster import Cluster
 from jesenska.client.committed import CommittedBatches
 from jesenska.pipeline.cluster_thread import ClusterThread
@@ -120,6 +120,7 @@ class _RangeReader:
         self._key = TopicPartition(wanted.topic, wanted.partition)
         self._position = wanted.start
         self._fetch_bytes = options.fetch_bytes
+        self._unknown_in_a_row = 0
 
     async def next_chunk(self) -> Chunk | None:
         """None at the end of the range."""
@@ -136,10 +137,12 @@ class _RangeReader:
 
     async def _fetch_or_lose(self) -> Chunk | None:
         try:
-            return await self._fetch()
+            chunk = await self._fetch()
         except UnknownTopicOrPartitionError:  # of the fetch, or of a look-up that it led to
             await self._unknown()
             return None
+        self._unknown_in_a_row = 0
+        return chunk
 
     async def _fetch(self) -> Chunk | None:
         """One fetch; None where it brought nothing to hand on, with the position moved or the wait over."""
@@ -184,9 +187,10 @@ class _RangeReader:
 
     async def _unknown(self) -> None:
         """The leader does not know the partition: it has not heard of it yet, or the topic was deleted while the range
-        was read."""
+        was read. A broker that has just started may not have heard of the topic either, so it is asked for again."""
+        self._unknown_in_a_row += 1
         errors = await self._connection.cluster.refresh([self._key.topic])
-        if self._key.topic not in errors:
+        if self._key.topic not in errors or self._unknown_in_a_row < DATA_SOURCE_LOOK_UPS_MAX:
             raise LeaderNotAvailableError(f"{self._key} is not known to its leader at present.")
         data_loss(f"{self._key} does not exist any more; {self._wanted} is to be read.", self._options.fail_on_data_loss, "the rest is left out")
         self._position = self._wanted.end

@@ -27,7 +27,7 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition
@@ -273,7 +273,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each partition is read from, and the bounds of its log. Partitions that are gone, topics that were
         created anew, and logs that end before where the stream stands are data loss."""
         fail = self.options.fail_on_data_loss
-        bounds = await self._present(connection, known)
+        bounds = await self._present(connection, known.offsets.keys())
         missing = known.offsets.keys() - bounds.latest.keys()
         for key in sorted(missing - self._missing):
             place = f"{key} does not exist any more; the stream stood at its offset {known.offsets[key]}."
@@ -293,13 +293,13 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 begin[key] = earliest
         return begin, bounds
 
-    async def _present(self, connection: ClusterThread, known: Place) -> Bounds:
-        """The partitions that are there. With failOnDataLoss one that is missing is asked for again: a broker that has
-        just started may not have heard of it."""
+    async def _present(self, connection: ClusterThread, known: Set[TopicPartition], only: Set[TopicPartition] | None = None) -> Bounds:
+        """The partitions that are there (of `only`, if given). With failOnDataLoss one that is known and missing is
+        asked for again: a broker that has just started may not have heard of it."""
         options = self.options
         for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
-            bounds = await planning.present(connection.cluster, options.subscription, read_committed=options.read_committed)
-            if known.offsets.keys() <= bounds.latest.keys() or not options.fail_on_data_loss:
+            bounds = await planning.present(connection.cluster, options.subscription, only, read_committed=options.read_committed)
+            if known <= bounds.latest.keys() or not options.fail_on_data_loss:
                 break
             await asyncio.sleep(connection.cluster.retry_backoff_seconds)
         return bounds
@@ -335,7 +335,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _plan(self, connection: ClusterThread, start: Place, end: Place) -> list[InputPartition]:
         options, fail = self.options, self.options.fail_on_data_loss
         changed = [key for key, offset in end.offsets.items() if start.offsets.get(key) != offset or start.is_another(key.topic, end.ids)]
-        bounds = await planning.present(connection.cluster, options.subscription, set(changed), read_committed=options.read_committed)
+        bounds = await self._present(connection, set(changed), set(changed))
         ranges = []
         for key in changed:
             begin, last = start.offsets.get(key), end.offsets[key]
