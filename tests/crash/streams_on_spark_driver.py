@@ -25,6 +25,8 @@ from jesenska.pipeline.streams_on_spark import KafkaStreams, query
 
 WINDOW_MS = 10_000
 APPLICATION = "killed"
+#: No window leaves the store.
+_RETENTION_MS = 86_400_000
 #: Of one micro-batch of a sub-topology.
 _OFFSETS_AT_ONCE = 400
 _STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
@@ -39,7 +41,7 @@ def topology(*, as_functions: bool) -> Topology:
     by_word.count(store="words").to_stream().to("words", key=Serdes.string(), value=Serdes.long())
     by_key = lines.group_by_key(**_STRINGS)
     by_key.count(store="keys").to_stream().to("keys", key=Serdes.string(), value=Serdes.long())
-    windows = by_key.windowed_by(TimeWindows(WINDOW_MS, grace=WINDOW_MS)).count(store="windows")
+    windows = by_key.windowed_by(TimeWindows(WINDOW_MS, grace=WINDOW_MS)).count(store="windows", retention=_RETENTION_MS)
     windows.to_stream().to("windows", key=Serdes.time_windowed(Serdes.string(), WINDOW_MS), value=Serdes.long())
     return builder.build()
 
