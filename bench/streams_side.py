@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.streams_workloads import MANY_KEYS, WORKLOADS
-from jesenska.pipeline.spark import end_session, session
+from jesenska.pipeline.spark import SHORT_RUN, end_session, session
 from jesenska.pipeline.streams_on_spark import KafkaStreams
 
+#: Besides what KafkaStreams gives its own session.
 _KEPT = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
 
 
@@ -40,7 +41,7 @@ def main() -> int:
     begun = time.monotonic()
     workload = next(one for one in (*WORKLOADS, MANY_KEYS) if one.name == given.workload)
     given.directory.mkdir(parents=True, exist_ok=True)
-    spark = session("bench", given.master, _KEPT, log=given.directory / "spark.log")
+    spark = session("bench", given.master, {**SHORT_RUN, **_KEPT}, log=given.directory / "spark.log")
     config = {
         "application.id": "bench",
         "bootstrap.servers": given.bootstrap,

@@ -114,7 +114,7 @@ def _application(options: argparse.Namespace, program: StreamsProgram) -> KafkaS
     given = {"bootstrap.servers": options.bootstrap_server, "application.id": options.application_id, "state.dir": options.state_dir}
     said = {name: value for name, value in given.items() if value is not None}
     try:
-        from jesenska.pipeline.spark import session
+        from jesenska.pipeline.spark import SHORT_RUN, session
         from jesenska.pipeline.streams.settings import StreamsConfig
         from jesenska.pipeline.streams_on_spark import KafkaStreams
 
@@ -123,7 +123,7 @@ def _application(options: argparse.Namespace, program: StreamsProgram) -> KafkaS
         log = Path(config["state.dir"]).absolute() / f"{config.application_id}.spark.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         print(f"jesenska: starting Spark; what it says goes to {log}.", file=sys.stderr, flush=True)
-        spark = session(config.application_id, options.master, log=log)
+        spark = session(config.application_id, options.master, SHORT_RUN, log=log)
         program.travel_with_functions()
     except ImportError as error:
         raise JesenskaError(f'{error.name} is not installed: pip install "jesenska[spark,streams]".') from error

@@ -317,7 +317,7 @@ class KafkaStreams:
             self._set(State.RUNNING)
 
     def _prepare(self) -> None:
-        from jesenska.pipeline.spark import session
+        from jesenska.pipeline.spark import SHORT_RUN, session
 
         connection = connect(source_options({**self._application.consumer_options(), "subscribe": "any"}, streaming=True).client)
         counts = application_topics.partitions_of_topics(connection)
@@ -328,7 +328,8 @@ class KafkaStreams:
             self._http = HttpQueries(self.config["application.server"], _Queried(self))
         application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
         counts = {**counts, **internal}
-        spark = self._spark or session(self.config.application_id)
+        # Records go through Python alone, so Java has little to do that is worth compiling well.
+        spark = self._spark or session(self.config.application_id, config=SHORT_RUN)
         self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts) for part in self._parts if not part.is_global]
 
 
