@@ -228,8 +228,9 @@ def _run(place: Path, guarantee: str, kinds: list[str], chance: random.Random, s
             with Inputs(bootstrap) as inputs:
                 for number, kind in enumerate(kinds, 1):
                     kills.one(kind)
+                    found = {topic: outputs(bootstrap, topic) for topic in _OUTPUTS}
                     wanted = counted(inputs.sent)
-                    told = [text for topic in _OUTPUTS for text in mistakes(topic, outputs(bootstrap, topic), wanted[topic], exactly=exactly, whole=False)]
+                    told = [text for topic in _OUTPUTS for text in mistakes(topic, found[topic], wanted[topic], exactly=exactly, whole=False)]
                     say(f"{guarantee}, {number} of {len(kinds)}: {kind}{''.join(f'; {sentence}' for sentence in told[:5])}")
                     if told:
                         return False
