@@ -230,10 +230,10 @@ def micro_batches(draw: Any, topics: Sequence[str], values: Sequence[bytes | Non
     return made
 
 
-def work_of(make: Make) -> Work:
+def work_of(make: Make, cache_bytes: int = 0) -> Work:
     builder = StreamsBuilder()
     make(builder)
-    settings_ = {"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}
+    settings_ = {"application.id": "app", "default.key.serde": "string", "default.value.serde": "string", "statestore.cache.max.bytes": cache_bytes}
     return Work.of(builder.build(), 0, StreamsConfig(settings_), {})
 
 
@@ -291,10 +291,10 @@ class Ways:
         return found, known
 
 
-def compare(make: Make, batches: list[list[RawRecord]], *, always: bool = True) -> None:
+def compare(make: Make, batches: list[list[RawRecord]], *, always: bool = True, cache_bytes: int = 0) -> None:
     """The same outputs and the same state by each way, also where the ways alternate, and where a micro-batch is run
     again. `always`: every micro-batch goes as columns."""
-    work = work_of(make)
+    work = work_of(make, cache_bytes)
     with TemporaryDirectory() as directory:
         ways = Ways(work, Path(directory))
         in_turn = [ways.by_columns, ways.engine, ways.by_columns, ways.by_direct_path]
@@ -319,6 +319,16 @@ def test_the_columns_path_gives_what_the_other_ways_give(make: Make, monkeypatch
     @given(micro_batches(topics_of(make), JSONS if make is json_values else TEXTS))
     def check(batches: list[list[RawRecord]]) -> None:
         compare(make, batches, always=make is not vanishing)
+
+    check()
+
+
+@pytest.mark.parametrize("make", [stateless, *AGGREGATES, *TABLES, *WINDOWS])
+def test_with_a_record_cache_all_ways_send_on_the_same_updates(make: Make) -> None:
+    @settings(max_examples=3, deadline=None)
+    @given(micro_batches(topics_of(make), TEXTS))
+    def check(batches: list[list[RawRecord]]) -> None:
+        compare(make, batches, always=make is not vanishing, cache_bytes=1)
 
     check()
 

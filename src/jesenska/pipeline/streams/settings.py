@@ -121,11 +121,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("bootstrap.servers", None, Effect.SPARK, "the brokers to ask first, host:port separated by commas; the test driver needs none", _servers),
     Setting("replication.factor", 1, Effect.SPARK, "how many replicas internal topics get", _whole(-1)),
     Setting("state.dir", "/tmp/kafka-streams", Effect.SPARK, "where checkpoints and state are kept; give a directory that all executors reach", _text),  # noqa: S108
-    Setting("cache.max.bytes.buffering", 10485760, Effect.INSTEAD,
-            "there is no record cache, every update goes on: use suppress to hold updates back, and commit.interval.ms for the length of a micro-batch",
-            _whole(0)),
-    Setting("statestore.cache.max.bytes", 10485760, Effect.INSTEAD, "it is the later name of cache.max.bytes.buffering: there is no record cache",
-            _whole(0)),
+    Setting("cache.max.bytes.buffering", 0, Effect.SPARK, "the earlier name of statestore.cache.max.bytes", _whole(0)),
+    Setting("statestore.cache.max.bytes", 0, Effect.SPARK,
+            "above 0: a table with a store sends on only the last update of each key in a micro-batch, as Kafka Streams does with its default of "
+            "10485760; the size does not matter. 0: every update goes on, as in the test driver", _whole(0)),
     Setting("client.id", "", Effect.SPARK, f"{_SOURCE}: the name that brokers see in requests"),
     Setting("default.deserialization.exception.handler", log_and_fail, Effect.WORKS,
             "what happens with records that the serdes cannot read: log_and_fail, log_and_continue, dead_letter_topic(…) or a function", handler_named),
@@ -211,6 +210,11 @@ class StreamsConfig:
     def application_id(self) -> str:
         """application.id, which the test driver does not need."""
         return self.values["application.id"] or "topology-test-driver"
+
+    @property
+    def caches(self) -> bool:
+        """Whether tables hold their updates back until the end of a micro-batch."""
+        return bool(self.values["cache.max.bytes.buffering"] or self.values["statestore.cache.max.bytes"])
 
     @property
     def key_serde(self) -> Serde:

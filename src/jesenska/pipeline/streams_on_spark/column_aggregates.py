@@ -175,6 +175,6 @@ def aggregate(work: Work, node: Aggregation) -> Step:
         batch.writes.append((table, rows, before))
         if serdes.name in batch.looked_up:
             batch.changes[serdes.name] = Changes(key_bytes, serdes.value_bytes(values), records.order)
-        return Records(records.rows, records.keys, values, times, records.order)
+        return batch.updates(Records(records.rows, records.keys, values, times, records.order), last)
 
     return step

@@ -25,7 +25,7 @@ from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Order, Records, repeated
 from jesenska.pipeline.streams_on_spark.state_file import Rows, StateFile, StateTable
 from jesenska.pipeline.streams_on_spark.state_segments import StateSegments
-from jesenska.pipeline.streams_on_spark.value_columns import Column, Objects, from_values, is_null
+from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, Objects, from_values, is_null
 
 Leaving = Records | list[Records] | None
 """The records for all that is behind the step; a list has those for each of the steps behind it; None: none leave."""
@@ -35,8 +35,10 @@ class MicroBatch:
     """What the steps know of one micro-batch of one partition. `facts` are the task's (partition_task.py). Stores are
     as the micro-batch has found them, until its end."""
 
-    def __init__(self, file: StateFile | None, facts: dict[str, Any], looked_up: frozenset[str]) -> None:
+    def __init__(self, file: StateFile | None, facts: dict[str, Any], looked_up: frozenset[str], caches: bool, turns: int) -> None:
         self._file = file
+        self._caches = caches
+        self._turns = turns
         self.facts = facts
         self.looked_up = looked_up  # stores of tables that a join looks up
         self.dropped = 0
@@ -47,6 +49,17 @@ class MicroBatch:
         self.puts: dict[str, Any] = {}  # what a side of a join puts into its store, by the store's name
         self.joined: dict[str, Records] = {}  # what came to a side of a join of streams, by the name of its store
         self.changes: dict[str, Changes] = {}  # of tables with a store, by the store's name
+
+    def updates(self, records: Records, last: Indices) -> Records:
+        """What a table with a store sends on: each change, or with a record cache (record_cache.py) the last one of
+        each key, whose places are `last`, behind everything else."""
+        if not self._caches:
+            return records
+        found = records.taken(np.sort(last))
+        if not found.order:
+            return found
+        self._turns += len(found)
+        return found.ordered(np.arange(self._turns - len(found), self._turns))
 
     @property
     def file(self) -> StateFile:

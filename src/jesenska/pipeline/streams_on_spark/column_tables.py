@@ -38,15 +38,17 @@ def table_from_records(work: Work, node: TableSource | ToTable) -> Step:
         missing = is_null(records.keys)
         batch.dropped += int(missing.sum())
         records = records.where(~missing)
-        if serdes is not None and len(records):
-            keep(batch, serdes, records, serdes.value_bytes(records.values))
-        return records
+        if serdes is None or not len(records):
+            return records
+        return batch.updates(records, _kept(batch, serdes, records))
 
     return step
 
 
-def keep(batch: MicroBatch, serdes: StoreSerdes, records: Records, values: pa.Array) -> None:
-    """Puts each key's last value into the store, with its time."""
+def _kept(batch: MicroBatch, serdes: StoreSerdes, records: Records) -> Indices:
+    """Puts each key's last value into the store, with its time. Gives the places of these records, without those that
+    have no value, of keys that had none."""
+    values = serdes.value_bytes(records.values)
     key_bytes = serdes.key_bytes(records.keys)
     codes, distinct = numbered(key_bytes)
     keys = distinct.to_pylist()
@@ -57,6 +59,8 @@ def keep(batch: MicroBatch, serdes: StoreSerdes, records: Records, values: pa.Ar
     batch.writes.append((table, rows, before))
     if serdes.name in batch.looked_up:
         batch.changes[serdes.name] = Changes(key_bytes, values, records.order)
+    is_new = np.fromiter((value is None for value in before.value), np.bool_, len(before.value))
+    return last[~(is_new & is_null(records.values)[last])]
 
 
 def filter_table(node: TableFilter) -> Step:

@@ -73,7 +73,8 @@ def aggregate_windows(work: Work, node: WindowedAggregate) -> Step:
         batch.writes.append((table, rows, before))
         kept[0] = max(kept[0], int(starts.max()))
         batch.expired.append((table, kept[0] - retention_ms + 1))
-        return Records(records.rows, WindowedKeys(records.keys, starts, windows.size_ms), values, times, records.order)
+        made = Records(records.rows, WindowedKeys(records.keys, starts, windows.size_ms), values, times, records.order)
+        return batch.updates(made, last)
 
     return step
 

@@ -89,7 +89,7 @@ class ColumnsPath:
         if file is not None:
             for store in self._shape.stores:
                 table_of(file, self._work.processors.stores[store])
-        batch = MicroBatch(file, {} if file is None else facts_of(file), self._looked_up)
+        batch = MicroBatch(file, {} if file is None else facts_of(file), self._looked_up, self._work.config.caches, len(rows))
         for kind, name, known in self._facts:
             batch.facts[kind].setdefault(name, list(known))
         leaving, latest = self._read(rows)

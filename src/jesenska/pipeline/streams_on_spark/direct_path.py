@@ -41,6 +41,7 @@ from jesenska.pipeline.streams.serdes import Serdes
 from jesenska.pipeline.streams.topology import changelog_topic
 from jesenska.pipeline.streams_on_spark.micro_batch_rows import OtherWayError, Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
 from jesenska.pipeline.streams_on_spark.partition_task import Work
+from jesenska.pipeline.streams_on_spark.record_cache import cached_tables
 from jesenska.pipeline.streams_on_spark.state_file import StateFile, StateTable
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class DirectPath:
             try:
                 run = _Run(self._work, self._shape, self._operators, file)
                 run.take(rows)
+                run.flush_caches()
             except Exception as error:
                 logger.info("Micro-batch %d of partition %d goes to the engine: %s", version, partition, error)
                 raise NotDirectError(str(error)) from error
@@ -115,6 +117,8 @@ class _Run:
         self._written: list[_Written] = []
         self._stores: dict[str, _Keys] = {}
         self._latest: dict[str, int] = {}
+        self._cached = cached_tables(work.plan, work.config)
+        self._held: dict[str, dict[Any, tuple[Step, tuple[Any, ...]]]] = {}  # by store and key: who gets what later
         self.dropped = 0
 
     def take(self, rows: pa.Table) -> None:
@@ -151,6 +155,21 @@ class _Run:
         self._latest[topic] = max(times)
         records = zip(range(len(keys)) if numbers is None else numbers.to_pylist(), keys, known, values, times, strict=True)
         return _Queue(self._behind(source.name), times, records)
+
+    def _held_back(self, name: str) -> dict[Any, tuple[Step, tuple[Any, ...]]] | None:
+        """Where the updates of a table go that are held back (record_cache.py); None where they go on at once."""
+        return self._held.setdefault(self._cached[name], {}) if name in self._cached else None
+
+    def flush_caches(self) -> None:
+        """Hands on what is held back. The stores are still as the micro-batch has found them."""
+        for name, store in self._cached.items():
+            if name not in self._steps or store not in self._held:
+                continue
+            held, table = dict(self._held[store]), self._stores[store]
+            self._held[store].clear()
+            for where, (then, record) in held.items():
+                if record[3] is not None or table.was_there(where):
+                    then(*record)
 
     def finish(self) -> None:
         for keys in self._stores.values():
@@ -324,7 +343,7 @@ class _Run:
         store, then = self._keys(operator._name), self._behind(name)
         initializer, aggregator = operator._initializer, operator._aggregator
         known, load, keeps, write_key, write_value = store.known, store.load, store.keeps, store.write_key, store.write_value
-        as_read, is_plain = store.as_read, store.is_plain
+        as_read, is_plain, held = store.as_read, store.is_plain, self._held_back(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             if key is None or value is None:
@@ -343,13 +362,18 @@ class _Run:
                     old = store.read(old_bytes)
             new = aggregator(key, value, old)
             known[where] = (write_value(new), as_read(new), at)
-            then(row, key, data, new, at)
+            if held is None:
+                then(row, key, data, new, at)
+            else:
+                held.pop(where, None)
+                held[where] = then, (row, key, data, new, at)
 
         return step
 
     def table(self, name: str, operator: Any) -> Step:
         then = self._behind(name)
         store = None if operator._name is None else self._keys(operator._name)
+        held = self._held_back(name)
 
         def step(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             if key is None:
@@ -358,6 +382,10 @@ class _Run:
             if store is not None:
                 where = data if store.keeps and data is not None else store.write_key(key)
                 store.known[where] = (store.write_value(value), store.as_read(value), at)
+                if held is not None:
+                    held.pop(where, None)
+                    held[where] = then, (row, key, data, value, at)
+                    return
             then(row, key, data, value, at)
 
         return step
@@ -452,6 +480,10 @@ class _Keys:
             return None, None, -1
         data, at = found
         return data, self.read(data) if self.is_plain else None, at
+
+    def was_there(self, where: Any) -> bool:
+        """Whether the key had a value before the micro-batch."""
+        return self._table.get(where) is not None
 
     def look_up(self, where: Any) -> tuple[bytes | None, Any, int]:
         """Loads a key that is not going to be changed."""

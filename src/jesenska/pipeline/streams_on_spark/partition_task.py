@@ -22,26 +22,41 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from jesenska.pipeline.streams.engine.operator import Operator
 from jesenska.pipeline.streams.engine.queues import Punctuations, RawRecord
 from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.lowering import lower
-from jesenska.pipeline.streams.plan import Plan
+from jesenska.pipeline.streams.plan import Plan, Table
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology, SinkNode
-from jesenska.pipeline.streams.records import Headers, Record
+from jesenska.pipeline.streams.records import Headers, Record, RecordMetadata
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology, changelog_topic
+from jesenska.pipeline.streams_on_spark.record_cache import RecordCache, cached_tables
 from jesenska.pipeline.streams_on_spark.state_file import StateFile
 from jesenska.pipeline.streams_on_spark.state_stores import Tables, make_store, remember, remembered
 
 logger = logging.getLogger(__name__)
 
 FACTS = "facts"
+
+
+def facts_in(file: HasMeta) -> dict[str, Any]:
+    """What outlives the micro-batch beside the stores' rows; empty before the first one."""
+    found: dict[str, Any] = json.loads(file.meta(FACTS) or "{}")
+    return found
+
+
 #: How many dropped records a micro-batch tells of.
 _TOLD = 5
+
+
+class HasMeta(Protocol):
+    """A state file, one that is written or one that is only read."""
+
+    def meta(self, name: str) -> str | None: ...
 
 
 class Output(NamedTuple):
@@ -88,6 +103,7 @@ def process(
         while task.has_records():
             task.process_next()
         task.punctuate_wall_clock(now_ms)
+        task.flush_caches()
         task.close()
         task.tell_dropped()
         file.set_meta(FACTS, task.facts())
@@ -101,6 +117,7 @@ class PartitionTask(Task):
         self.outputs: list[Output] = []
         self._work = work
         self._chosen: int | None = None
+        self._cached: dict[str, str] = {}
         super().__init__(
             work.processors,
             list(work.names),
@@ -111,6 +128,36 @@ class PartitionTask(Task):
             now_ms,
             f"{work.number}_{partition}",
         )
+
+        self._cached = {name: store for name, store in cached_tables(work.plan, work.config).items() if name in self.processors}
+        self._caches = {store: RecordCache(self.stores[store], file.table(store)) for store in self._cached.values()}
+        self._flushed: str | None = None  # the processor whose updates are handed on
+
+    def forward(self, parent: str, record: Record, child: str | None = None) -> None:
+        """Holds the updates of tables back where there is a record cache."""
+        store = self._cached.get(parent)
+        if store is None or parent == self._flushed:
+            super().forward(parent, record, child)
+        else:
+            self._caches[store].hold(parent, record, self.metadata)
+
+    def flush_caches(self) -> None:
+        """Hands on what the record caches hold."""
+        for name, store in self._cached.items():
+            self._flushed = name
+            self._caches[store].flush(self._sends_old, self._forward_update)
+        self._flushed = None
+
+    def _sends_old(self, name: str) -> bool:
+        table = self._work.plan[name]
+        return isinstance(table, Table) and table.sends_old_values
+
+    def _forward_update(self, name: str, update: Record, metadata: RecordMetadata | None) -> None:
+        self._flushed, self.metadata = name, metadata
+        try:
+            self.forward(name, update)
+        finally:
+            self.metadata = None
 
     def _collect(self, topic: str, record: Record) -> None:
         self.outputs.append(Output(topic, self._chosen, record.key, record.value, record.timestamp, record.headers))

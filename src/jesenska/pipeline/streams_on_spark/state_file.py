@@ -192,6 +192,20 @@ class ReadOnlyStateFile:
             raise StreamsError(f"the store {name} is not there yet: ask again when the first records have been processed.")
         return StateTable(self.connection, name, order)
 
+    def changed(self, name: str) -> Iterator[tuple[bytes, int, int, bytes | None, int]]:
+        """The rows of a store that the last micro-batch has put, changed or removed, as they are now; the value of a
+        removed one is None."""
+        if name not in self._names:
+            return
+        keys = {(a, n, m) for a, n, m in self.connection.execute(f'SELECT a, n, m FROM "{name}/undo"')}  # noqa: S608
+        if f"{name}/pages" in self._names:
+            for (page,) in self.connection.execute(f'SELECT page FROM "{name}/pages"').fetchall():  # noqa: S608
+                rows = _unpacked(page)
+                keys.update(zip(rows.a, rows.n, rows.m, strict=True))
+        for key in sorted(keys):
+            found = self.connection.execute(f'SELECT value, at FROM "{name}" WHERE a = ? AND n = ? AND m = ?', key).fetchone()  # noqa: S608
+            yield (*key, *(found or (None, -1)))
+
     def segments(self, name: str) -> StateSegments | None:
         """The rows that are kept many at once; None where there are none."""
         return StateSegments(self.connection, name, None) if f"{name}/segments" in self._names else None
@@ -239,6 +253,14 @@ class StateTable:
     def get(self, a: bytes, n: int = 0, m: int = 0) -> tuple[bytes, int] | None:
         found: tuple[bytes, int] | None = self._execute(self._get, (a, n, m)).fetchone()
         return found
+
+    def before(self, a: bytes, n: int = 0, m: int = 0) -> tuple[bytes, int] | None:
+        """The row as it was before this micro-batch, of those that were changed one by one."""
+        noted = self._execute(f'SELECT was, value, at FROM "{self._table}/undo" WHERE a = ? AND n = ? AND m = ?', (a, n, m)).fetchone()  # noqa: S608
+        if noted is None:
+            return self.get(a, n, m)
+        was, value, at = noted
+        return (value, at) if was else None
 
     def put(self, a: bytes, n: int, m: int, value: bytes, at: int) -> None:
         self._note_row(a, n, m)

@@ -4,8 +4,8 @@
 
 A segment is an Arrow table with the columns of a store's rows (state_file.py): a, n, m, value, at. It is never
 changed. `lowest` and `highest` bound n. `made` is the micro-batch that wrote it, `gone` the one that removed it, NULL
-while it is there. So a micro-batch is taken back by removing what it made, and by setting `gone` back to NULL; when the
-next one begins, what is gone is deleted. `id` is random: who has read a segment may keep it in memory under this
+while it is there. So a micro-batch is taken back by removing what it made, and by setting `gone` back to NULL. When
+the next one begins, what is gone is deleted. `id` is random: who has read a segment may keep it in memory under this
 number.
 
 Micro-batches may be small. So a new segment takes in those before it, as long as they are not much larger than itself,
