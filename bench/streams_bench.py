@@ -278,7 +278,7 @@ def _latency_of(side: Side, workload: Workload, directory: Path, interval: int, 
         _send(side.broker.bootstrap, "warm-", 10, 1000)
         wanted = _send(side.broker.bootstrap, "", seconds, 1000)
         deadline = time.monotonic() + 90
-        while (times := _times(side.broker.bootstrap, "out")).keys() < wanted and time.monotonic() < deadline:
+        while wanted - (times := _times(side.broker.bootstrap, "out")).keys() and time.monotonic() < deadline:
             time.sleep(1)
         begun = _times(side.broker.bootstrap, "in")
         missing = wanted - times.keys()

@@ -47,6 +47,7 @@ from jesenska.pipeline.packing import Task, apart, pack
 from jesenska.pipeline.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
 from jesenska.pipeline.sentences import plainly, say_if_slow
 from jesenska.pipeline.sink import JesenskaStreamWriter, JesenskaWriter
+from jesenska.pipeline.worker_garbage import leave_modules_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,6 +135,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     if task is None:  # what Spark makes of a plan without tasks
         return
     assert isinstance(task, Task)
+    leave_modules_out()
     with plainly("subscribe"):
         yield from together(_rows(options, task))
 
