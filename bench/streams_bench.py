@@ -12,8 +12,8 @@ records/s           of the input, from the application's being ready until the l
 CPU s               processor and broker together, in that time
 start s             before it: the processor's process, and the application until it is ready
 
-Kafka Streams is closed at the end, within the time: otherwise its cache would be written within commit.interval.ms. The
-outputs of a round are compared, as final tables or as sets of records."""
+Kafka Streams is closed at the end, within the time: otherwise its cache would be written within commit.interval.ms.
+The outputs of a round are compared, as final tables or as sets of records."""
 
 from __future__ import annotations
 

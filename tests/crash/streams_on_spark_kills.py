@@ -1,7 +1,7 @@
-"""An application of Kafka Streams' API on Spark while its driver and the brokers are killed: what it leaves is what one
-run without kills leaves.
+"""An application of Kafka Streams' API on Spark while its driver and the brokers are killed: what it leaves is what
+one run without kills leaves.
 
-    python -m tests.crash.streams_on_spark_kills                     20 kills of the driver and 20 of brokers, each guarantee
+    python -m tests.crash.streams_on_spark_kills            20 kills of the driver and 20 of brokers, each guarantee
     python -m tests.crash.streams_on_spark_kills --kills 4 --guarantees exactly_once_v2 --seed 7
 
 Three brokers, replication factor 3; the input grows all the while. All kills are SIGKILL, at random moments:

@@ -1,8 +1,8 @@
 """What Spark's Python workers need not look through after every task.
 
-A worker lives from task to task, and PySpark has it collect garbage after each (pyspark/daemon.py). That looks at every
-object that there is. The modules that are loaded are nearly all of them, and take longer than a small task does. They
-stay as long as the worker, so they can be left out: `gc.freeze`. What a task makes later is collected as ever.
+A worker lives from task to task, and PySpark has it collect garbage after each (pyspark/daemon.py). That looks at
+every object that there is. The modules that are loaded are nearly all of them, and take longer than a small task does.
+They stay as long as the worker, so they can be left out: `gc.freeze`. What a task makes later is collected as ever.
 """
 
 from __future__ import annotations
