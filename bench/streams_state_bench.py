@@ -1,11 +1,11 @@
-"""A count with very many keys, by Kafka Streams' API on Spark: memory, size of the state, time of a micro-batch and of a
-restart.
+"""A count with very many keys, by Kafka Streams' API on Spark: memory, size of the state, time of a micro-batch and of
+a restart.
 
     python -m bench.streams_state_bench                       10,000,000 keys, a record of 100 bytes each
     python -m bench.streams_state_bench --keys 1000000
 
-First every key comes once. Then, so many times, 100,000 records of any keys, as one micro-batch. Then the application is
-started anew, and finds 1,000 records more. Spark has local[2]; the broker is jesenska's."""
+First every key comes once. Then, so many times, 100,000 records of any keys, as one micro-batch. Then the application
+is started anew, and finds 1,000 records more. Spark has local[2]; the broker is jesenska's."""
 
 from __future__ import annotations
 
